@@ -1,7 +1,7 @@
 """`autocast`: within the block, matrix products run in a narrow dtype and losses in float32.
 
-Each operator called in the block has its tensor arguments cast first, by the tables below, after function modes and classes were
-asked. Casts of leaf weights are kept until the outermost block ends. All of it is a thread's own.
+Each operator called in the block has its tensor arguments cast first, as its record says (`autocast`), after function modes and
+classes were asked. Casts of leaf weights are kept until the outermost block ends. All of it is a thread's own.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from .. import _C
@@ -18,36 +19,7 @@ from ..core.tensor import Tensor
 from ..ops import registry
 from ..ops.custom import CustomOperator
 
-_PRODUCTS = """linear matmul __matmul__ rmatmul mm bmm addmm addbmm baddbmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d
-conv_transpose3d conv_tbc chain_matmul linalg_multi_dot linalg_vecdot inner einsum scaled_dot_product_attention prelu"""
-_LOSSES = """cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss kl_div cosine_embedding_loss hinge_embedding_loss margin_ranking_loss
-multi_margin_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss poisson_nll_loss binary_cross_entropy_with_logits"""
-_LINALG = """cond matrix_rank solve cholesky cholesky_ex svd svdvals eig eigvals eigh eigvalsh inv inv_ex qr lstsq householder_product
-tensorinv tensorsolve"""
-_FFT = "fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn hfft ihfft"
-
-
-def _lists(narrow: str, wide: str, promote: str) -> dict[str, str]:
-    return {name: kind for kind, names in (("narrow", narrow), ("wide", wide), ("promote", promote)) for name in names.split()}
-
-
-# What PyTorch documents, by device: operators on the narrow dtype, on float32, and on the widest dtype among their tensors.
-CLASSES: dict[str, dict[str, str]] = {
-    "cpu": _lists(f"{_PRODUCTS} tensordot", f"""{_LOSSES} huber_loss binary_cross_entropy ctc_loss avg_pool3d max_pool3d adaptive_avg_pool3d
-        adaptive_max_pool3d max_unpool2d max_unpool3d fractional_max_pool2d fractional_max_pool3d local_response_norm grid_sample polar prod
-        quantile nanquantile stft cdist trace view_as_complex cholesky cholesky_inverse cholesky_solve lu_solve
-        ormqr geqrf qr svd pinverse triangular_solve
-        {" ".join(f"linalg_{name}" for name in _LINALG.split())} {" ".join(f"fft_{name}" for name in _FFT.split())}""",
-                  "cat stack index_copy"),
-    "cuda": _lists(f"{_PRODUCTS} addmv addr mv", f"""{_LOSSES} acos asin cosh cosine_similarity cdist cumprod cumsum dist erfinv exp expm1
-        group_norm layer_norm log log10 log1p log2 log_softmax norm linalg_norm linalg_vector_norm normalize pdist pow rpow prod reciprocal
-        rsqrt sinh softmax softmin softplus sum renorm tan""",
-                   "cat stack index_copy addcdiv addcmul atan2 bilinear cross linalg_cross dot grid_sample index_put scatter_add "
-                   "tensordot"),
-}
-
-
-DEVICES = tuple(CLASSES)
+DEVICES = ("cpu", "cuda")
 
 
 class Settings(NamedTuple):
@@ -126,7 +98,7 @@ def _floats(values: Any) -> list[Tensor]:
 
 
 def _casting(func: Callable, args: tuple, kwargs: dict) -> Any:
-    """An operator's answer to arguments that are cast as the table, or a program's own operator, says. What it calls is not cast."""
+    """An operator's answer to arguments that are cast as its record, or a program's own operator, says. What it calls is not cast."""
     where, kind = _custom(func, args, kwargs) if type(func) is CustomOperator and func.autocast else _listed(func, args, kwargs)
     if kind is not None and is_autocast_enabled(where):
         args, kwargs = _cast(args, kind, where), {k: _cast(v, kind, where) for k, v in kwargs.items()}
@@ -139,21 +111,19 @@ registry.casting = _casting
 
 
 def _listed(func: Callable, args: tuple, kwargs: dict) -> tuple[str, dtype | None]:
-    """Where an operator runs, and the dtype that the table wants its arguments cast to."""
-    name = registry.is_operator(func) and getattr(getattr(func, "_operator", None), "name", None)
-    known = any(name in classes for classes in CLASSES.values()) and kwargs.get("out") is None     # what is given as out= is not cast
-    tensors = _floats((*args, *kwargs.values())) if known else []
+    """Where an operator runs, and the dtype that its record wants its arguments cast to."""
+    kinds = func._operator.autocast if type(func) is FunctionType and registry.is_operator(func) else {}   # type: ignore[attr-defined]
+    tensors = _floats((*args, *kwargs.values())) if kinds and kwargs.get("out") is None else []     # what is given as out= is not cast
     where = tensors[0].device.type if tensors else ""
-    return where, _kind(name, where, tensors) if is_autocast_enabled(where) else None     # type: ignore[arg-type]
+    return where, _kind(kinds.get(where), where, tensors) if is_autocast_enabled(where) else None
 
 
-def _kind(name: str, where: str, tensors: list[Tensor]) -> dtype | None:
-    found = CLASSES[where].get(name)
-    if found == "narrow":    # einsum of one operand is no product
-        return _now()[0].kinds[_place(where)] if name != "einsum" or len(tensors) > 1 else None
-    if found == "wide":
+def _kind(wanted: str | None, where: str, tensors: list[Tensor]) -> dtype | None:
+    if wanted == "narrow" or (wanted == "narrow if several" and len(tensors) > 1):
+        return _now()[0].kinds[_place(where)]
+    if wanted == "wide":
         return float32
-    return max((t.dtype for t in tensors), key=lambda kind: kind.itemsize) if found == "promote" else None
+    return max((t.dtype for t in tensors), key=lambda kind: kind.itemsize) if wanted == "promote" else None
 
 
 def _custom(func: CustomOperator, args: tuple, kwargs: dict) -> tuple[str, dtype | None]:

@@ -45,6 +45,7 @@ class ScalarOp:
     ordered: bool = False  # is said of numbers on a line, not of complex ones
     truths: str = ""  # the operation that it is of truth values
     triton64: str = ""  # Triton's function of float64, where it is another one
+    wide_on_gpu: bool = False  # autocast computes it in float32 there
     cupy: str = ""  # a function of cupyx.scipy.special, where the NumPy reading is not of NumPy's functions, which CuPy takes over
 
 
@@ -187,7 +188,7 @@ _ROWS = [
     ScalarOp("neg", 1, SAME, "IF", np.negative, "-{0}", "-{0}", wraps=True),
     ScalarOp("abs", 1, REAL, "IF", _real_dtype_abs, _fn("abs"), "tl.abs({0})"),
     ScalarOp("sign", 1, SAME, "IF", _sign, _fn("sign"), _helper("sign"), ordered=True),
-    ScalarOp("reciprocal", 1, SAME, "F", np.reciprocal, "1 / {0}", "1 / {0}", 4),
+    ScalarOp("reciprocal", 1, SAME, "F", np.reciprocal, "1 / {0}", "1 / {0}", 4, wide_on_gpu=True),
     ScalarOp("pow", 2, SAME, "IF", _pow, _fn("pow", 2), _lib("pow", 2), 20),
     ScalarOp("minimum", 2, SAME, "BIF", np.minimum, _fn("minimum", 2), _helper("smallest", 2), ordered=True),
     ScalarOp("maximum", 2, SAME, "BIF", np.maximum, _fn("maximum", 2), _helper("largest", 2), ordered=True),
@@ -198,24 +199,24 @@ _ROWS = [
     ScalarOp("nextafter", 2, SAME, "F", np.nextafter, _fn("nextafter", 2), _lib("nextafter", 2), 10),
     # roots, exponentials, logarithms
     ScalarOp("sqrt", 1, SAME, "F", np.sqrt, _fn("sqrt"), "tl.sqrt_rn({0})", 4, triton64=_lib("sqrt")),
-    ScalarOp("rsqrt", 1, SAME, "F", lambda x: np.reciprocal(np.sqrt(x)), _fn("rsqrt"), _lib("rsqrt"), 6),
-    ScalarOp("exp", 1, SAME, "F", np.exp, _fn("exp"), "tl.exp({0})", 10),
+    ScalarOp("rsqrt", 1, SAME, "F", lambda x: np.reciprocal(np.sqrt(x)), _fn("rsqrt"), _lib("rsqrt"), 6, wide_on_gpu=True),
+    ScalarOp("exp", 1, SAME, "F", np.exp, _fn("exp"), "tl.exp({0})", 10, wide_on_gpu=True),
     ScalarOp("exp2", 1, SAME, "F", np.exp2, _fn("exp2"), "tl.exp2({0})", 10),
-    ScalarOp("expm1", 1, SAME, "F", np.expm1, _fn("expm1"), _lib("expm1"), 12),
-    ScalarOp("log", 1, SAME, "F", np.log, _fn("log"), "tl.log({0})", 10),
-    ScalarOp("log2", 1, SAME, "F", np.log2, _fn("log2"), "tl.log2({0})", 10),
-    ScalarOp("log10", 1, SAME, "F", np.log10, _fn("log10"), _lib("log10"), 12),
-    ScalarOp("log1p", 1, SAME, "F", _log1p, _fn("log1p"), _lib("log1p"), 12),
+    ScalarOp("expm1", 1, SAME, "F", np.expm1, _fn("expm1"), _lib("expm1"), 12, wide_on_gpu=True),
+    ScalarOp("log", 1, SAME, "F", np.log, _fn("log"), "tl.log({0})", 10, wide_on_gpu=True),
+    ScalarOp("log2", 1, SAME, "F", np.log2, _fn("log2"), "tl.log2({0})", 10, wide_on_gpu=True),
+    ScalarOp("log10", 1, SAME, "F", np.log10, _fn("log10"), _lib("log10"), 12, wide_on_gpu=True),
+    ScalarOp("log1p", 1, SAME, "F", _log1p, _fn("log1p"), _lib("log1p"), 12, wide_on_gpu=True),
     # trigonometric and hyperbolic functions
     ScalarOp("sin", 1, SAME, "F", np.sin, _fn("sin"), "tl.sin({0})", 14, far="SIN"),
     ScalarOp("cos", 1, SAME, "F", np.cos, _fn("cos"), "tl.cos({0})", 14, far="COS"),
-    ScalarOp("tan", 1, SAME, "F", np.tan, _fn("tan"), _lib("tan"), 20, far="TAN"),
-    ScalarOp("asin", 1, SAME, "F", np.arcsin, _fn("asin"), _lib("asin"), 16),
-    ScalarOp("acos", 1, SAME, "F", np.arccos, _fn("acos"), _lib("acos"), 16),
+    ScalarOp("tan", 1, SAME, "F", np.tan, _fn("tan"), _lib("tan"), 20, far="TAN", wide_on_gpu=True),
+    ScalarOp("asin", 1, SAME, "F", np.arcsin, _fn("asin"), _lib("asin"), 16, wide_on_gpu=True),
+    ScalarOp("acos", 1, SAME, "F", np.arccos, _fn("acos"), _lib("acos"), 16, wide_on_gpu=True),
     ScalarOp("atan", 1, SAME, "F", np.arctan, _fn("atan"), _lib("atan"), 16),
     ScalarOp("atan2", 2, SAME, "F", np.arctan2, _fn("atan2", 2), _lib("atan2", 2), 20),
-    ScalarOp("sinh", 1, SAME, "F", np.sinh, _fn("sinh"), _lib("sinh"), 16),
-    ScalarOp("cosh", 1, SAME, "F", np.cosh, _fn("cosh"), _lib("cosh"), 16),
+    ScalarOp("sinh", 1, SAME, "F", np.sinh, _fn("sinh"), _lib("sinh"), 16, wide_on_gpu=True),
+    ScalarOp("cosh", 1, SAME, "F", np.cosh, _fn("cosh"), _lib("cosh"), 16, wide_on_gpu=True),
     ScalarOp("tanh", 1, SAME, "F", np.tanh, _fn("tanh"), _lib("tanh"), 12),
     ScalarOp("asinh", 1, SAME, "F", np.arcsinh, _fn("asinh"), _lib("asinh"), 20),
     ScalarOp("acosh", 1, SAME, "F", np.arccosh, _fn("acosh"), _lib("acosh"), 20),
@@ -225,7 +226,7 @@ _ROWS = [
     ScalarOp("relu", 1, SAME, "IF", lambda x: np.maximum(x, 0), _fn("relu"), "tl.maximum({0}, 0, tl.PropagateNan.ALL)", ordered=True),
     ScalarOp("erf", 1, SAME, "F", _float_only(_C.special_erf), _fn("erf"), "tl.erf({0})", 14, cupy="erf"),
     ScalarOp("erfc", 1, SAME, "F", _float_only(_C.special_erfc), _fn("erfc"), _lib("erfc"), 18, cupy="erfc"),
-    ScalarOp("erfinv", 1, SAME, "F", _float_only(_C.special_erfinv), _fn("erfinv"), _lib("erfinv"), 25, cupy="erfinv"),
+    ScalarOp("erfinv", 1, SAME, "F", _float_only(_C.special_erfinv), _fn("erfinv"), _lib("erfinv"), 25, cupy="erfinv", wide_on_gpu=True),
     ScalarOp("lgamma", 1, SAME, "F", _float_only(_C.special_lgamma), _fn("lgamma"), _lib("lgamma"), 40, cupy="gammaln"),
     ScalarOp("digamma", 1, SAME, "F", _float_only(_C.special_digamma), _fn("digamma"), _helper("digamma"), 40, cupy="digamma"),
     # rounding

@@ -800,7 +800,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
     return OPERATORS["cat"](strips, 0)
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """abs * exp(i angle)."""

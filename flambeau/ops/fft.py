@@ -199,7 +199,7 @@ def _one(name: str, transform: Callable, doc: str) -> Callable:
         return transform(input, (n,), (dim,), norm, name=name)
 
     fn.__name__, fn.__doc__ = name, doc
-    return operator(with_out_in_rows(fn), name=f"fft_{name}")
+    return operator(with_out_in_rows(fn), name=f"fft_{name}", autocast={"cpu": "wide"})
 
 
 def _many(name: str, transform: Callable, default: Any, doc: str) -> Callable:
@@ -207,7 +207,7 @@ def _many(name: str, transform: Callable, default: Any, doc: str) -> Callable:
         return transform(input, s, dim, norm, name=name)
 
     fn.__name__, fn.__doc__ = name, doc
-    return operator(with_out_in_rows(fn), name=f"fft_{name}")
+    return operator(with_out_in_rows(fn), name=f"fft_{name}", autocast={"cpu": "wide"})
 
 
 _FORWARD = functools.partial(_complex_transform, forward=True)
@@ -226,14 +226,14 @@ rfftn = _many("rfftn", _real_transform, None, "The transform of real numbers ove
 irfftn = _many("irfftn", _to_real_transform, None, "The inverse of rfftn.")
 
 
-@operator(name="fft_hfft")
+@operator(name="fft_hfft", autocast={"cpu": "wide"})
 @with_out_in_rows
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """The transform of a hermitian-symmetric signal given by its first half: real."""
     return irfft(_input(input, "hfft").conj(), n, dim, _SWAPPED[_norm(norm)])
 
 
-@operator(name="fft_ihfft")
+@operator(name="fft_ihfft", autocast={"cpu": "wide"})
 @with_out
 def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """The inverse of hfft."""

@@ -136,7 +136,7 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
     return _scatter(input, dim, index, value if src is None else src, "set" if reduce is None else _REDUCE[reduce])
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cuda": "promote"})
 @with_out
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with `src` added at `index` along `dim`."""
@@ -240,7 +240,7 @@ def _at(dim: int, index: Tensor) -> list:
     return [None] * dim + [index]
 
 
-@operator(method=True)
+@operator(method=True, autocast="promote")
 @with_out
 @along_a_number
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
@@ -275,7 +275,7 @@ def _check_accumulate(name: str, accumulate: Any) -> None:
         raise TypeError(f"{name}(): argument 'accumulate' (position 3) must be bool, not {type(accumulate).__name__}")
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cuda": "promote"})
 def index_put(input: Tensor, indices: Sequence, values: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of `input` with `values` written, or added, at `indices` (a tensor, mask or None for each dimension)."""
     _check_accumulate("index_put", accumulate)

@@ -33,7 +33,7 @@ def _tensors(given: Any, name: str) -> list[Tensor]:
     return tensors
 
 
-@operator
+@operator(autocast="promote")
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None) -> Tensor:
     """The tensors one after another along `dim`, promoted to their common dtype."""
     parts = _tensors(tensors, "cat")
@@ -63,7 +63,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, a
 concat = concatenate = OPERATORS["concat"] = OPERATORS["concatenate"] = cat
 
 
-@operator
+@operator(autocast="promote")
 def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None) -> Tensor:
     """The tensors, all of one shape, along a new dimension."""
     parts = _tensors(tensors, "stack")

@@ -483,7 +483,7 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
     return tuple(found)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cuda": "wide"})
 @with_out
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """The slices along `dim` scaled down to a p-norm of at most `maxnorm`."""

@@ -24,7 +24,7 @@ from ..core.dtypes import (
     int64,
     uint8,
 )
-from ..core.scalar import compute_dtype
+from ..core.scalar import TABLE, compute_dtype
 from ..core.symbolic import SymFloat
 from ..core.tensor import Tensor
 from . import prims
@@ -44,7 +44,7 @@ from .promotion import (
     times_alpha,
     to_float,
 )
-from .registry import OPERATORS, PRIMITIVES, Pointwise, Primitive, as_dunder, operator
+from .registry import OPERATORS, PRIMITIVES, Autocast, Pointwise, Primitive, as_dunder, operator
 from .writing import assign, inplace, new_value, store_out, with_out
 
 
@@ -63,7 +63,8 @@ def _unary(prim: PointwisePrimitive, name: str, floats: bool) -> Callable:
         return result if out is None else store_out(out, result)
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name}" + (" (integers become the default float)." if floats else ".")
-    made = operator(fn, name=name, method=(name, *_ALSO.get(name, ())))
+    autocast = {"cuda": "wide"} if name in TABLE and TABLE[name].wide_on_gpu else None
+    made = operator(fn, name=name, method=(name, *_ALSO.get(name, ())), autocast=autocast)
     for also in _ALSO.get(name, ()):
         OPERATORS[also] = made
     return made
@@ -167,7 +168,8 @@ def _shortened(z: Tensor, size: Tensor) -> Tensor:
 
 
 def _binary(prim: Callable, name: str, method: tuple[str, ...], in_place: bool, *, lift: Callable | None = None,
-            check: Callable[[Any, Any], Any] | None = None, numbers: bool = True, doc: str = "") -> Callable:
+            check: Callable[[Any, Any], Any] | None = None, numbers: bool = True, doc: str = "",
+            autocast: Autocast = None) -> Callable:
     """`lift` prepares the operands, `check` refuses some or gives the second one back, checked; `numbers`: whether `other` may be one."""
     quick = DECLINES if check is not None else prim.quick  # type: ignore[attr-defined]
 
@@ -186,7 +188,7 @@ def _binary(prim: Callable, name: str, method: tuple[str, ...], in_place: bool, 
         return result if out is None else store_out(out, result)
 
     fn.__name__, fn.__doc__ = name, doc or f"Elementwise {name}, with broadcasting and promotion."
-    made = operator(fn, name=name, method=method)
+    made = operator(fn, name=name, method=method, autocast=autocast)
     if in_place:
         inplace(made, name + "_", refuses=check is not None)
     return made
@@ -272,7 +274,7 @@ maximum = _binary(prims.maximum, "maximum", ("maximum",), False, numbers=False)
 minimum = _binary(prims.minimum, "minimum", ("minimum",), False, numbers=False)
 fmax = _binary(prims.fmax, "fmax", ("fmax",), False, numbers=False)
 fmin = _binary(prims.fmin, "fmin", ("fmin",), False, numbers=False)
-atan2 = _binary(prims.atan2, "atan2", ("atan2", "arctan2"), True, lift=_both_float, numbers=False)
+atan2 = _binary(prims.atan2, "atan2", ("atan2", "arctan2"), True, lift=_both_float, numbers=False, autocast={"cuda": "promote"})
 hypot = _binary(prims.hypot, "hypot", ("hypot",), True, numbers=False)
 copysign = _binary(prims.copysign, "copysign", ("copysign",), True, lift=_both_float)
 
@@ -334,13 +336,13 @@ def _integral(x: Any) -> bool:
 Tensor.__itruediv__ = as_dunder(inplace(div, "div_"), "__itruediv__")
 
 
-def reflected(name: str, fn: Callable, doc: str) -> Callable:
+def reflected(name: str, fn: Callable, doc: str, autocast: Autocast = None) -> Callable:
     """The operator that Python asks for where a tensor stands on the right: fn(other, input)."""
     def swapped(input: Tensor, other: Any) -> Tensor:
         return fn(other, input)
 
     swapped.__name__, swapped.__doc__ = name, doc
-    return operator(swapped, method=f"__{name}__")
+    return operator(swapped, method=f"__{name}__", autocast=autocast)
 
 
 rtruediv = reflected("rtruediv", div, "other / input.")
@@ -362,7 +364,7 @@ def rfloordiv(input: Tensor, other: Any) -> Tensor:
 rmod = reflected("rmod", remainder, "other % input.")
 
 
-@operator(method=("pow", "__pow__"))
+@operator(method=("pow", "__pow__"), autocast={"cuda": "wide"})
 def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
     """input ** exponent; small integer and half exponents use products and roots."""
     if isinstance(input, Tensor) and not isinstance(exponent, Tensor):
@@ -404,7 +406,7 @@ def _pow_number(x: Tensor, p: Any) -> Tensor:
 Tensor.__ipow__ = as_dunder(inplace(pow, "pow_", refuses=True), "__ipow__")  # type: ignore[attr-defined]
 
 
-@operator(method=("__rpow__",))
+@operator(method=("__rpow__",), autocast={"cuda": "wide"})
 def rpow(input: Tensor, base: Any) -> Tensor:
     """base ** input."""
     return pow(base, input)
@@ -628,7 +630,7 @@ def isfinite(input: Tensor) -> Tensor:
     return logical_and(prims.logical_not(isinf(input)), prims.logical_not(isnan(input)))
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cuda": "promote"})
 @with_out
 @elementwise
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
@@ -647,7 +649,7 @@ def _in_common(name: str, *tensors: Tensor) -> tuple:
     return kind, *[cast(cast(t, kind), compute_dtype(kind)) for t in tensors]
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cuda": "promote"})
 @with_out
 @elementwise
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:

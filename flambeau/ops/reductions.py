@@ -79,7 +79,7 @@ def _accumulator(x: Tensor, kind: dtype | None) -> Tensor:
     return cast(x, kind)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cuda": "wide"})
 def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
     """Sum over `dim` (all dimensions if None); integers and bools add up in int64 unless `dtype` says otherwise."""
     _names(input, "sum")
@@ -112,7 +112,7 @@ def _nansum(input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     return sum(_without_nan(input), dim, keepdim)
 
 
-@operator(method=True)
+@operator(method=True, autocast="wide")
 def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
     """Product over one dimension, or over all."""
     return _finish(_reduce(prims.prod, _accumulator(input, _computed_in(dtype, out)), dim, keepdim), out)
@@ -477,7 +477,7 @@ def _vector_norm(input: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
     return keep_dims(cast(out, kind), dims) if keepdim else cast(out, kind)
 
 
-@operator
+@operator(autocast={"cuda": "wide"})
 def linalg_vector_norm(x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None,
                        out: Tensor | None = None) -> Tensor:
     """The p-norm over `dim` of the elements (of the flattened input if `dim` is None)."""
@@ -505,7 +505,7 @@ def in_norm_dtype(x: Tensor, wanted: dtype) -> Tensor:
     return cast(x, wanted)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cuda": "wide"})
 def norm(input: Tensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None,
          out: Tensor | None = None) -> Tensor:
     """torch.norm: the p-norm over `dim` (over everything if None); 'fro' is the 2-norm of all elements."""
@@ -518,7 +518,7 @@ def norm(input: Tensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False,
     return linalg_vector_norm(input, 2.0 if p is None else p, dim, keepdim, dtype=dtype, out=out)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cuda": "wide"})
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of input - other."""
     return linalg_vector_norm(input - other, p)
@@ -532,7 +532,7 @@ def _running(name: str, *more: Any) -> Callable:
         return _finish(prim(_accumulator(input, _computed_in(dtype, out)), canonical_dim(dim, input.ndim), *more), out)
 
     fn.__name__, fn.__doc__ = name, f"Running {name[3:]} along `dim`; integers and bools in int64."
-    made = operator(fn, method=True)
+    made = operator(fn, method=True, autocast={"cuda": "wide"})
 
     @operator(name=f"{name}_", method=True, tags=("inplace",))
     def in_place(self: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator as python_operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Number
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -42,6 +42,9 @@ from .primitives import (
 from .replay import replayed
 
 OPERATORS: dict[str, Callable] = {}
+Autocast = str | Mapping[str, str] | None
+"""What autocast casts an operator's tensors to, or by device: "narrow", the fast dtype ("narrow if several": only a product); "wide",
+float32; "promote", the widest among them."""
 
 
 class OperatorInfo(NamedTuple):
@@ -54,6 +57,7 @@ class OperatorInfo(NamedTuple):
     fused: bool
     methods: tuple[str, ...]
     tags: frozenset
+    autocast: Mapping[str, str]
 
 
 _PACKAGE = __name__.partition(".")[0]
@@ -185,7 +189,8 @@ def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Ex
 
 def operator(fn: Callable | None = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,
              vjp: Callable | Derivative | None = None, lowering: str | None = None, fused: bool = False,
-             tags: Iterable[str] = (), batch: batching.Rule | None = None, flops: Flops | None = None) -> Any:
+             tags: Iterable[str] = (), batch: batching.Rule | None = None, flops: Flops | None = None,
+             autocast: Autocast = None) -> Any:
     """Register a typed function over primitives and operators as an operator.
 
     Tagged "view", it answers with a view of its first argument that depends on the layout and constant arguments alone;
@@ -195,10 +200,11 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     input, of which only those that are wanted save something. `lowering`: the name under which
     inductor keeps the operator whole. `fused`: ask for a generated kernel in eager. `batch`: how one with such a facet computes a
     batch as a whole (`batching.py`), where its body would be slower. `flops`: what it costs, where that is not the sum of its steps.
+    `autocast`: what its arguments are cast to within autocast.
     """
     if fn is None:
         return functools.partial(operator, name=name, method=method, vjp=vjp, lowering=lowering, fused=fused, tags=tags,
-                                 batch=batch, flops=flops)
+                                 batch=batch, flops=flops, autocast=autocast)
     body = fn
     op_name = name or fn.__name__
     if vjp is not None or lowering is not None or fused:
@@ -236,7 +242,8 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     methods = (op_name,) if method is True else (method,) if isinstance(method, str) else tuple(method or ())
     wrapper._plain = body  # type: ignore[attr-defined]
     wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]
-        op_name, fn, _derivative(vjp), lowering, fused, methods, frozenset(tags))
+        op_name, fn, _derivative(vjp), lowering, fused, methods, frozenset(tags),
+        dict.fromkeys(("cpu", "cuda"), autocast) if isinstance(autocast, str) else autocast or {})
     for m in methods:
         setattr(Tensor, m, as_dunder(wrapper, m) if m.strip("_") in _BINARY and m.startswith("__") else wrapper)
     return register(OPERATORS, op_name, wrapper)

@@ -73,7 +73,7 @@ def _full_window(x: Tensor, window: Tensor | None, win_length: int, n_fft: int) 
     return prims.pad_zeros(window, (left,), (n_fft - win_length - left,), (0,))
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cpu": "wide"})
 def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None,
          center: bool = True, pad_mode: str = "reflect", normalized: bool = False, onesided: bool | None = None,
          return_complex: bool | None = None) -> Tensor:

@@ -179,14 +179,14 @@ _BETWEEN: dict[str, Any] = {
 }
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cpu": "wide"})
 @with_out
 def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
     """The q-th quantiles (q in [0, 1], a number or 1-D tensor) along `dim` or of everything."""
     return _quantile(input, q, dim, keepdim, interpolation, False)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cpu": "wide"})
 @with_out_in_rows
 def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
     """The quantiles of the elements that are not NaN."""

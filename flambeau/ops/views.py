@@ -414,7 +414,7 @@ def view_as_real(input: Tensor) -> Tensor:
     return prims.view_as_real(input)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cpu": "wide"})
 def view_as_complex(input: Tensor) -> Tensor:
     """The inverse of view_as_real."""
     return prims.view_as_complex(input)

@@ -8,7 +8,7 @@ import pytest
 
 import flambeau as fl
 from flambeau import amp, nn
-from flambeau.amp import autocast_mode
+from flambeau.ops.registry import OPERATORS
 from tests.ops.calls import CALLS, arrays, evaluate
 
 
@@ -132,11 +132,14 @@ def test_other_names_of_an_operator_are_in_its_class():
         assert [call for call in narrow if evaluate(fl, call, tensors).dtype is not fl.bfloat16] == []
 
 
-def test_the_lists_of_cuda_are_those_of_the_documentation():
-    classes = autocast_mode.CLASSES["cuda"]
-    assert {classes[name] for name in ("linear", "addmv", "prelu", "conv2d")} == {"narrow"}
-    assert {classes[name] for name in ("layer_norm", "softmax", "exp", "pow", "sum", "norm", "cumsum", "mse_loss")} == {"wide"}
-    assert {classes[name] for name in ("addcmul", "bilinear", "dot", "cat", "scatter_add", "grid_sample")} == {"promote"}
+def test_the_classes_of_cuda_are_those_of_the_documentation():
+    def classes(names):
+        return {OPERATORS[name]._operator.autocast.get("cuda") for name in names.split()}
+
+    assert classes("linear addmv prelu conv2d") == {"narrow"}
+    assert classes("layer_norm softmax exp pow sum norm cumsum mse_loss") == {"wide"}
+    assert classes("addcmul bilinear dot cat scatter_add grid_sample") == {"promote"}
+    assert classes("add relu conv_transpose1d max_pool3d") == {None, "narrow"}
 
 
 def test_what_is_given_as_out_is_written():

@@ -148,7 +148,7 @@ inv_prim = _routine("inv", np.linalg.inv, _inv_vjp, lambda x: columns(x), "The i
                     failure="linalg.inv: The inversion could not be completed because the input matrix is singular.")
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def linalg_inv(A: Tensor) -> Tensor:
     """The inverse of square matrices (..., n, n)."""
@@ -167,7 +167,7 @@ solve_prim = _routine("solve", np.linalg.solve, _solve_vjp, lambda a, b: columns
                       failure="torch.linalg.solve: The solver failed because the input matrix is singular.")
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def linalg_solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """X with A X = B (X A = B if not left); B is a matrix, or a vector (a batch of them if its shape is A's without the last)."""
@@ -366,7 +366,7 @@ cholesky_prim = _routine(
     failure="linalg.cholesky: The factorization could not be completed because the input is not positive-definite.")
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """L with A = L L^H for hermitian positive-definite A (only its lower triangle is read); U = L^H if `upper` (only the upper one)."""
@@ -375,7 +375,7 @@ def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     return in_columns(_h(lower)) if upper else lower
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cpu": "wide"})
 @with_out
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """torch.cholesky: see linalg.cholesky. What is empty, of any shape and dtype, is its own factor."""
@@ -384,7 +384,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     return linalg_cholesky(input, upper=upper)
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def linalg_cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """(L, info): info is 0 where the factorization succeeded, 1 where it did not (L is then NaN)."""
@@ -403,7 +403,7 @@ def _with_info(name: str, compute: Callable[[], Tensor], like: Tensor, check_err
         return named(name, like * math.nan, like.new_ones(batch, dtype=int32))
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cpu": "wide"})
 @with_out_in_rows
 def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with A X = input, given the Cholesky factor of A."""
@@ -422,7 +422,7 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     return linalg_solve_triangular(_h(lower), y, upper=True)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cpu": "wide"})
 @with_out
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     """The inverse of A, given its Cholesky factor."""
@@ -478,7 +478,7 @@ def _qr_shape(x: Tensor, mode: str) -> tuple[Spec, Spec]:
 qr_prim = _routine("qr", _qr_kernel, _qr_vjp, _qr_shape, "", lambda r: (r.standard_normal((4, 3)), "reduced"))
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
     """(Q, R) with A = Q R, Q with orthonormal columns, R upper triangular."""
@@ -488,7 +488,7 @@ def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
     return named("linalg_qr", *qr_prim(A, mode))
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cpu": "wide"})
 @with_out
 def qr(input: Tensor, some: bool = True) -> Any:
     """torch.qr: see linalg.qr."""
@@ -577,7 +577,7 @@ def _check_driver(A: Tensor, driver: str | None) -> None:
                            f"for others; got driver={driver!r} for an input on {A.device}")
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
     """(U, S, Vh): A = U diag(S) Vh, singular values in descending order."""
@@ -586,7 +586,7 @@ def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = No
     return named("linalg_svd", *svd_prim(A, full_matrices))
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def linalg_svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Singular values in descending order."""
@@ -595,7 +595,7 @@ def linalg_svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     return svd_prim(A, False)[1]
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cpu": "wide"})
 @with_out
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     """torch.svd: (U, S, V), V not transposed; without `compute_uv` U and V are square and zero."""
@@ -627,7 +627,7 @@ eigh_prim = _routine("eigh", lambda x, uplo: tuple(np.linalg.eigh(x, uplo)), _ei
                      failure="linalg.eigh: The algorithm failed to converge.")
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def linalg_eigh(A: Tensor, UPLO: str = "L") -> Any:
     """(eigenvalues in ascending order, eigenvectors as columns) of hermitian matrices, of which one triangle is read."""
@@ -639,7 +639,7 @@ def linalg_eigh(A: Tensor, UPLO: str = "L") -> Any:
     return named("linalg_eigh", *eigh_prim(A, UPLO))
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def linalg_eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """Eigenvalues of hermitian matrices in ascending order."""
@@ -675,7 +675,7 @@ eig_prim = _routine("eig", _eig_kernel, _eig_vjp,
                     failure="linalg.eig: The algorithm failed to converge.")
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def linalg_eig(A: Tensor) -> Any:
     """(eigenvalues, eigenvectors as columns), complex, in no order."""
@@ -683,7 +683,7 @@ def linalg_eig(A: Tensor) -> Any:
     return named("linalg_eig", *eig_prim(A))
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def linalg_eigvals(A: Tensor) -> Tensor:
     """Eigenvalues, complex, in no order."""
@@ -747,13 +747,13 @@ def linalg_pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, 
     return pinv_prim(A, 0.0 if atol and rtol is None else _rtol(A, rtol), float(atol or 0.0), hermitian)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cpu": "wide"})
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """linalg.pinv under its old name."""
     return linalg_pinv(input, rtol=rcond)
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """(solution, residuals, rank, singular_values) of min |A X - B|. B may hold a vector for each matrix. `driver` names LAPACK's routine,
     by which some of the answers are empty: gelsy (the usual one) gives no residuals, nor does any of them of what lacks a rank."""
@@ -784,7 +784,7 @@ def _check_system(A: Tensor, B: Tensor, driver: str | None) -> bool:
     return vector
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def linalg_matrix_rank(A: Tensor, tol: float | None = None, *, atol: float | None = None, rtol: float | None = None,
                        hermitian: bool = False) -> Tensor:
@@ -865,7 +865,7 @@ def linalg_matrix_exp(A: Tensor) -> Tensor:
 
 
 # -- tensors as matrices ------------------------------------------------------------------------------------------------
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out_in_rows
 def linalg_tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of A as a map from its last dimensions to its first `ind`."""
@@ -878,7 +878,7 @@ def linalg_tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     return linalg_inv(A.reshape(math.prod(front), math.prod(back))).reshape(back + front)
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def linalg_tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     """X with tensordot(A, X, X.ndim) = B."""

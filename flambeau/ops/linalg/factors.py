@@ -195,14 +195,14 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
     return linalg_solve_triangular(LU, linalg_solve_triangular(LU, _rows(b, rows), upper=False, unitriangular=True), upper=True)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cpu": "wide"})
 @with_out
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """linalg.lu_solve with the right side first."""
     return linalg_lu_solve(LU_data, LU_pivots, b)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cpu": "wide"})
 @with_out
 def triangular_solve(b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False) -> Any:
     """(X with A X = b, or A^T X = b, for triangular A; a copy of A)."""
@@ -225,7 +225,7 @@ def _with_lu(name: str, compute: Callable[[], Tensor], A: Tensor, B: Callable[[]
     return named(name, in_columns(solution), info)
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     """(inverse, info): for each matrix info is 0 where it exists, else which element of U's diagonal is zero (NaN then)."""
@@ -353,7 +353,7 @@ def _geqrf(input: Tensor) -> tuple[Tensor, Tensor]:
     return geqrf_prim(input)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cpu": "wide"})
 @with_out
 def geqrf(input: Tensor) -> Any:
     """(a, tau): R and, below its diagonal, the vectors of Householder reflections, whose scales are tau. See linalg.qr."""
@@ -382,7 +382,7 @@ def _check_reflections(a: Tensor, tau: Tensor, name: str) -> None:
                            f"{list(tau.shape)}")
 
 
-@operator(name="linalg_householder_product", method="orgqr")
+@operator(name="linalg_householder_product", method="orgqr", autocast={"cpu": "wide"})
 @with_out
 def linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
     """The first columns of H_1 ... H_k with H_i = I - tau_i v_i v_i^H: v_i is 0 above its i-th element, which is 1, and the i-th
@@ -395,7 +395,7 @@ def linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
     return in_columns(_reflected(input, tau, expand_to(_eye(input, m, n), tuple(input.shape)), False))
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cpu": "wide"})
 @with_out
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """Q other (other Q if not left; Q^H if transpose) for the square Q that geqrf's answer (input, tau) stands for."""

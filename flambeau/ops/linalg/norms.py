@@ -51,7 +51,7 @@ def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1
     return _matrix_norm(x, ord, tuple(dim), keepdim)  # type: ignore[arg-type]
 
 
-@operator
+@operator(autocast={"cuda": "wide"})
 @with_out
 def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     """A vector norm over one dimension (or of the flattened input), a matrix norm over two."""
@@ -67,7 +67,7 @@ def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = Fal
     return linalg_vector_norm(x, 2 if ord is None else ord, dim, keepdim)
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 @with_out
 def linalg_cond(A: Tensor, p: Any = None) -> Tensor:
     """The condition number in the norm `p` (2 unless given)."""
@@ -83,7 +83,7 @@ def linalg_cond(A: Tensor, p: Any = None) -> Tensor:
     return both.masked_fill(info != 0, math.inf)
 
 
-@operator
+@operator(autocast="narrow")
 @with_out
 def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Sums of products of conj(x) and y along `dim`."""

@@ -27,7 +27,7 @@ def _tensor_arguments(name: str, **tensors: Any) -> None:
 
 
 # -- products ------------------------------------------------------------------------------------------------
-@operator(method=True)
+@operator(method=True, autocast="narrow")
 def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """(n, k) x (k, m) -> (n, m)."""
     _tensor_arguments("mm", input=input, mat2=mat2)
@@ -37,7 +37,7 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _finish(prims.mm(input, mat2), out)
 
 
-@operator(method=True)
+@operator(method=True, autocast="narrow")
 def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """(p, n, k) x (p, k, m) -> (p, n, m)."""
     _tensor_arguments("bmm", input=input, mat2=mat2)
@@ -47,7 +47,7 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _finish(prims.bmm(input, mat2), out)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cuda": "promote"})
 def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The sum of products of two vectors (nothing is conjugated)."""
     if input.ndim != 1 or tensor.ndim != 1:
@@ -70,7 +70,7 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
     return dot(input.conj(), other)
 
 
-@operator(method=True)
+@operator(method=True, autocast="narrow")
 @with_out
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """Sums of products over the last dimensions."""
@@ -82,7 +82,7 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     return tensordot(input, other, ([-1], [-1]))
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cuda": "narrow"})
 def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     """(n, k) x (k,) -> (n,)."""
     if input.ndim != 2 or vec.ndim != 1:
@@ -106,7 +106,7 @@ ger = OPERATORS["ger"] = outer
 Tensor.ger = outer  # type: ignore[attr-defined]
 
 
-@operator(method=("matmul", "__matmul__"))
+@operator(method=("matmul", "__matmul__"), autocast="narrow")
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product with broadcasting leading dimensions; vectors count as a row on the left, a column on the right."""
     _tensor_arguments("matmul", input=input, other=other)
@@ -151,7 +151,7 @@ def _batched(x: Tensor, y: Tensor) -> Tensor:
     return prims.bmm(expand_to(x, batch + s[-2:]), expand_to(y, batch + t[-2:]))
 
 
-rmatmul = reflected("rmatmul", matmul, "other @ input.")
+rmatmul = reflected("rmatmul", matmul, "other @ input.", "narrow")
 
 
 def _no_elements(x: Tensor) -> bool:
@@ -189,33 +189,33 @@ def _beside(result: Tensor, _unread: Tensor) -> Tensor:
     return result.clone()     # no view, of whose base a captured graph would ask the gradient
 
 
-@operator(method=True)
+@operator(method=True, autocast="narrow")
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """beta * input + alpha * (mat1 @ mat2)."""
     return _finish(_added(input, mm(mat1, mat2), mat1, beta, alpha), out)
 
 
-@operator(method=True)
+@operator(method=True, autocast="narrow")
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """beta * input + alpha * bmm(batch1, batch2)."""
     return _finish(_added(input, bmm(batch1, batch2), batch1, beta, alpha), out)
 
 
-@operator(method=True)
+@operator(method=True, autocast="narrow")
 @with_out
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * the sum over the batch of bmm(batch1, batch2)."""
     return _added(input, prims.sum(bmm(batch1, batch2), (0,)), batch1, beta, alpha)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cuda": "narrow"})
 @with_out
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * (mat @ vec)."""
     return _added(input, mv(mat, vec), mat, beta, alpha)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cuda": "narrow"})
 @with_out
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * outer(vec1, vec2)."""
@@ -379,7 +379,7 @@ def _letters(numbers: Sequence) -> str:
     return "".join("..." if n is Ellipsis else alphabet[n] for n in numbers)
 
 
-@operator
+@operator(autocast="narrow if several")
 def einsum(equation: Any, *operands: Any) -> Tensor:
     """Sums of products by subscripts ('bij,bjk->bik', '...ii->...i'); operands are contracted from left to right."""
     if not isinstance(equation, str):
@@ -399,7 +399,7 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     return prims.permute(x, tuple(names.index(n) for n in output))
 
 
-@operator
+@operator(autocast={"cpu": "narrow", "cuda": "promote"})
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) -> Tensor:
     """Sums of products over the last `dims` dimensions of a and the first of b, or over the pairs of dimensions given."""
     result = _summed_products(a, b, dims)
@@ -459,7 +459,7 @@ def _cross(x: Tensor, y: Tensor, d: int) -> Tensor:
     return prims.cat([b * w - c * v, c * u - a * w, a * v - b * u], d)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cuda": "promote"})
 @with_out
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along `dim`, of size 3 (the first such dimension if None)."""
@@ -470,14 +470,14 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     return _cross(input, other, canonical_dim(dim, input.ndim))
 
 
-@operator
+@operator(autocast={"cuda": "promote"})
 @with_out
 def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The vector product along `dim`, of size 3."""
     return _cross(input, other, canonical_dim(dim, input.ndim))
 
 
-@operator
+@operator(autocast="narrow")
 @with_out
 def linalg_multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of several matrices, in the order of multiplication that costs least."""
@@ -512,14 +512,14 @@ def _in_best_order(parts: list[Tensor]) -> Tensor:
     return product(0, n - 1)
 
 
-@operator
+@operator(autocast="narrow")
 @with_out
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """multi_dot of the matrices."""
     return linalg_multi_dot(matrices) if len(matrices) > 1 else matrices[0].clone()
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cpu": "wide"})
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal."""
     if input.ndim != 2:
@@ -558,7 +558,7 @@ _DISTANCE_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dis
 
 
 
-@operator
+@operator(autocast="wide")
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0,
           compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """p-norm distances between rows: (..., n, d) and (..., m, d) -> (..., n, m)."""
@@ -618,7 +618,7 @@ def _lengths(apart: Tensor, p: float) -> Tensor:
     return linalg_vector_norm(apart, p, -1) if p else prims.minimum(prims.ceil(prims.abs(apart)), 1.0).sum(-1)
 
 
-@operator
+@operator(autocast={"cuda": "wide"})
 def pdist(input: Tensor, p: float = 2) -> Tensor:
     """p-norm distances between all pairs of rows of a matrix, those of the first row first."""
     if input.ndim != 2:

@@ -102,21 +102,21 @@ def _along(kernel: Callable, input: Tensor, dim: int, kind: dtype | None, name: 
     return kernel(in_rows(x), d)
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cuda": "wide"})
 @with_out
 def softmax(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`, without overflow; `dtype` converts the input first."""
     return _along(_softmax, input, dim, dtype, "softmax")
 
 
-@operator(method=True)
+@operator(method=True, autocast={"cuda": "wide"})
 @with_out
 def log_softmax(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
     """log(softmax(x)) along `dim`, formed without the quotient."""
     return _along(_log_softmax, input, dim, dtype, "log_softmax")
 
 
-@operator
+@operator(autocast={"cuda": "wide"})
 def softmin(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
     """softmax(-x)."""
     return softmax(-input, dim, dtype)
@@ -352,7 +352,7 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
-@operator
+@operator(autocast={"cuda": "wide"})
 @with_out
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + e^(beta x)) / beta; x itself where beta x exceeds `threshold`."""
@@ -429,7 +429,7 @@ def _prelu(input: Tensor, weight: Tensor) -> Tensor:
     return prims.where(prims.gt(input, 0.0), input, prims.mul(input, weight))
 
 
-@operator(method=True)
+@operator(method=True, autocast="narrow")
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, else weight * x; one weight, or one per channel (dimension 1)."""
     if weight.numel() != 1:

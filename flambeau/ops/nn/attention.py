@@ -178,7 +178,7 @@ def _product(x: Tensor, y: Tensor, lead: tuple) -> Tensor:
     return prims.bmm(a, b)
 
 
-@operator
+@operator(autocast="narrow")
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
                                  dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
                                  enable_gqa: bool = False) -> Tensor:

@@ -74,7 +74,7 @@ def _fractional(spatial: int) -> Callable:
     fn.__name__ = name
     fn.__doc__ = (f"Maximum over windows of `kernel_size` at random distances in {spatial} dimensions, as many as `output_size`, or "
                   "`output_ratio` times the input's size.")
-    return operator(fn)
+    return operator(fn, autocast={"cpu": "wide"})
 
 
 fractional_max_pool2d, fractional_max_pool3d = _fractional(2), _fractional(3)

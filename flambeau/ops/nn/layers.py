@@ -50,7 +50,7 @@ def _linear_kernel(x: np.ndarray, w: np.ndarray, b: np.ndarray | None) -> Any:
 COMPOSITES["_linear"].kernels["cpu"] = _linear_kernel
 
 
-@operator
+@operator(autocast="narrow")
 @with_out
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input weight^T + bias: (..., in) with (out, in), or (in,), -> (..., out), or (...)."""
@@ -75,7 +75,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _linear(input, weight, bias)
 
 
-@operator
+@operator(autocast={"cuda": "promote"})
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x1^T W_k x2 + bias for each output k: (..., n), (..., m), (out, n, m) -> (..., out)."""
     outs, n, m = weight.shape

@@ -216,7 +216,7 @@ def _soft_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, re
     return reduced(losses, reduction)
 
 
-@operator
+@operator(autocast="wide")
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
                   ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
                   label_smoothing: float = 0.0) -> Tensor:
@@ -232,7 +232,7 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, s
     return _index_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
 
-@operator
+@operator(autocast="wide")
 def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
              ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """-input[target] over the classes (dimension 1): input holds log-probabilities."""
@@ -265,7 +265,7 @@ def _bce(input: Tensor, target: Tensor) -> Tensor:
     return prims.sub(prims.mul(prims.sub(target, 1.0), no), prims.mul(target, yes))
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
                          reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """-(t log x + (1 - t) log(1 - x)) of probabilities x, the logarithms limited to -100 from below."""
@@ -299,7 +299,7 @@ def _bce_with_logits(input: Tensor, target: Tensor) -> Tensor:
     return prims.add(prims.add(above, prims.mul(prims.relu(prims.neg(input)), target)), tail)
 
 
-@operator
+@operator(autocast="wide")
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None,
                                      size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
                                      pos_weight: Tensor | None = None) -> Tensor:
@@ -325,7 +325,7 @@ def _pair(input: Tensor, target: Tensor, name: str) -> tuple[Tensor, Tensor]:
     return x, t
 
 
-@operator
+@operator(autocast="wide")
 def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
              reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """(input - target)^2."""
@@ -341,7 +341,7 @@ def _weighted_mean(loss: Tensor, weight: Tensor | None, shape: Sequence, reducti
     return weighted.sum() / weight.sum() if reduction == "mean" else reduced(weighted, reduction)
 
 
-@operator
+@operator(autocast="wide")
 def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
             reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """|input - target|."""
@@ -376,7 +376,7 @@ def _rounded_distance(input: Tensor, target: Tensor, width: float, slope: float)
     return prims.where(prims.lt(d, width), inner, prims.mul(prims.sub(d, 0.5 * width), slope))
 
 
-@operator
+@operator(autocast="wide")
 def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                    reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """d^2 / (2 beta) where d = |input - target| is below beta, else d - beta / 2."""
@@ -387,7 +387,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = No
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
                weight: Tensor | None = None) -> Tensor:
     """d^2 / 2 where d = |input - target| is at most delta, else delta (d - delta / 2)."""
@@ -399,7 +399,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
 
 
 # -- divergences ---------------------------------------------------------------------------------------------
-@operator
+@operator(autocast="wide")
 def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
            reduction: str = "mean", log_target: bool = False) -> Tensor:
     """t (log t - input): input holds log-probabilities, and so does the target with `log_target`."""
@@ -414,7 +414,7 @@ def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, redu
     return reduced(loss, reduction)
 
 
-@operator
+@operator(autocast="wide")
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
                      size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
                      reduction: str = "mean") -> Tensor:
@@ -447,7 +447,7 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Any, full: bool = Fals
 
 
 # -- margins --------------------------------------------------------------------------------------------------
-@operator
+@operator(autocast="wide")
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
                          reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """x where the target is 1, max(0, margin - x) where it is -1."""
@@ -457,7 +457,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, siz
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 
 
-@operator
+@operator(autocast="wide")
 def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, size_average: bool | None = None,
                         reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """max(0, -target * (input1 - input2) + margin)."""
@@ -468,7 +468,7 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 
 
-@operator
+@operator(autocast="wide")
 def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                      reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * input))."""
@@ -479,7 +479,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
     return reduced(like(-logsigmoid(product), product), legacy_reduction(size_average, reduce, reduction))
 
 
-@operator
+@operator(autocast={"cuda": "wide"})
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`."""
     a, b = prepare(x1, x2)
@@ -491,7 +491,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     return ((a / norms[0]) * (b / norms[1])).sum(dim)
 
 
-@operator
+@operator(autocast="wide")
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, size_average: bool | None = None,
                           reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
@@ -514,7 +514,7 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
     return apart.norm(p, -1, keepdim=keepdim)
 
 
-@operator
+@operator(autocast="wide")
 def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
                         eps: float = 1e-6, swap: bool = False, size_average: bool | None = None, reduce: bool | None = None,
                         reduction: str = "mean") -> Tensor:
@@ -537,7 +537,7 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
     return reduced((near - far + margin).clamp_min(0), reduction)
 
 
-@operator
+@operator(autocast="wide")
 def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
                       size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """Mean over the other classes i of max(0, margin - x[target] + x[i])^p."""
@@ -561,7 +561,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
     return reduced(loss.reshape(()) if input.ndim < 2 else loss, reduction)
 
 
-@operator
+@operator(autocast="wide")
 def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                            reduction: str = "mean") -> Tensor:
     """Mean of max(0, 1 - x[y] + x[i]) over target classes y (up to the first -1 in each row) and other classes i."""
@@ -592,7 +592,7 @@ def _lengths(value: Any) -> list[int]:
     return value.reshape(-1).tolist() if isinstance(value, Tensor) else [int(v) for v in value]
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Any, target_lengths: Tensor | Any, blank: int = 0,
              reduction: str = "mean", zero_infinity: bool = False) -> Tensor:
     """Connectionist temporal classification (Graves et al. 2006): -log of the probability of all alignments.

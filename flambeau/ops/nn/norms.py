@@ -142,7 +142,7 @@ def _check_normalized(input: Tensor, normalized_shape: Sequence[int], name: str,
     return shape
 
 
-@operator
+@operator(autocast={"cuda": "wide"})
 def layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
                eps: float = 1e-5, cudnn_enable: bool = True) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias, with mean and variance over the trailing `normalized_shape`."""
@@ -374,7 +374,7 @@ def channel_affine(input: Tensor, weight: Tensor | None, bias: Tensor | None) ->
     return cast(out, input.dtype)
 
 
-@operator
+@operator(autocast={"cuda": "wide"})
 def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
                eps: float = 1e-5) -> Tensor:
     """Normalise each group of channels of each sample; weight and bias are per channel."""
@@ -417,7 +417,7 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
     return out if weight is None and bias is None else channel_affine(out, weight, bias)
 
 
-@operator
+@operator(autocast={"cpu": "wide"})
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """x / (k + alpha * mean of x^2 over `size` neighbouring channels)^beta."""
     if input.ndim < 3:
@@ -432,7 +432,7 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     return input / (total * (alpha / size) + k) ** beta
 
 
-@operator
+@operator(autocast={"cuda": "wide"})
 @with_out
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x / max(norm_p(x), eps) along `dim`."""

@@ -634,7 +634,7 @@ def _row_products(g_: Tensor, rows: Tensor, index: Tensor) -> Tensor:
     return (cast(prims.index(rows, _places(index)), kind) * cast(g_, kind).unsqueeze(1)).sum(3)
 
 
-@operator
+@operator(autocast={"cpu": "wide", "cuda": "promote"})
 def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
                 align_corners: bool | None = None) -> Tensor:
     """The input (n, c, *sizes) read at the positions `grid` (n, *out sizes, rank), given in [-1, 1] from the last dimension on."""

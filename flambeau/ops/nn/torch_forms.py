@@ -89,7 +89,7 @@ def constant_pad_nd(input: Tensor, pad: Sequence[int], value: Any = 0) -> Tensor
     return resize.pad(input, pad, "constant", value)
 
 
-@operator
+@operator(autocast="narrow")
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """A convolution over time of (time, batch, channels) with (kernel, channels, out) weights."""
     if input.ndim != 3 or weight.ndim != 3 or bias.ndim != 1:

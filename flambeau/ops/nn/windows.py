@@ -173,7 +173,7 @@ def _conv(spatial: int) -> Callable:
     fn.__name__ = name
     fn.__doc__ = (f"Cross-correlation over {spatial} spatial dimension(s): (n, c, *sizes) with (o, c / groups, *kernel) gives "
                   "(n, o, *sizes').")
-    return operator(fn)
+    return operator(fn, autocast="narrow")
 
 
 conv1d, conv2d, conv3d = _conv(1), _conv(2), _conv(3)
@@ -216,7 +216,7 @@ def _conv_transpose(spatial: int) -> Callable:
         return prims.squeeze(out, (0,)) if single else out
 
     fn.__name__, fn.__doc__ = name, f"The transpose of conv{spatial}d in its input, applied to `input`."
-    return operator(fn)
+    return operator(fn, autocast="narrow")
 
 
 conv_transpose1d, conv_transpose2d, conv_transpose3d = _conv_transpose(1), _conv_transpose(2), _conv_transpose(3)
@@ -404,7 +404,7 @@ def _max_pool_nd(spatial: int) -> Callable:
 
     fn.__name__ = name
     fn.__doc__ = f"Maximum over sliding windows of {spatial} dimension(s); with return_indices also where it stood."
-    return operator(fn)
+    return operator(fn, autocast={"cpu": "wide"} if spatial == 3 else None)
 
 
 max_pool1d, max_pool2d, max_pool3d = _max_pool_nd(1), _max_pool_nd(2), _max_pool_nd(3)
@@ -433,7 +433,7 @@ def _max_unpool(spatial: int) -> Callable:
         return as_laid_out(filled.reshape(*lead, *sizes), input)
 
     fn.__name__, fn.__doc__ = name, f"Zeros with the values of a max_pool{spatial}d back at their indices."
-    return operator(fn)
+    return operator(fn, autocast={"cpu": "wide"} if spatial > 1 else None)
 
 
 max_unpool1d, max_unpool2d, max_unpool3d = _max_unpool(1), _max_unpool(2), _max_unpool(3)
@@ -537,7 +537,7 @@ def _avg_pool_nd(spatial: int) -> Callable:
         return prims.squeeze(out, (0,)) if single else out
 
     fn.__name__, fn.__doc__ = name, f"Mean over sliding windows of {spatial} dimension(s)."
-    return operator(with_out(fn) if spatial > 1 else fn)
+    return operator(with_out(fn) if spatial > 1 else fn, autocast={"cpu": "wide"} if spatial == 3 else None)
 
 
 avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool_nd(1), _avg_pool_nd(2), _avg_pool_nd(3)
@@ -653,7 +653,7 @@ def _adaptive_avg(spatial: int) -> Callable:
         return prims.squeeze(out, (0,)) if single else out
 
     fn.__name__, fn.__doc__ = name, "Mean over windows that divide the input evenly into `output_size`."
-    return operator(fn)
+    return operator(fn, autocast={"cpu": "wide"} if spatial == 3 else None)
 
 
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = _adaptive_avg(1), _adaptive_avg(2), _adaptive_avg(3)
@@ -680,7 +680,7 @@ def _adaptive_max(spatial: int) -> Callable:
         return (values, indices) if return_indices else values
 
     fn.__name__, fn.__doc__ = name, "Maximum over windows that divide the input evenly into `output_size`."
-    return operator(fn)
+    return operator(fn, autocast={"cpu": "wide"} if spatial == 3 else None)
 
 
 @operator(name="_adaptive_max_backward", vjp=_max_pool_backward_vjp)
