@@ -132,7 +132,7 @@ def fold_constants(graph: Graph) -> None:
         if node.target is PRIMITIVES["full"]:
             if not isinstance(node.args[1], Node):
                 filled[node] = _as_stored(node.args[1], node.meta["val"].dtype)
-        elif getattr(node.target, "name", None) in _MOVING:
+        elif "moving" in getattr(node.target, "tags", ()):
             if node.args[0] in filled:
                 _fill(graph, node, filled[node.args[0]], filled)
         elif isinstance(node.target, PointwisePrimitive):
@@ -145,10 +145,6 @@ def _as_stored(value: Any, kind: dtype) -> Any:
         return value
     with np.errstate(all="ignore"):
         return float(np.asarray(value, kind.numpy))
-
-
-# Primitives that only move elements about.
-_MOVING = frozenset(("alias", "clone", "diagonal", "expand", "permute", "select", "slice", "squeeze", "unsqueeze", "view", "flip"))
 
 
 def _fold_pointwise(graph: Graph, node: Node, filled: dict[Node, Any]) -> None:

@@ -45,8 +45,15 @@ class ScalarOp:
     ordered: bool = False  # is said of numbers on a line, not of complex ones
     truths: str = ""  # the operation that it is of truth values
     triton64: str = ""  # Triton's function of float64, where it is another one
+    exact: bool = False  # of numbers of a narrow dtype it gives one
     wide_on_gpu: bool = False  # autocast computes it in float32 there
     cupy: str = ""  # a function of cupyx.scipy.special, where the NumPy reading is not of NumPy's functions, which CuPy takes over
+
+    @property
+    def keeps_zero(self) -> bool:
+        """Whether it is a function of one number that gives 0 for 0."""
+        with np.errstate(all="ignore"):
+            return self.arity == 1 and "F" in self.native and not self.numpy(np.zeros(1, np.float32)).any()
 
 
 # --- NumPy readings that are not one ufunc ---
@@ -185,15 +192,15 @@ _ROWS = [
     ScalarOp("remainder", 2, SAME, "IF", np.remainder, _fn("remainder", 2), _helper("remainder", 2), 8, far="FMOD"),
     ScalarOp("fmod", 2, SAME, "IF", np.fmod, _fn("fmod", 2), _helper("fmod", 2), 8, far="FMOD"),
     ScalarOp("fma", 3, SAME, "IF", _fma, "{0} * {1} + {2}", "{0} * {1} + {2}"),
-    ScalarOp("neg", 1, SAME, "IF", np.negative, "-{0}", "-{0}", wraps=True),
-    ScalarOp("abs", 1, REAL, "IF", _real_dtype_abs, _fn("abs"), "tl.abs({0})"),
-    ScalarOp("sign", 1, SAME, "IF", _sign, _fn("sign"), _helper("sign"), ordered=True),
+    ScalarOp("neg", 1, SAME, "IF", np.negative, "-{0}", "-{0}", wraps=True, exact=True),
+    ScalarOp("abs", 1, REAL, "IF", _real_dtype_abs, _fn("abs"), "tl.abs({0})", exact=True),
+    ScalarOp("sign", 1, SAME, "IF", _sign, _fn("sign"), _helper("sign"), ordered=True, exact=True),
     ScalarOp("reciprocal", 1, SAME, "F", np.reciprocal, "1 / {0}", "1 / {0}", 4, wide_on_gpu=True),
     ScalarOp("pow", 2, SAME, "IF", _pow, _fn("pow", 2), _lib("pow", 2), 20),
-    ScalarOp("minimum", 2, SAME, "BIF", np.minimum, _fn("minimum", 2), _helper("smallest", 2), ordered=True),
-    ScalarOp("maximum", 2, SAME, "BIF", np.maximum, _fn("maximum", 2), _helper("largest", 2), ordered=True),
-    ScalarOp("fmin", 2, SAME, "IF", np.fmin, _fn("fmin", 2), "tl.minimum({0}, {1})", ordered=True),
-    ScalarOp("fmax", 2, SAME, "IF", np.fmax, _fn("fmax", 2), "tl.maximum({0}, {1})", ordered=True),
+    ScalarOp("minimum", 2, SAME, "BIF", np.minimum, _fn("minimum", 2), _helper("smallest", 2), ordered=True, exact=True),
+    ScalarOp("maximum", 2, SAME, "BIF", np.maximum, _fn("maximum", 2), _helper("largest", 2), ordered=True, exact=True),
+    ScalarOp("fmin", 2, SAME, "IF", np.fmin, _fn("fmin", 2), "tl.minimum({0}, {1})", ordered=True, exact=True),
+    ScalarOp("fmax", 2, SAME, "IF", np.fmax, _fn("fmax", 2), "tl.maximum({0}, {1})", ordered=True, exact=True),
     ScalarOp("hypot", 2, SAME, "F", np.hypot, _fn("hypot", 2), _lib("hypot", 2), 10),
     ScalarOp("copysign", 2, SAME, "F", np.copysign, _fn("copysign", 2), _lib("copysign", 2)),
     ScalarOp("nextafter", 2, SAME, "F", np.nextafter, _fn("nextafter", 2), _lib("nextafter", 2), 10),
@@ -223,17 +230,18 @@ _ROWS = [
     ScalarOp("atanh", 1, SAME, "F", np.arctanh, _fn("atanh"), _lib("atanh"), 20),
     # special functions
     ScalarOp("sigmoid", 1, SAME, "F", _float_only(_sigmoid), _fn("sigmoid"), "tl.sigmoid({0})", 12, cupy="expit"),
-    ScalarOp("relu", 1, SAME, "IF", lambda x: np.maximum(x, 0), _fn("relu"), "tl.maximum({0}, 0, tl.PropagateNan.ALL)", ordered=True),
+    ScalarOp("relu", 1, SAME, "IF", lambda x: np.maximum(x, 0), _fn("relu"), "tl.maximum({0}, 0, tl.PropagateNan.ALL)", ordered=True,
+             exact=True),
     ScalarOp("erf", 1, SAME, "F", _float_only(_C.special_erf), _fn("erf"), "tl.erf({0})", 14, cupy="erf"),
     ScalarOp("erfc", 1, SAME, "F", _float_only(_C.special_erfc), _fn("erfc"), _lib("erfc"), 18, cupy="erfc"),
     ScalarOp("erfinv", 1, SAME, "F", _float_only(_C.special_erfinv), _fn("erfinv"), _lib("erfinv"), 25, cupy="erfinv", wide_on_gpu=True),
     ScalarOp("lgamma", 1, SAME, "F", _float_only(_C.special_lgamma), _fn("lgamma"), _lib("lgamma"), 40, cupy="gammaln"),
     ScalarOp("digamma", 1, SAME, "F", _float_only(_C.special_digamma), _fn("digamma"), _helper("digamma"), 40, cupy="digamma"),
     # rounding
-    ScalarOp("floor", 1, SAME, "F", np.floor, _fn("floor"), "tl.floor({0})", ordered=True),
-    ScalarOp("ceil", 1, SAME, "F", np.ceil, _fn("ceil"), "tl.ceil({0})", ordered=True),
-    ScalarOp("trunc", 1, SAME, "F", np.trunc, _fn("trunc"), _lib("trunc"), ordered=True),
-    ScalarOp("round", 1, SAME, "F", np.rint, _fn("round"), _lib("nearbyint"), ordered=True),
+    ScalarOp("floor", 1, SAME, "F", np.floor, _fn("floor"), "tl.floor({0})", ordered=True, exact=True),
+    ScalarOp("ceil", 1, SAME, "F", np.ceil, _fn("ceil"), "tl.ceil({0})", ordered=True, exact=True),
+    ScalarOp("trunc", 1, SAME, "F", np.trunc, _fn("trunc"), _lib("trunc"), ordered=True, exact=True),
+    ScalarOp("round", 1, SAME, "F", np.rint, _fn("round"), _lib("nearbyint"), ordered=True, exact=True),
     # comparisons and classification
     ScalarOp("eq", 2, BOOL, "BIF", np.equal, "{0} == {1}", "{0} == {1}"),
     ScalarOp("ne", 2, BOOL, "BIF", np.not_equal, "{0} != {1}", "{0} != {1}"),
@@ -255,7 +263,7 @@ _ROWS = [
     ScalarOp("bitwise_not", 1, SAME, "BI", np.invert, _fn("bitwise_not"), "~{0}"),
     ScalarOp("shl", 2, SAME, "I", np.left_shift, _fn("shl", 2), "{0} << {1}"),
     ScalarOp("shr", 2, SAME, "I", np.right_shift, _fn("shr", 2), "{0} >> {1}"),
-    ScalarOp("where", 3, SAME, "BIF", np.where, "{0} ? {1} : {2}", "tl.where({0}, {1}, {2})"),
+    ScalarOp("where", 3, SAME, "BIF", np.where, "{0} ? {1} : {2}", "tl.where({0}, {1}, {2})", exact=True),
     # complex numbers
     ScalarOp("real", 1, REAL, "", np.real, _fn("real"), _helper("real")),
     ScalarOp("imag", 1, REAL, "", np.imag, _fn("imag"), _helper("imag")),

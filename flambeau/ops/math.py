@@ -79,14 +79,14 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
     return tuple(input.shape) == tuple(other.shape)
 
 
-@operator(method=True)
+@operator(method=True, tags=("keeps_zero",))
 @with_out
 def isposinf(input: Tensor) -> Tensor:
     """Whether each element is +inf."""
     return input == math.inf if input.dtype.category >= FLOAT else prims.ne(input, input)
 
 
-@operator(method=True)
+@operator(method=True, tags=("keeps_zero",))
 @with_out
 def isneginf(input: Tensor) -> Tensor:
     """Whether each element is -inf."""

@@ -63,8 +63,9 @@ def _unary(prim: PointwisePrimitive, name: str, floats: bool) -> Callable:
         return result if out is None else store_out(out, result)
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name}" + (" (integers become the default float)." if floats else ".")
-    autocast = {"cuda": "wide"} if name in TABLE and TABLE[name].wide_on_gpu else None
-    made = operator(fn, name=name, method=(name, *_ALSO.get(name, ())), autocast=autocast)
+    row = TABLE[name]
+    made = operator(fn, name=name, method=(name, *_ALSO.get(name, ())), tags=("keeps_zero",) if row.keeps_zero else (),
+                    autocast={"cuda": "wide"} if row.wide_on_gpu else None)
     for also in _ALSO.get(name, ()):
         OPERATORS[also] = made
     return made
@@ -112,7 +113,7 @@ def _rounding(name: str) -> Callable:
         return result if out is None else store_out(out, result)
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name}; integers stay as they are."
-    made = operator(fn, method=True)
+    made = operator(fn, method=True, tags=("keeps_zero",))
     inplace(made, name + "_")
     return made
 
@@ -120,7 +121,7 @@ def _rounding(name: str) -> Callable:
 floor, ceil, trunc = (_rounding(n) for n in ("floor", "ceil", "trunc"))
 
 
-@operator(method=True)
+@operator(method=True, tags=("keeps_zero",))
 @with_out
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """To the nearest integer (or multiple of 10^-decimals), halves to even."""
@@ -132,7 +133,7 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     return cast(prims.round(x * scale) / scale if decimals > 0 else prims.round(x / scale) * scale, input.dtype)
 
 
-@operator(method=True)
+@operator(method=True, tags=("keeps_zero",))
 @with_out
 def sign(input: Tensor) -> Tensor:
     """-1, 0 or 1 by sign; bools stay as they are."""
@@ -141,7 +142,7 @@ def sign(input: Tensor) -> Tensor:
     return input.clone() if input.dtype.category == BOOL else prims.sign(input)
 
 
-@operator(method=True)
+@operator(method=True, tags=("keeps_zero",))
 @with_out
 @elementwise
 def sgn(input: Tensor) -> Tensor:
@@ -617,7 +618,7 @@ def _kind_of_float(prim: Primitive, doc: str) -> Callable:
         return prim(prims.real(input)) | prim(prims.imag(input)) if input.dtype.is_complex else prim(input)
 
     fn.__name__, fn.__doc__ = prim.name, doc
-    return operator(fn, method=True)
+    return operator(fn, method=True, tags=("keeps_zero",))
 
 
 isnan = _kind_of_float(prims.isnan, "Whether each element is NaN.")
@@ -706,7 +707,7 @@ def _between(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     return input + (end - input) * weight if near else end - (end - input) * (1 - weight)
 
 
-@operator(method=True)
+@operator(method=True, tags=("keeps_zero",))
 @with_out
 def square(input: Tensor) -> Tensor:
     """input * input; bools as int64."""
@@ -827,14 +828,14 @@ def _sine_over(input: Tensor) -> Tensor:
     return where(input == 0, 1.0, safe.sin() / safe)
 
 
-@operator(method=True, fused=True, vjp=lambda g: (g,))
+@operator(method=True, fused=True, vjp=lambda g: (g,), tags=("keeps_zero",))
 @with_out
 def frac(input: Tensor) -> Tensor:
     """The part after the point: input - trunc(input)."""
     return input - trunc(input)
 
 
-@operator(method=True, fused=True)
+@operator(method=True, fused=True, tags=("keeps_zero",))
 @with_out
 def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """NaN, inf and -inf replaced (by 0 and the dtype's largest and smallest numbers unless given)."""
@@ -879,14 +880,14 @@ def _xlogy(x: Tensor, y: Tensor) -> Tensor:
     return (x * y.masked_fill(zero, 1).log()).masked_fill(zero, 0)
 
 
-@operator(method=True)
+@operator(method=True, tags=("keeps_zero",))
 @with_out
 def deg2rad(input: Tensor) -> Tensor:
     """Degrees to radians."""
     return to_float(input) * (math.pi / 180)
 
 
-@operator(method=True)
+@operator(method=True, tags=("keeps_zero",))
 @with_out
 def rad2deg(input: Tensor) -> Tensor:
     """Radians to degrees."""

@@ -11,24 +11,15 @@ from ..core.size import broadcast_shapes
 from ..core.sparse import FORMS, Pattern, SparseTensor, become, refuse
 from ..core.tensor import Tensor
 from ..ops.promotion import result_type
+from ..ops.registry import OPERATORS
 from .bridge import assembled, coalesced, coordinates, entries, form, picked, places
 from .convert import compressed, to_dense, with_entries
 
-KEEPS_ZERO = (
-    ops.abs, ops.absolute, ops.__abs__, ops.asin, ops.arcsin, ops.asinh, ops.arcsinh, ops.atan, ops.arctan, ops.atanh, ops.arctanh,
-    ops.ceil, ops.deg2rad, ops.erf, ops.erfinv, ops.expm1, ops.floor, ops.frac, ops.isinf, ops.isnan, ops.isneginf, ops.isposinf, ops.log1p,
-    ops.nan_to_num, ops.rad2deg, ops.relu, ops.round, ops.sgn, ops.sign, ops.signbit, ops.sin, ops.sinh, ops.sqrt, ops.square, ops.tan,
-    ops.tanh, ops.trunc, ops.fix, ops.leaky_relu,
-)
+KEEPS_ZERO = tuple(dict.fromkeys(op for op in OPERATORS.values() if "keeps_zero" in op._operator.tags))    # type: ignore[attr-defined]
 """Functions of one element that give 0 for 0, and are not linear: entries of one place are added up first."""
 
-IN_PLACE = {
-    ops.abs_: ops.abs, ops.asin_: ops.asin, ops.asinh_: ops.asinh, ops.atan_: ops.atan, ops.atanh_: ops.atanh, ops.ceil_: ops.ceil,
-    ops.erf_: ops.erf, ops.erfinv_: ops.erfinv, ops.expm1_: ops.expm1, ops.floor_: ops.floor, ops.log1p_: ops.log1p, ops.relu_: ops.relu,
-    ops.round_: ops.round, ops.sgn_: ops.sgn, ops.sign_: ops.sign, ops.sin_: ops.sin, ops.sinh_: ops.sinh, ops.sqrt_: ops.sqrt,
-    ops.square_: ops.square, ops.tan_: ops.tan, ops.tanh_: ops.tanh, ops.trunc_: ops.trunc, ops.neg_: ops.neg,
-    ops.add_: ops.add, ops.sub_: ops.sub, ops.mul_: ops.mul, ops.div_: ops.div, ops.pow_: ops.pow,
-}
+IN_PLACE = {OPERATORS[f"{op.__name__}_"]: op for op in (*KEEPS_ZERO, ops.neg, ops.add, ops.sub, ops.mul, ops.div, ops.pow)
+            if f"{op.__name__}_" in OPERATORS}
 """Operators that write to their first argument, by what they write there."""
 
 

@@ -29,12 +29,12 @@ from flambeau._dynamo.testing import (
 from flambeau._dynamo.utils import compile_times, counters
 from flambeau._functorch.aot_autograd import aot_function, aot_module, aot_module_simplified, make_boxed_compiler, make_boxed_func
 from flambeau._functorch.compilers import memory_efficient_fusion
+from flambeau._functorch.make_fx import make_fx
 from flambeau._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from flambeau._inductor.compile_fx import compile_fx, compile_fx_inner
 from flambeau._inductor.utils import run_and_get_code
 from flambeau._subclasses import FakeTensor, FakeTensorMode
 from flambeau.fx.experimental import symbolic_shapes
-from flambeau.fx.experimental.proxy_tensor import make_fx
 from flambeau.utils._python_dispatch import TorchDispatchMode
 
 

@@ -10,7 +10,6 @@ import pytest
 import flambeau as torch
 from flambeau import nn
 from flambeau.fx import GraphModule, Node, symbolic_trace
-from flambeau.fx.experimental.optimization import extract_subgraph, fuse, remove_dropout
 from flambeau.fx.passes.fake_tensor_prop import FakeTensorProp
 from flambeau.fx.passes.graph_drawer import FxGraphDrawer
 from flambeau.fx.passes.infra.partitioner import CapabilityBasedPartitioner
@@ -21,6 +20,7 @@ from flambeau.fx.passes.split_module import split_module
 from flambeau.fx.passes.split_utils import split_by_tags
 from flambeau.fx.passes.tools_common import legalize_graph
 from flambeau.fx.passes.utils.fuser_utils import fuse_by_partitions, validate_partition
+from flambeau.nn.utils.fx_passes import extract_subgraph, fuse, remove_dropout
 
 
 class Net(nn.Module):

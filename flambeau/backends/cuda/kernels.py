@@ -439,18 +439,14 @@ TABLE: dict[str, Callable] = {
     "argmin": lambda x, dim: cupy.argmin(_wide(x), axis=dim).astype(np.int64),
     "cumsum": _scan(cupy.cumsum), "cumprod": _scan(cupy.cumprod),
     "sort": _sort, "topk": _topk, "nth": _nth,
-    "cat": _cat, "flip": lambda x, dims: cupy.flip(x, dims).copy(),
-    "gather": _gather, "scatter": _scatter, "scatter_reduce": _scatter, "index_select": _index_select,
-    "index_add": _index_add, "index": _index, "index_put": _index_put,
-    "nonzero": _nonzero, "pad_zeros": _pad, "clone": _clone,
+    "cat": _by_bits(_cat), "flip": _by_bits(lambda x, dims: cupy.flip(x, dims).copy()),
+    "gather": _by_bits(_gather), "scatter": _scatter, "scatter_reduce": _scatter, "index_select": _by_bits(_index_select),
+    "index_add": _index_add, "index": _by_bits(_index), "index_put": _index_put,
+    "nonzero": _nonzero, "pad_zeros": _by_bits(_pad), "clone": _by_bits(_clone),
     "convert": lambda x, kind: CupyScalars.to_dtype(x, kind) if x.dtype != kind.numpy else x.copy(),
     "mm": blas.mm, "bmm": blas.mm, "full": _full, "empty": _empty, "empty_strided": _empty_strided, "iota": _iota,
     "philox_uniform": _random(_UNIFORM), "philox_normal": _random(_NORMAL), "philox_integers": _integers,
 }
-
-
-for _name in ("cat", "flip", "gather", "index_select", "index", "pad_zeros", "clone"):
-    TABLE[_name] = _by_bits(TABLE[_name])
 
 
 def _as_it_is(kernel: Callable) -> Callable:
@@ -477,12 +473,9 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
     movers["cpu", "pinned"], movers["pinned", "cpu"] = arrays.pin, arrays.is_pinned
 
 
-GENERATED = ("convert", "sum", "prod", "amax", "amin", "any", "all", "argmax", "argmin", "gather", "index_select")
-
-
 def prefer_generated(primitives: dict[str, Any], composites: dict[str, Any], generated: Callable) -> None:
     """Ask for generated kernels first: pointwise primitives, reductions, and operators that are several of them."""
-    whole = [p for p in primitives.values() if p.kind == "pointwise" or p.name in GENERATED]
+    whole = [p for p in primitives.values() if p.kind == "pointwise" or "reduction" in p.tags or p.name in ("gather", "index_select")]
     for record in (*whole, *[c for c in composites.values() if c.fused and "cuda" not in c.kernels]):
         record.launched = _C.GpuPrograms(functools.partial(generated, record), REMEMBERED)
         if isinstance(getattr(record, "quick", None), _C.Elementwise):

@@ -50,16 +50,13 @@ class Value:
         return f"%{self.uid}"
 
 
-_EXACT = frozenset(("neg", "abs", "sign", "relu", "minimum", "maximum", "fmin", "fmax", "where", "floor", "ceil", "trunc", "round"))
-
-
 def _is_number_of(x: Value, kind: dtype, buffers: Mapping[str, Buffer]) -> bool:
     """Whether a float32 value is certainly a number of a narrower float dtype."""
     if x.op == "constant":
         return isinstance(x.attr, (int, float)) and float(np.asarray(x.attr).astype(kind.numpy)) == x.attr
     if x.op == "load":
         return buffers[x.attr.buffer].dtype is kind
-    return (x.op == "round_to" and x.attr is kind) or (x.op in _EXACT and all(
+    return (x.op == "round_to" and x.attr is kind) or (x.op in TABLE and TABLE[x.op].exact and all(
         a.dtype is bool_ or _is_number_of(a, kind, buffers) for a in x.args))
 
 

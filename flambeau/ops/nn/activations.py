@@ -300,7 +300,7 @@ hardswish = _without_options("hardswish", _hardswish, "x * relu6(x + 3) / 6.")
 hardsigmoid = _without_options("hardsigmoid", _hardsigmoid, "relu6(x + 3) / 6.")
 
 
-@operator
+@operator(tags=("keeps_zero",))
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where positive, else negative_slope * x."""
     return _or_inplace(_leaky_relu, check_float(input, "leaky_relu"), inplace, sym_float(negative_slope))

@@ -89,7 +89,7 @@ def _flip_loop(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> Any:
     return x([x.shape[d] - 1 - i if d in dims else i for d, i in enumerate(idx)])
 
 
-@primitive("flip", kernel=lambda x, dims: np.flip(x, dims).copy(), loop=_flip_loop, tags=("linear", "recomputable"),
+@primitive("flip", kernel=lambda x, dims: np.flip(x, dims).copy(), loop=_flip_loop, tags=("linear", "recomputable", "moving"),
            derivative=Linear(x=lambda g, dims: flip(g, dims)), samples=lambda r: [(r.standard_normal((2, 3)), (0, 1))])
 def flip(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """The elements in reverse order along `dims`, in x's memory order."""

@@ -27,7 +27,8 @@ def _permute_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     return permute(args[0], (0, *[d + 1 for d in args[1]]))
 
 
-@view("permute", batch=_permute_batch, derivative=Linear(x=lambda g, dims: permute(g, _inverse(dims))), loop=_view_loop_permute,
+@view("permute", tags=("moving",),
+      batch=_permute_batch, derivative=Linear(x=lambda g, dims: permute(g, _inverse(dims))), loop=_view_loop_permute,
            samples=lambda r: [(r.standard_normal((2, 3, 4)), (2, 0, 1))])
 def permute(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """The dimensions in the order `dims` (a permutation of all of them)."""
@@ -58,7 +59,7 @@ def _expand_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     return expand(x, (size, *shape))
 
 
-@view("expand", batch=_expand_batch, derivative=Linear(x=lambda g, x_shape: _sum_to(g, x_shape)), loop=_expand_loop,
+@view("expand", tags=("moving",), batch=_expand_batch, derivative=Linear(x=lambda g, x_shape: _sum_to(g, x_shape)), loop=_expand_loop,
            samples=lambda r: [(r.standard_normal((3, 1)), (2, 3, 4)), (r.standard_normal(()), (2,))])
 def expand(x: Tensor, shape: tuple[int, ...]) -> Spec:
     """Broadcast to `shape`: new leading dimensions and dimensions of size 1 repeat with stride 0."""
@@ -94,7 +95,7 @@ def _reshape_loop(o: Any, idx: Sequence, x: Any, shape: Sequence) -> Any:
     return x(source)
 
 
-@view("view", derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))), loop=_reshape_loop,
+@view("view", tags=("moving",), derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))), loop=_reshape_loop,
            samples=lambda r: [(r.standard_normal((2, 6)), (3, 4)), (r.standard_normal((1, 6)), (6,))])
 def view_(x: Tensor, shape: tuple[int, ...]) -> Spec:
     """The same elements in row-major order under another shape; RuntimeError if no strides can express it."""
@@ -148,7 +149,8 @@ def _slice_loop(o: Any, idx: Sequence, x: Any, dim: int, start: Any, stop: Any, 
     return x([i * step + start if d == dim else i for d, i in enumerate(idx)])
 
 
-@view("slice", derivative=Linear(x=lambda g, x_shape, dim, start, stop, step: _slice_back(g, x_shape, dim, start, stop, step)),
+@view("slice", tags=("moving",),
+      derivative=Linear(x=lambda g, x_shape, dim, start, stop, step: _slice_back(g, x_shape, dim, start, stop, step)),
       loop=_slice_loop,
            samples=lambda r: [(r.standard_normal((3, 7)), 1, 1, 6, 2), (r.standard_normal((3, 7)), 0, 1, 3, 1)])
 def slice_(x: Tensor, dim: int, start: int, stop: int, step: int) -> Spec:
@@ -182,7 +184,8 @@ def _select_back(g: Tensor, shape: Sequence, dim: int, index: Any) -> Tensor:
     return _slice_back(g.unsqueeze(dim), shape, dim, index, index + 1, 1)
 
 
-@view("select", derivative=Linear(x=lambda g, x_shape, dim, index: _select_back(g, x_shape, dim, index)), loop=_select_loop,
+@view("select", tags=("moving",),
+      derivative=Linear(x=lambda g, x_shape, dim, index: _select_back(g, x_shape, dim, index)), loop=_select_loop,
            samples=lambda r: [(r.standard_normal((3, 4)), 1, 2)])
 def select(x: Tensor, dim: int, index: int | Tensor) -> Spec:
     """The slice at `index` (>= 0) along `dim`, without that dimension. While tracing it may be a 0-dim tensor: where the slice begins
@@ -201,7 +204,7 @@ def _squeeze_loop(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> Any:
     return x([0 if d in dims else next(rest) for d in range(len(x.shape))])
 
 
-@view("squeeze", derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))), loop=_squeeze_loop,
+@view("squeeze", tags=("moving",), derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))), loop=_squeeze_loop,
            samples=lambda r: [(r.standard_normal((3, 1, 2, 1)), (1, 3))])
 def squeeze(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """Without the dimensions `dims`, each of size 1."""
@@ -214,7 +217,7 @@ def _unsqueeze_loop(o: Any, idx: Sequence, x: Any, dim: int) -> Any:
     return x([*idx[:dim], *idx[dim + 1:]])
 
 
-@view("unsqueeze", derivative=Linear(x=lambda g, dim: squeeze(g, (dim,))), loop=_unsqueeze_loop,
+@view("unsqueeze", tags=("moving",), derivative=Linear(x=lambda g, dim: squeeze(g, (dim,))), loop=_unsqueeze_loop,
            samples=lambda r: [(r.standard_normal((3, 2)), 1)])
 def unsqueeze(x: Tensor, dim: int) -> Spec:
     """With a dimension of size 1 before dimension `dim`."""
@@ -230,7 +233,8 @@ def _diagonal_loop(o: Any, idx: Sequence, x: Any, offset: int, dim1: int, dim2: 
               for d in range(len(x.shape))])
 
 
-@view("diagonal", derivative=Linear(x=lambda g, x_shape, offset, dim1, dim2: _diagonal_back(g, x_shape, offset, dim1, dim2)),
+@view("diagonal", tags=("moving",),
+      derivative=Linear(x=lambda g, x_shape, offset, dim1, dim2: _diagonal_back(g, x_shape, offset, dim1, dim2)),
       loop=_diagonal_loop,
            samples=lambda r: [(r.standard_normal((3, 4, 2)), 1, 0, 1), (r.standard_normal((4, 3)), -1, 0, 1)])
 def diagonal(x: Tensor, offset: int, dim1: int, dim2: int) -> Spec:
@@ -456,7 +460,7 @@ def view_as_complex(x: Tensor) -> Spec:
     return Spec(shape[:-1], x.dtype.to_complex(), tuple(s // 2 for s in strides[:-1]), offset // 2)
 
 
-@view("alias", derivative=Linear(x=lambda g: g), loop=lambda o, idx, x: x(idx),
+@view("alias", tags=("moving",), derivative=Linear(x=lambda g: g), loop=lambda o, idx, x: x(idx),
            samples=lambda r: [(r.standard_normal((2, 3)),)])
 def alias(x: Tensor) -> Spec:
     """The same layout over the same memory: a new tensor object that autograd can tell from its source."""
