@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -255,6 +256,11 @@ def late(torch: Any, rank: int, world: int) -> list:
         found += [said(lambda: d.all_reduce(torch.ones(2))), said(lambda: d.all_reduce(torch.ones(2)))]
         store.set(f"has said {rank}", "")
     store.wait(others, timedelta(seconds=50))    # however long the others take: till then nobody leaves
+    if rank == 0:                                # who serves the store leaves last
+        store.wait([f"is gone {r}" for r in range(1, world)], timedelta(seconds=50))
+    else:
+        with contextlib.suppress(d.DistNetworkError):
+            store.set(f"is gone {rank}", "")
     return found
 
 
