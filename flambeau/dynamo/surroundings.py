@@ -6,6 +6,7 @@ whatever capture looks up by name is noted here, and one native call (`_C.Surrou
 
 from __future__ import annotations
 
+import sys
 import types
 from typing import Any
 
@@ -132,5 +133,7 @@ def explain(difference: Any) -> str:
         return f"setting {setting.name}: {key} is {get_setting(owner, key)!r} now"
     if isinstance(owner, types.FunctionType):
         return f"function {owner.__qualname__} has another code"
+    if owner is sys.modules:
+        return f"sys.modules[{key!r}] is another module"
     home = owner.get("__name__", "a module") if isinstance(owner, dict) else owner.__qualname__
     return f"{home}.{key} was written to"

@@ -7,6 +7,7 @@ import builtins
 import functools
 import math
 import operator
+import sys
 import types
 import unittest.mock
 from collections.abc import Callable
@@ -226,3 +227,84 @@ def test_the_log_says_what_was_rebound() -> None:
         patch.setattr(torch, "sin", torch.cos)
         compiled(x)
     assert "flambeau.sin was written to" in seen.recompiles[0]
+
+
+def tool(factor: float) -> types.ModuleType:
+    made = types.ModuleType("made")
+    made.scale = lambda x: x * factor  # type: ignore[attr-defined]
+    return made
+
+
+def imports_whole(x):
+    import made_tools
+
+    return made_tools.scale(x)
+
+
+def imports_by_another_name(x):
+    import made_tools.inner as inner
+
+    return inner.scale(x)
+
+
+def imports_what_is_in_a_package(x):
+    import made_tools.inner
+
+    return made_tools.inner.scale(x)
+
+
+def imports_names(x):
+    from made_tools import scale
+
+    return scale(x)
+
+
+def imports_a_part(x):
+    from made_tools import inner
+
+    return inner.scale(x)
+
+
+def imports_if_it_can(x):
+    try:
+        import made_tools
+    except ImportError:
+        return x - 1
+    return made_tools.scale(x)
+
+
+def looks_it_up(x):
+    return sys.modules["made_tools"].scale(x)
+
+
+@pytest.mark.parametrize("f", [imports_whole, imports_by_another_name, imports_what_is_in_a_package, imports_names, imports_a_part,
+                               imports_if_it_can, looks_it_up])  # fmt: skip
+def test_a_module_that_another_takes_the_place_of(f, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that puts a stand-in into `sys.modules` means the next import, compiled or not."""
+    def install(whole: float, inner: float) -> None:
+        package = tool(whole)
+        package.inner = tool(inner)  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "made_tools", package)
+        monkeypatch.setitem(sys.modules, "made_tools.inner", package.inner)
+
+    compiled = dynamo.compile(f, backend=Counter())
+    for whole, inner in [(3.0, 4.0), (5.0, 4.0), (5.0, 7.0)]:
+        install(whole, inner)
+        assert same(compiled(x()), f(x()))
+    if f is imports_if_it_can:
+        monkeypatch.setitem(sys.modules, "made_tools", None)
+        assert same(compiled(x()), f(x())) and same(f(x()), x() - 1)
+
+
+def test_an_import_hook_that_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "made_tools", tool(3.0))
+    compiled = dynamo.compile(imports_whole, backend=Counter())
+    assert same(compiled(x()), x() * 3)
+    usual, asked = builtins.__import__, []
+    monkeypatch.setattr(builtins, "__import__", lambda name, *rest: (asked.append(name), usual(name, *rest))[1])
+    assert same(compiled(x()), x() * 3)
+    assert "made_tools" in asked
+
+
+def x():
+    return torch.arange(3.0)

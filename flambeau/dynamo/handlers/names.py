@@ -155,6 +155,9 @@ def load_build_class(f: Frame, i: Instruction) -> None:
     f.push(f.tx.trusted(builtins.__build_class__))
 
 
+_IMPORT = builtins.__import__
+
+
 def _load_own(name: str) -> bool:
     """Import a module of Flambeau, under whatever name it goes by: that has no effect that a program could see."""
     top = name.partition(".")[0]
@@ -170,12 +173,15 @@ def import_name(f: Frame, i: Instruction) -> None:
     depth, wanted = (value.as_constant() for value in f.pop_many(2))
     package = f.globals.get("__package__") or f.globals.get("__name__", "")
     full = importlib.util.resolve_name("." * depth + i.argval, package) if depth else i.argval
-    if full not in sys.modules and not _load_own(full):
+    if builtins.__import__ is not _IMPORT:
+        graph_break("call of C function", f"import of {full} by another builtins.__import__")
+    f.tx.surroundings.note_global(vars(builtins), "__import__", _IMPORT)
+    if sys.modules.get(full) is None and not _load_own(full):
         graph_break("call of C function", f"import of {full}, which isn't loaded yet")
-    module = sys.modules[full]
-    if not wanted and "." in i.argval and not depth:
-        module = sys.modules[i.argval.split(".")[0]]
-    f.push(f.tx.trusted(module))
+    whole = wanted or depth or "." not in full
+    for name in {full} if whole else {full, full.partition(".")[0]}:
+        f.tx.surroundings.note(sys.modules, name, "same", sys.modules[name])
+    f.push(f.tx.trusted(sys.modules[full if whole else full.partition(".")[0]]))
 
 
 @handler(TABLE, "IMPORT_FROM")
