@@ -51,14 +51,14 @@ def contiguous_strides(shape: Sequence[Any]) -> tuple:
 
 
 def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether these strides are row-major without gaps (dimensions of size 1 do not matter)."""
+    """Whether these strides are row-major without gaps (dimensions of size 1 do not matter, nor any of a tensor of no elements)."""
     step = 1
     for size, stride in zip(reversed(shape), reversed(strides)):
         if size == 0:
             return True
         if size != 1:
             if stride != step:
-                return False
+                return 0 in shape
             step = step * size
     return True
 
@@ -147,6 +147,12 @@ def elementwise_strides(shape: Sequence[Any], operands: Sequence[Sequence[Any]])
         told = permuted_strides(shape, memory_order(first, shape))  # the same numbers, by these sizes: `first` may be told by others
         return tuple(s if n == 1 else t for n, s, t in zip(shape, first, told))
     return permuted_strides(shape, elementwise_order(shape, operands))
+
+
+def copied_strides(shape: Sequence[Any], strides: Sequence[Any]) -> tuple:
+    """Strides of a copy: `elementwise_strides`, and those of a tensor of no elements whatever they are."""
+    empty = any(type(n) is int and n == 0 for n in shape)
+    return tuple(strides) if empty else elementwise_strides(shape, [strides])
 
 
 def elementwise_order(shape: Sequence[Any], operands: Sequence[Sequence[Any]]) -> list[int]:

@@ -343,6 +343,14 @@ def from_array(array: Any, kind: dtype | None = None, where: device = CPU) -> Te
     return _C.tensor_around(array, kind, where)
 
 
+def laid_out(array: Any, kind: dtype, where: device, strides: tuple | None) -> Tensor:
+    """`from_array` of an array that lies by these strides. One of no elements lies in any way: its strides are those that are told."""
+    made = from_array(array, kind, where)
+    if strides is not None and not array.size:
+        made._lay = Layout(tuple(array.shape), strides, 0)
+    return made
+
+
 def fake(
     shape: tuple, kind: dtype, where: device = CPU, strides: tuple | None = None, offset: Any = 0, storage: Storage | None = None
 ) -> Tensor:

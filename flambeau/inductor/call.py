@@ -181,6 +181,11 @@ def look(view: View, whole: bool) -> Look:
     return Look(view.buffer, view.dtype, tuple(view.shape), in_bytes(view.strides, view.dtype), view.offset * view.dtype.itemsize)
 
 
+def has_no_elements(shape: Sizes) -> bool:
+    """Whether that is known of an array of this shape; how it lies is then what its strides say, and nothing that is seen in memory."""
+    return any(type(n) is int and n == 0 for n in shape)
+
+
 def is_contiguous(buffer: Buffer) -> bool:
     """Whether a buffer's elements lie one after the other in their order."""
     return tuple(buffer.strides) == tuple(contiguous_strides(buffer.shape))
@@ -196,7 +201,7 @@ def print_call(call: Call) -> str:
         lines.append("stream = current_stream()")
     for step in call.steps:
         lines += _PRINT[type(step)](step, call)
-    results = [_text(r) if call.gives_arrays or not isinstance(r, Look) else f"tensor({_text(r)}, {r.dtype.name})" for r in call.results]
+    results = [_text(r) if call.gives_arrays or not isinstance(r, Look) else _tensor(r) for r in call.results]
     lines.append(f"return [{', '.join(results)}]")
     given = "inputs, kept" if call.of(Keep) else "inputs"
     return "\n    ".join([f"def {call.name}({given}):", *lines]) + "\n"
@@ -217,6 +222,14 @@ def _text(value: Any) -> str:
     if value.strides is None:
         return value.buffer
     return f"strided({value.buffer}, {to_tuple(value.shape)}, {to_tuple(value.strides)}, {to_python(value.offset)})"
+
+
+def _tensor(result: Look) -> str:
+    """A tensor around a look at memory."""
+    if result.strides is None or not has_no_elements(result.shape):
+        return f"tensor({_text(result)}, {result.dtype.name})"
+    strides = to_tuple([s // result.dtype.itemsize for s in result.strides])
+    return f"laid_out({_text(result)}, {result.dtype.name}, CPU, {strides})"
 
 
 def _tuple(items: Iterable[str]) -> str:

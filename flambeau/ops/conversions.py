@@ -12,7 +12,7 @@ from ..core import dispatch, dtypes
 from ..core.device import CPU, as_device, device
 from ..core.dtypes import dtype
 from ..core.memory_format import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
-from ..core.size import canonical_dim, elementwise_strides, looks_channels_last, permuted_strides
+from ..core.size import canonical_dim, copied_strides, looks_channels_last, permuted_strides
 from ..core.tensor import Tensor, fake, from_array, is_example
 from . import prims
 from .primitives import BACKENDS
@@ -28,7 +28,7 @@ def _clone_shape(x: Tensor, format: memory_format | tuple[int, ...]) -> Spec:
         return Spec(shape, x.dtype, permuted_strides(shape, format))
     if format is not preserve_format:
         return Spec(shape, x.dtype, format.strides(shape))
-    return Spec(shape, x.dtype, elementwise_strides(shape, [strides]))
+    return Spec(shape, x.dtype, copied_strides(shape, strides))
 
 
 def _clone_kernel(x: np.ndarray, format: memory_format | tuple[int, ...]) -> np.ndarray:

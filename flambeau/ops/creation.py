@@ -456,6 +456,8 @@ def _in_layout(source: Tensor, format: memory_format | None, make: Callable[[tup
     """`make(shape)` with the dimension order that `format` asks for (preserve: source's, if it is dense)."""
     shape, strides, _ = source._layout
     if format is None or format is preserve_format:
+        if any(type(n) is int and n == 0 for n in shape):
+            return _alone(prims.as_strided(make(tuple(shape)), tuple(shape), strides, 0))
         if is_contiguous(shape, strides):
             return make(tuple(shape))
         order = tuple(elementwise_order(shape, [strides])) if not is_dense(shape, strides) else memory_order(strides, shape)
@@ -463,9 +465,13 @@ def _in_layout(source: Tensor, format: memory_format | None, make: Callable[[tup
         return make(tuple(shape))
     else:
         order = memory_order(format.strides(shape) or (), shape)
-    made = prims.permute(make(tuple(shape[d] for d in order)), _inverse(order))
+    return _alone(prims.permute(make(tuple(shape[d] for d in order)), _inverse(order)))
+
+
+def _alone(made: Tensor) -> Tensor:
+    """A view of what nobody else holds is no view."""
     if made._data is not None and not dispatch.state.word:
-        made._view = None  # nobody else holds the base
+        made._view = None
     return made
 
 

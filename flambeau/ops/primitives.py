@@ -21,7 +21,7 @@ from ..core import dispatch
 from ..core.dtypes import dtype
 from ..core.scalar import TABLE, compares, evaluate
 from ..core.size import channels_last_strides, elementwise_strides, is_contiguous, looks_channels_last
-from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, view_tensor
+from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, laid_out, view_tensor
 from . import batching
 from .derivatives import Derivative, Pointwise
 from .replay import may_be_replayed, replayed
@@ -324,7 +324,7 @@ def _wrap(out: Any, spec: Spec, where: Any) -> Tensor:
         out = np.asarray(out, order="C")  # NumPy keeps its inputs' memory order where it can; the shape rule decides here
     if where.type == "cpu" and spec.strides is not None:
         out = _in_order(out, spec.strides)
-    return from_array(out, spec.dtype, where)
+    return laid_out(out, spec.dtype, where, spec.strides)
 
 
 _UNKNOWN = (-1,)    # the size of what hangs on the values; such a kernel decides the memory order too

@@ -3,6 +3,8 @@ results lie as eager ones."""
 
 from __future__ import annotations
 
+import copy
+import io
 import itertools
 import math
 import random
@@ -296,3 +298,59 @@ def test_rule() -> None:
     assert elementwise_strides((2, 3), [(0, 0)]) == (3, 1)
     assert elementwise_strides((2, 3), [(2, 8)]) == (1, 2)
     assert elementwise_strides((2, 2, 3, 4), [(24, 1, 8, 2), (24, 1, 8, 2)]) == (24, 1, 8, 2)
+
+
+# -- tensors of no elements ------------------------------------------------------------------------------------------
+def saved(lib: Any, t: Any) -> Any:
+    file = io.BytesIO()
+    lib.save(t, file)
+    file.seek(0)
+    return lib.load(file)
+
+
+NO_ELEMENTS: list[tuple] = [((0, 3), (1, 5)), ((3, 0), (7, 2)), ((0,), (4,)), ((2, 0, 3), (1, 1, 1)), ((0, 0), (3, 9)), ((2, 0, 1, 3), (0, 9, 2, 1)),
+               ((0, 3), (3, 1))]  # fmt: skip
+KEEPING: dict[str, Callable] = {
+    "empty_strided": lambda lib, t: t,
+    "new_empty_strided": lambda lib, t: t.new_empty_strided(t.shape, t.stride()),
+    "meta": lambda lib, t: lib.empty_strided(t.shape, t.stride(), device="meta"),
+    "empty_like": lambda lib, t: lib.empty_like(t),
+    "zeros_like": lambda lib, t: lib.zeros_like(t, dtype=lib.int64),
+    "rand_like": lambda lib, t: lib.rand_like(t),
+    "in rows": lambda lib, t: lib.ones_like(t, memory_format=lib.contiguous_format),
+    "clone": lambda lib, t: t.clone(),
+    "clone in rows": lambda lib, t: t.clone(memory_format=lib.contiguous_format),
+    "clone of a view": lambda lib, t: lib.zeros(99).as_strided(t.shape, t.stride(), 3).clone(),
+    "contiguous": lambda lib, t: t.contiguous(),
+    "copy": lambda lib, t: t.to(lib.float32, copy=True),
+    "deepcopy": lambda lib, t: copy.deepcopy(t),
+    "detach": lambda lib, t: t.detach(),
+    "saved": saved,
+    "view": lambda lib, t: t.view(t.shape),
+    "reshape": lambda lib, t: t.reshape(t.shape),
+    "unsqueeze": lambda lib, t: t.unsqueeze(0),
+    "expand": lambda lib, t: t.expand((2, *t.shape)),
+    "permute": lambda lib, t: t.permute(*reversed(range(t.dim()))),
+    "select": lambda lib, t: t.narrow(0, 0, 0).unsqueeze(-1).select(-1, 0),
+    "in place": lambda lib, t: t.add_(1),
+    "set_": lambda lib, t: lib.zeros(3).set_(t),
+    "empty_permuted": lambda lib, t: lib.empty_permuted(t.shape, tuple(reversed(range(t.dim())))),
+}
+
+
+@pytest.mark.parametrize("name", KEEPING)
+@pytest.mark.parametrize("shape, strides", NO_ELEMENTS)
+def test_strides_of_no_elements(name: str, shape: tuple, strides: tuple) -> None:
+    """They are those that were asked for, though nothing lies anywhere; and in rows it lies whatever they are."""
+    ours, theirs = (KEEPING[name](lib, lib.empty_strided(shape, strides)) for lib in (fl, torch))
+    assert (ours.stride(), ours.is_contiguous()) == (theirs.stride(), theirs.is_contiguous())
+
+
+@pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
+def test_strides_of_no_elements_compiled(backend: str) -> None:
+    def f(t: Any) -> tuple:
+        return t.clone(), fl.empty_strided((3, 0), (7, 2)), fl.zeros_like(t), t.unsqueeze(0), fl.empty_strided((2, 0), (1, 1)).t()
+
+    t = fl.empty_strided((0, 3), (1, 5))
+    compiled = fl.compile(f, backend=backend)(t)
+    assert [r.stride() for r in compiled] == [r.stride() for r in f(t)] == [(1, 5), (7, 2), (1, 5), (0, 1, 5), (1, 1)]

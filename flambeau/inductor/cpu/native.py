@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flambeau.core import dispatch
+from flambeau.core.device import CPU
 from flambeau.core.dtypes import DTYPES, uint8
 from flambeau.core.expr import Expr, Index, evaluate
 from flambeau.core.symbolic import SymFloat
-from flambeau.core.tensor import Tensor, from_array
+from flambeau.core.tensor import Tensor, from_array, laid_out
 from flambeau.core.watching import unwatched
 from flambeau.inductor import call as calls
 from flambeau.inductor.cpu.unit import Segment, Unit
@@ -91,7 +92,7 @@ class _Calling:
         return calls.is_whole(view, self.program.buffers[view.buffer])
 
     def _result(self, out: View | Index | None) -> calls.Look | Index | None:
-        return calls.look(out, self._is_whole(out)) if isinstance(out, View) else out
+        return calls.look(out, self._is_whole(out) and not calls.has_no_elements(out.shape)) if isinstance(out, View) else out
 
 
 # -- running --------------------------------------------------------------------------------------------------------
@@ -126,6 +127,7 @@ class NativeCode:
         scope: dict[str, Any] = {
             "__name__": __name__, **DTYPES,
             "empty": np.empty, "empty_strided": empty_strided, "fit": fit, "strided": strided_view, "tensor": from_array,
+            "laid_out": laid_out, "CPU": CPU,
             "extern": self._extern,
             "constants": self.constants, "steps": [(s.step, k) for s, k in zip(self.call.of(calls.Primitive), self.in_python, strict=True)],
         }

@@ -183,7 +183,9 @@ class Lowering:
         want = index_of(tuple(node.meta["val"]._layout.strides))
         apart = self.program.buffers[view.buffer].kind != "output"
         if not dense(view.shape, want):
-            return view if apart else box.copied(contiguous_strides(view.shape)).realize()
+            view = view if apart else box.copied(contiguous_strides(view.shape)).realize()
+            empty = any(isinstance(n, int) and n == 0 for n in view.shape)
+            return View(view.buffer, view.dtype, view.shape, want) if empty else view
         if apart and all(a is b or a == b or (isinstance(n, int) and n <= 1)
                          for a, b, n in zip(view.strides, want, view.shape, strict=True)):
             return view

@@ -11,7 +11,7 @@ import numpy as np
 from ...core import dispatch
 from ...core.device import CPU, device
 from ...core.dtypes import dtype, float32, int64
-from ...core.tensor import Tensor, fake, from_array
+from ...core.tensor import Tensor, fake, laid_out
 from ..primitives import kernel_for, register
 from ..registry import PRIMITIVES, Primitive, Spec
 
@@ -29,7 +29,7 @@ class FactoryPrimitive(Primitive):
             return fake(spec.shape, spec.dtype, where, spec.strides)
         kernel = self.kernels.get(where.type) or kernel_for(self, where)
         try:
-            return from_array(kernel(*args), spec.dtype, where)
+            return laid_out(kernel(*args), spec.dtype, where, spec.strides)
         except ValueError as error:
             if math.prod(spec.shape) * spec.dtype.itemsize < 1 << 63:
                 raise
