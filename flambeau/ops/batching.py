@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, example_of
 
 Rule = Callable[[Any, int, tuple, tuple], Any]
 
@@ -46,10 +46,20 @@ def by_names(prim: Any, size: int, args: tuple, has: tuple) -> Any:
 
 def each(prim: Any, size: int, args: tuple, has: tuple) -> Any:
     """One example after the other, for what nobody can do at once."""
+    if not size:
+        return of_none(prim, args, has)
     answers = [prim(*[_example(a, h, i) for a, h in zip(args, has, strict=True)]) for i in range(size)]
     if not isinstance(answers[0], tuple):
         return stacked(answers)
     return tuple(stacked(column) for column in zip(*answers, strict=True))
+
+
+def of_none(prim: Any, args: tuple, has: tuple) -> Any:
+    """The results for a batch without examples, of which only the shape rule can tell what they would be."""
+    batch = next(a for a, h in zip(args, has, strict=True) if h is True)
+    specs = prim.shape(*[example_of(a, None) if h is True else a for a, h in zip(args, has, strict=True)])
+    made = [batch.new_empty((0, *s.shape), dtype=s.dtype) for s in (specs if type(specs) is tuple else (specs,))]
+    return tuple(made) if type(specs) is tuple else made[0]
 
 
 def _example(value: Any, has: Any, i: int) -> Any:
@@ -87,5 +97,5 @@ def merged(record: Any, size: int, args: tuple, has: tuple) -> Any:
 def all_merged(record: Any, size: int, args: tuple, has: tuple) -> Any:
     """The same, for operators that take several tensors with the batch of theirs first."""
     wide = [spread(a, h, size).flatten(0, 1) if isinstance(a, Tensor) else a for a, h in zip(args, has, strict=True)]
-    out = record(*wide)
-    return tuple(o.unflatten(0, (size, -1)) for o in out) if isinstance(out, tuple) else out.unflatten(0, (size, -1))
+    out, sizes = record(*wide), (size, args[0].shape[1 if has[0] else 0])
+    return tuple(o.unflatten(0, sizes) for o in out) if isinstance(out, tuple) else out.unflatten(0, sizes)

@@ -404,7 +404,7 @@ def _searchsorted_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor
     if not has[0]:
         return prim(edges, values, right) if edges.ndim == 1 else batching.by_names(prim, size, args, has)
     values = batching.spread(values, has[1], size)
-    return prim(edges, values.reshape(size, -1) if edges.ndim == 2 else values, right).reshape(values.shape)
+    return prim(edges, values.unsqueeze(-1).flatten(1) if edges.ndim == 2 else values, right).reshape(values.shape)
 
 
 @primitive("searchsorted", tags=("ordered",), batch=_searchsorted_batch, kernel=_searchsorted_kernel, tensors=2,

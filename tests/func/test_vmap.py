@@ -345,3 +345,52 @@ def test_activations_of_a_batch_with_bounds_that_are_numbers(name):
     assert torch.equal(torch.vmap(activation)(x), activation(x))
     slope = torch.func.grad(lambda rows: activation(rows).sum())
     assert torch.equal(torch.vmap(slope)(x), slope(x))
+
+
+def _mapped(prim: Any, arguments: list, which: list[int], size: int) -> list:
+    """The results of a primitive over a batch of `size` of the arguments at `which`."""
+    def call(*given: Any) -> Any:
+        taken = iter(given)
+        return prim(*[next(taken) if k in which else a for k, a in enumerate(arguments)])
+
+    out = vmap(call)(*[arguments[k].unsqueeze(0).expand((size, *arguments[k].shape)) for k in which])
+    return list(out) if isinstance(out, (tuple, list)) else [out]
+
+
+def test_batches_of_no_examples() -> None:
+    """Every primitive's rule answers with results of the shapes and dtypes that any other batch has."""
+    tried, rng = 0, np.random.default_rng(0)
+    for prim in PRIMITIVES.values():
+        if prim.samples is None or prim.kind in ("factory", "inplace"):
+            continue
+        for sample in prim.samples(rng):
+            arguments = [torch.tensor(a) if isinstance(a, np.ndarray) else a for a in sample]
+            places = [k for k, a in enumerate(arguments) if isinstance(a, torch.Tensor)]
+            for which in [places, *([k] for k in places if len(places) > 1)]:
+                try:
+                    some = _mapped(prim, arguments, which, 2)
+                except Exception:   # what vmap refuses
+                    continue
+                none = _mapped(prim, arguments, which, 0)
+                assert [(0, *r.shape[1:], r.dtype) for r in some] == [(*r.shape, r.dtype) for r in none], (prim.name, which)
+                tried += 1
+    assert tried > 200
+
+
+@pytest.mark.parametrize("f, shape", [
+    (lambda x: torch.linalg.tensorinv(x, 1), (0, 0)), (torch.linalg.inv, (0, 3, 3)), (lambda x: x @ torch.ones(3, 2), (0, 3)),
+    (lambda x: torch.ones(2, 3) @ x, (3, 0)), (lambda x: torch.nn.functional.conv1d(x, torch.ones(2, 2, 2)), (0, 2, 4)),
+    (lambda x: torch.cat([x, torch.ones(2)]), (0,)), (lambda x: x.sort()[0], (0, 2)),
+])  # fmt: skip
+def test_derivatives_by_nothing(f: Any, shape: tuple) -> None:
+    x = torch.zeros(shape)
+    for jacobian in (jacrev, jacfwd):
+        assert jacobian(f)(x).shape == (*f(x).shape, *shape)
+    assert hessian(lambda x: f(x).sum())(x).shape == shape * 2
+
+
+def test_gradients_through_a_batch_of_none() -> None:
+    x, w = torch.zeros(0, 2, 3, requires_grad=True), torch.ones(3, 4, requires_grad=True)
+    vmap(lambda x: x @ w)(x).sum().backward()
+    assert x.grad.shape == x.shape
+    same(w.grad, torch.zeros(3, 4))

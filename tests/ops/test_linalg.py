@@ -616,3 +616,17 @@ def test_no_correlation_is_beyond_one(kind):
         found = fl.corrcoef(fl.tensor(rows).to(getattr(fl, kind)).requires_grad_())
         parts = [found.real, found.imag] if found.dtype.is_complex else [found]
         assert all(float(part.detach().abs().max()) <= 1 for part in parts)
+
+
+@pytest.mark.parametrize("a, b", [((0, 0), (0,)), ((0, 2, 0), (0, 2)), ((2, 0, 0), (2, 0)), ((6, 2, 3), (6,)), ((2, 3, 3, 2), (2, 3))])
+def test_tensorsolve_of_all_sizes(a, b):
+    rng = np.random.default_rng(0)
+    made = []
+    for lib in (fl, pytest.importorskip("torch", reason="torch is the oracle")):
+        A, B = (lib.tensor(rng.standard_normal(shape), requires_grad=True) for shape in (a, b))
+        rng = np.random.default_rng(0)
+        x = lib.linalg.tensorsolve(A, B)
+        x.sum().backward()
+        made.append((x, A.grad, B.grad))
+    for mine, theirs in zip(*made, strict=True):
+        assert mine.shape == theirs.shape

@@ -885,4 +885,4 @@ def linalg_tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     if dims is not None:
         A = A.movedim(tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
     shape = tuple(A.shape[B.ndim:])
-    return linalg_solve(A.reshape(-1, math.prod(shape)), B.reshape(-1)).reshape(shape)
+    return linalg_solve(A.reshape(B.numel(), math.prod(shape)), B.reshape(-1)).reshape(shape)

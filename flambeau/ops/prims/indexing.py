@@ -15,7 +15,7 @@ from ...core.dtypes import int64
 from ...core.scalar import SCATTERED_BY
 from ...core.size import broadcast_shapes, elementwise_strides, is_contiguous
 from ...core.symbolic import unknown_size
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, example_of
 from .. import primitives
 from ..batching import each, refused, spread
 from ..primitives import channels_last_like, generated, lies_like
@@ -432,7 +432,7 @@ def _index_loop(o: Any, idx: Sequence, x: Any, indices: Sequence) -> Any:
 
 
 def _one_example(indices: Sequence, has: tuple) -> list:
-    return [i.select(0, 0) if h else i for i, h in zip(indices, has, strict=True)]
+    return [example_of(i, None) if h else i for i, h in zip(indices, has, strict=True)]
 
 
 def _adjacent(indices: Sequence) -> bool:

@@ -27,9 +27,9 @@ def _mm_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     """One large product where a matrix is the same for all."""
     a, b = args
     if not has[1]:
-        return mm(a.flatten(0, 1), b).unflatten(0, (size, -1))
+        return mm(a.flatten(0, 1), b).unflatten(0, (size, a.shape[1]))
     if not has[0]:
-        return mm(b.transpose(1, 2).flatten(0, 1), a.t()).unflatten(0, (size, -1)).transpose(1, 2)
+        return mm(b.transpose(1, 2).flatten(0, 1), a.t()).unflatten(0, (size, b.shape[2])).transpose(1, 2)
     return bmm(spread(a, has[0], size), spread(b, has[1], size))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...backends.cpu import conv
 from ...core.tensor import Tensor
-from ..batching import spread
+from ..batching import of_none, spread
 from ..primitives import channels_last_like
 from ..registry import Linear, Spec, primitive
 from .pointwise import conjugated
@@ -32,7 +32,9 @@ def _from_groups(x: Tensor, size: int) -> Tensor:
 def _convolution_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     x, w, *attrs, groups = args
     if not has[1]:
-        return prim(x.flatten(0, 1), w, *attrs, groups).unflatten(0, (size, -1))
+        return prim(x.flatten(0, 1), w, *attrs, groups).unflatten(0, (size, x.shape[1]))
+    if not size:
+        return of_none(prim, args, has)
     if not has[0] and groups == 1:
         return _from_groups(prim(x, w.flatten(0, 1), *attrs, 1), size)
     return _from_groups(prim(_into_groups(spread(x, has[0], size)), w.flatten(0, 1), *attrs, size * groups), size)
@@ -43,12 +45,16 @@ def _input_grad_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     n, channels, *rest = shape
     if not has[1]:
         return prim(g.flatten(0, 1), w, (size * n, channels, *rest), *attrs, groups).unflatten(0, (size, n))
+    if not size:
+        return of_none(prim, args, has)
     g, w = _into_groups(spread(g, has[0], size)), w.flatten(0, 1)
     return _from_groups(prim(g, w, (n, size * channels, *rest), *attrs, size * groups), size)
 
 
 def _weight_grad_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     g, x, shape, *attrs, groups = args
+    if not size:
+        return of_none(prim, args, has)
     g, x = _into_groups(spread(g, has[0], size)), _into_groups(spread(x, has[1], size))
     return prim(g, x, (size * shape[0], *shape[1:]), *attrs, size * groups).unflatten(0, (size, -1))
 
