@@ -308,8 +308,10 @@ def saved(lib: Any, t: Any) -> Any:
     return lib.load(file)
 
 
-NO_ELEMENTS: list[tuple] = [((0, 3), (1, 5)), ((3, 0), (7, 2)), ((0,), (4,)), ((2, 0, 3), (1, 1, 1)), ((0, 0), (3, 9)), ((2, 0, 1, 3), (0, 9, 2, 1)),
-               ((0, 3), (3, 1))]  # fmt: skip
+NO_ELEMENTS: list[tuple] = [
+    ((0, 3), (1, 5)), ((3, 0), (7, 2)), ((0,), (4,)), ((2, 0, 3), (1, 1, 1)), ((0, 0), (3, 9)), ((2, 0, 1, 3), (0, 9, 2, 1)),
+    ((0, 3), (3, 1)),
+]  # fmt: skip
 KEEPING: dict[str, Callable] = {
     "empty_strided": lambda lib, t: t,
     "new_empty_strided": lambda lib, t: t.new_empty_strided(t.shape, t.stride()),

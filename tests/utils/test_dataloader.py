@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import itertools
@@ -9,6 +10,8 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -205,6 +208,65 @@ def test_leaving_in_the_middle_stops_the_workers() -> None:
 
 
 # -- trouble ------------------------------------------------------------------------------------------------------------
+class Interrupt:
+    """Ctrl-C at a moment: before the line of that number, counted over what this process runs in some functions."""
+
+    def __init__(self, functions: tuple[str, ...], at: int) -> None:
+        self.functions, self.left, self.owner = functions, at, os.getpid()
+
+    def __enter__(self) -> Interrupt:
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.settrace(None)
+
+    def _call(self, frame: Any, event: str, arg: Any) -> Any:
+        if "utils/data/" not in frame.f_code.co_filename or os.getpid() != self.owner:
+            return None
+        return self._line if frame.f_code.co_name in self.functions else None
+
+    def _line(self, frame: Any, event: str, arg: Any) -> Any:
+        self.left -= event == "line"
+        if self.left == 0 and os.getpid() == self.owner:
+            self.left -= 1
+            raise KeyboardInterrupt
+        return self._line
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("functions, moments", [
+    (("_start",), range(1, 12, 2)), (("__init__", "_give_task"), range(5, 70, 9)),
+    (("__next__", "_answer", "_wait", "_received"), range(3, 60, 8)),
+    (("receive",), range(1, 14, 2)), (("_stop",), range(4, 25, 4)),
+])  # fmt: skip
+def test_an_interrupt_at_any_moment(functions: tuple[str, ...], moments: range, persistent: bool) -> None:
+    """No process stays behind, and the next pass is whole."""
+    for moment in moments:
+        loader = DataLoader(Rows(12), batch_size=2, num_workers=2, persistent_workers=persistent)
+        with contextlib.suppress(KeyboardInterrupt), Interrupt(functions, moment):
+            for _ in loader:
+                pass
+        assert firsts(loader) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11]]
+        del loader
+        gc.collect()
+        assert children() == 0, moment
+
+
+def test_ctrl_c_in_the_middle_of_a_pass() -> None:
+    loader = DataLoader(Rows(10, "sleep"), batch_size=1, num_workers=2)
+    timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        list(loader)
+    timer.join()
+    gc.collect()
+    assert children() == 0
+    loader.dataset.wish = ""
+    assert len(list(loader)) == 10
+
+
 def test_an_exception_keeps_its_type_and_traceback() -> None:
     with pytest.raises(KeyError, match=r"(?s)Caught KeyError in DataLoader worker process \d.*__getitem__.*no such row"):
         list(DataLoader(Rows(10, "raise"), num_workers=2))
@@ -276,12 +338,12 @@ def test_a_dead_worker_is_named(wish: str, says: str) -> None:
 def test_where_one_worker_cannot_start_none_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     start = _WorkerPool._start
 
-    def second_fails(context: Any, loader: DataLoader, number: int) -> Any:
+    def second_fails(pool: _WorkerPool, context: Any, loader: DataLoader, number: int) -> None:
         if number:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return start(context, loader, number)
+        start(pool, context, loader, number)
 
-    monkeypatch.setattr(_WorkerPool, "_start", staticmethod(second_fails))
+    monkeypatch.setattr(_WorkerPool, "_start", second_fails)
     with pytest.raises(OSError, match=r"No space left on device.*/dev/shm"):
         list(DataLoader(Rows(3), num_workers=2))
     assert children() == 0

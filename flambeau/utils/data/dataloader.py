@@ -265,27 +265,26 @@ class _WorkerPool:
         context = mp.get_context(context) if context is None or isinstance(context, str) else context
         self.prefetch = loader.prefetch_factor or 2
         self.workers: list[_Worker] = []
+        self._finalizer = weakref.finalize(self, _stop, self.workers, os.getpid())  # before any is there: Ctrl-C may come at any time
         try:
             for i in range(loader.num_workers):
-                self.workers.append(self._start(context, loader, i))
+                self._start(context, loader, i)
         except BaseException as error:
-            _stop(self.workers, os.getpid())
+            self.close()
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                 raise OSError(error.errno, f"{error.strerror}: the queues of a DataLoader's workers need some in /dev/shm") from error
             raise
-        self._finalizer = weakref.finalize(self, _stop, self.workers, os.getpid())
         self.numbers = itertools.count()  # of tasks, never used twice: so an answer to an older pass is recognised
         self.user: weakref.ref[_WorkerIterator] | None = None
 
-    @staticmethod
-    def _start(context: Any, loader: DataLoader, number: int) -> _Worker:
+    def _start(self, context: Any, loader: DataLoader, number: int) -> None:
         plan = WorkerPlan(number, loader.num_workers, loader.dataset, loader._make_fetcher(), loader.worker_init_fn)
         tasks = context.Queue()
         answers, theirs = context.Pipe()  # a socket, for descriptors
         process = context.Process(target=run_worker, args=(plan, tasks, theirs), daemon=True)
+        self.workers.append(_Worker(process, tasks, answers))
         process.start()
         theirs.close()  # so that the end of the process is the end of the pipe
-        return _Worker(process, tasks, answers)
 
     @property
     def closed(self) -> bool:
@@ -299,18 +298,23 @@ class _WorkerPool:
 def _stop(workers: Sequence[_Worker], owner: int) -> None:
     if os.getpid() != owner:
         return  # a forked copy of the pool has no workers
-    for worker in workers:
-        worker.answers.close()
-        if worker.process.is_alive():
-            _take_back(worker.tasks)
-            worker.tasks.put(None)
-    for worker in workers:
-        worker.process.join(JOIN_SECONDS)
-        if worker.process.is_alive():
+    started = [worker for worker in workers if worker.process.pid is not None]
+    try:
+        for worker in started:
+            worker.answers.close()
+            if worker.process.is_alive():
+                _take_back(worker.tasks)
+                worker.tasks.put(None)
+        for worker in started:
+            worker.process.join(JOIN_SECONDS)
+    finally:        # also of an impatient user's second Ctrl-C
+        for worker in started:
             worker.process.terminate()
+        for worker in workers:
+            worker.tasks.cancel_join_thread()
+            worker.tasks.close()
+        for worker in started:
             worker.process.join()
-        worker.tasks.cancel_join_thread()
-        worker.tasks.close()
 
 
 def _take_back(tasks: Any) -> None:
@@ -364,18 +368,28 @@ class _WorkerIterator(_BaseDataLoaderIter):
             if isinstance(answer, WorkerError):
                 answer.reraise()
             return answer
-        self._finish()
+        self._finish(self.keep)
         raise StopIteration
 
     def _answer(self, number: int, worker: _Worker) -> Any:
         while True:
             try:
                 self._wait(worker)
-                found, answer = receive(worker.answers)
+                found, answer = self._received(worker)
             except (EOFError, ConnectionResetError):
                 self._died(worker)
             if found == number:
                 return answer
+
+    def _received(self, worker: _Worker) -> Any:
+        try:
+            message = receive(worker.answers)
+        except (EOFError, ConnectionResetError):
+            raise
+        except BaseException:   # Ctrl-C in the middle of a message: nobody knows where the next one begins
+            self._finish(keep=False)
+            raise
+        return message.load()
 
     def _wait(self, worker: _Worker) -> None:
         ready = wait([worker.answers, worker.process.sentinel], self.timeout or None)
@@ -403,9 +417,9 @@ class _WorkerIterator(_BaseDataLoaderIter):
         self.pool.close()
         raise RuntimeError(message)
 
-    def _finish(self) -> None:
+    def _finish(self, keep: bool) -> None:
         self.finished = True
-        if not self.keep:
+        if not keep:
             self.pool.close()
 
 

@@ -130,8 +130,8 @@ def send(connection: Connection, message: Message) -> None:
         connection.send_bytes(message.memory.data)
 
 
-def receive(connection: Connection) -> Any:
-    """Read one message that `send` sent."""
+def receive(connection: Connection) -> pickle.Unpickler:
+    """Read one message that `send` sent: what loads it."""
     length, places, size, is_shared = connection.recv()
     pickled = bytearray(length)
     connection.recv_bytes_into(pickled)
@@ -139,7 +139,7 @@ def receive(connection: Connection) -> Any:
     memory = np.empty(size, np.uint8) if segment is None else segment.array
     if segment is None and size:
         connection.recv_bytes_into(memory)
-    return _BatchUnpickler(pickled, memory, segment, places).load()
+    return _BatchUnpickler(pickled, memory, segment, places)
 
 
 # -- errors ----------------------------------------------------------------------------------------------------
