@@ -135,7 +135,7 @@ _LAZY: dict[str, tuple[str, Any]] = {
         ".serialization": ("save", "load"),
         ".amp": ("autocast", "is_autocast_enabled", "is_autocast_cpu_enabled", "get_autocast_dtype", "set_autocast_enabled",
                  "set_autocast_dtype", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled",
-                 "clear_autocast_cache", "GradScaler"),
+                 "set_autocast_cache_enabled", "clear_autocast_cache", "GradScaler"),
         ".accelerator": ("get_device_module",),
         ".cpu": ("Stream", "Event"),
         ".utils.dlpack": ("to_dlpack",),

@@ -13,6 +13,7 @@ from .autocast_mode import (
     is_autocast_cache_enabled,
     is_autocast_cpu_enabled,
     is_autocast_enabled,
+    set_autocast_cache_enabled,
     set_autocast_dtype,
     set_autocast_enabled,
 )
@@ -21,5 +22,5 @@ from .grad_scaler import GradScaler
 __all__ = [
     "GradScaler", "autocast", "autocast_mode", "clear_autocast_cache", "custom_bwd", "custom_fwd", "get_autocast_cpu_dtype",
     "get_autocast_dtype", "get_autocast_gpu_dtype", "grad_scaler", "is_autocast_available", "is_autocast_cache_enabled",
-    "is_autocast_cpu_enabled", "is_autocast_enabled", "set_autocast_dtype", "set_autocast_enabled",
+    "is_autocast_cpu_enabled", "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_dtype", "set_autocast_enabled",
 ]

@@ -78,8 +78,8 @@ def _cast(value: Any, kind: dtype, where: str) -> Any:
         if cache is not None and now.caching and kind.itemsize < 4 and value.dtype is float32 and value.requires_grad \
                 and value.is_leaf and dispatch.state.grad_enabled and value._data is not None:
             found = cache.get(id(value))
-            if found is None or found[1].dtype is not kind:
-                found = cache[id(value)] = (value, value.to(kind))
+            if found is None or found[1].dtype is not kind or found[2] != value._writes:     # an optimizer may step within a block
+                found = cache[id(value)] = (value, value.to(kind), value._writes)
             return found[1]
         return value.to(kind)
     if type(value) in (list, tuple):
@@ -212,6 +212,11 @@ def set_autocast_dtype(device_type: str, dtype: dtype) -> None:
 def is_autocast_cache_enabled() -> bool:
     """Whether casts of weights are kept within a block."""
     return _now()[0].caching
+
+
+def set_autocast_cache_enabled(enabled: bool) -> None:
+    """Keep casts of weights or don't, in this thread, to the end of the block around."""
+    _set(_with("cpu", caching=bool(enabled)))
 
 
 def clear_autocast_cache() -> None:
