@@ -220,7 +220,7 @@ def _compare_all(
         allowed, right, own = spread(names), *(widely(step, inputs, side, names) for side in (other, mine))
         for name in names:
             a, b, kind = compare.array(ours[name]), compare.array(theirs[name]), compare.dtype_name(theirs[name])
-            again = compare.unlike(a, b, kind, allowed[name], masks[name] | _explained(a, b, kind, right.get(name), own.get(name)))
+            again = compare.unlike(a, b, kind, allowed[name], masks[name] | explained(a, b, kind, right.get(name), own.get(name)))
             if again:
                 return Difference(number, op, f"value ({kind})", f"{name}: {again}")
     elif any(suspects.values()):
@@ -298,13 +298,18 @@ def _shaken(value: Any, lib: Any, draw: np.random.Generator, least: float) -> An
     )
 
 
-_WIDER = {"float32": "float64", "float16": "float64", "bfloat16": "float64", "complex64": "complex128"}
+WIDER = {"float32": "float64", "float16": "float64", "bfloat16": "float64", "complex64": "complex128"}
+
+
+def widened(text: str) -> str:
+    """A program's text with wider dtypes for the narrow ones that it names."""
+    return re.sub(r"torch\.(\w+)\b", lambda found: f"torch.{WIDER.get(found[1], found[1])}", text)
 
 
 def widely(step: Step, inputs: dict[str, Any], side: Side, names: list[str]) -> dict[str, np.ndarray]:
     """What a library makes of a step in float64, of those results that are narrower."""
-    kinds = _WIDER.values()
-    text = re.sub(r"torch\.(\w+)\b", lambda found: f"torch.{_WIDER.get(found[1], found[1])}", step.code())
+    kinds = WIDER.values()
+    text = widened(step.code())
     space = {**side.space, **_map(lambda t: _wide(t, side.lib), inputs)}
     default = side.lib.get_default_dtype()
     side.lib.set_default_dtype(side.lib.float64)
@@ -321,13 +326,13 @@ def widely(step: Step, inputs: dict[str, Any], side: Side, names: list[str]) -> 
 def _wide(t: Any, lib: Any) -> Any:
     """A copy of one of torch's tensors in a library, wide."""
     kind = compare.dtype_name(t)
-    return lib.from_numpy(np.array(compare.array(t))).to(getattr(lib, _WIDER.get(kind, kind)))
+    return lib.from_numpy(np.array(compare.array(t))).to(getattr(lib, WIDER.get(kind, kind)))
 
 
-def _explained(ours: np.ndarray, theirs: np.ndarray, kind: str, right: np.ndarray | None, own: np.ndarray | None) -> Any:
+def explained(ours: np.ndarray, theirs: np.ndarray, kind: str, right: np.ndarray | None, own: np.ndarray | None) -> Any:
     """A mask of the elements of a narrow result that its dtype explains. `right` and `own` are torch's and our results in float64: ours
     is that rounded, or a thousand times nearer to it than torch's; or the two are the same, and ours off by last places of 1."""
-    if right is None or kind not in _WIDER or right.shape != ours.shape:
+    if right is None or kind not in WIDER or right.shape != ours.shape:
         return False
     with np.errstate(all="ignore"):
         apart, most = np.abs(theirs - right) / 1000, max(1.0, np.abs(right[np.isfinite(right)]).max(initial=0))

@@ -460,6 +460,8 @@ KNOWN = (
     Known("torch's derivative of cosine_similarity takes what is shorter than eps for longer", gradient=_of("cosine_similarity"),
           at=lambda step, arrays: any(a.dtype.kind == "f" and np.any(np.abs(a) < _number(_value(step, 3, "eps", 1e-8)))
                                       for a in arrays.values())),
+    Known("torch's derivative of nan_to_num is zero for a complex number of which one part alone was replaced",
+          gradient=_of("nan_to_num", "nan_to_num_"), reads="complex64 complex128"),
     Known("torch's derivative of sinc loses its digits near 0", gradient=_of("sinc", "sinc_"), reads="float16 bfloat16 float32",
           at=_some(lambda x: (np.abs(x) < 0.1) | (np.abs(np.abs(x) - 1) < 0.1))),
     Known("at NaN torch takes the slope of a piecewise function for that of one piece or another, by where an element lies in a vector, "
@@ -580,10 +582,11 @@ def excused_values(step: Step, inputs: dict[str, Any], ours: np.ndarray, theirs:
 def excused_gradients(steps: Iterable[Step], at: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> Any:
     """NaN, of zeros times what is not finite, where there may be a number, or of a sum of infinities; what no finite gradient is the
     gradient of; of which sign an infinity at 0 is; and NaN at NaN, where torch takes a piecewise function for the piece of larger
-    numbers. `at`: what it is a gradient of."""
+    numbers. torch's zeros for the gradient of sgn stay zeros times infinity (those of sign don't). `at`: what it is a gradient of."""
+    steps = list(steps)
     if theirs.dtype.kind not in "fc":
         return False
-    wild = ~np.isfinite(theirs) | (np.isnan(at) & np.isnan(ours))
+    wild = ~np.isfinite(theirs) | (np.isnan(at) & np.isnan(ours)) | (np.isnan(ours) & any(map(_of("sgn", "sgn_"), steps)))
     poles = (at == 0) & np.isinf(ours) & np.isinf(theirs)
     return wild if any(map(_of("logdet", "slogdet"), steps)) else (wild & (np.isnan(theirs) | np.isnan(ours))) | poles
 

@@ -16,7 +16,7 @@ import flambeau
 from . import bits, compare, execute, known
 from .compare import Difference
 from .execute import NAMES, Side, disturbable, plain, reached, same_plain
-from .program import Input, Program, code, references
+from .program import Input, Program, Step, code, references
 
 DISTURBANCES = 12
 
@@ -42,6 +42,17 @@ def tensors_of(program: Program, lib: Any, shake: np.random.Generator | None = N
         space["it"] = space[made.name]
         space[made.name] = eval("it" + "".join(made.views) + (".requires_grad_()" if made.grad else ""), space)
     return {made.name: space[made.name] for made in program.inputs}
+
+
+class Widened(Program):
+    """A program that computes widely what it does in narrow dtypes, on the same numbers."""
+
+    def __init__(self, inputs: tuple[Input, ...], steps: tuple[Step, ...]) -> None:
+        wide = [replace(i, views=(f".to(torch.{execute.WIDER.get(i.dtype, i.dtype)})", *i.views)) for i in inputs]
+        super().__init__(tuple(wide), steps)
+
+    def function(self) -> str:
+        return execute.widened(super().function())
 
 
 def _shaken(value: Any, lib: Any, draw: np.random.Generator) -> Any:
@@ -368,7 +379,13 @@ def _numbers(
         return None
     moved = spread(right, list(suspects), theirs, again, exact)
     for name, (a, b) in suspects.items():
-        said = compare.unlike(a, b, compare.dtype_name(right[name]), moved[name], excused[name])
+        kind = compare.dtype_name(right[name])
+        said = compare.unlike(a, b, kind, moved[name], excused[name])
+        if said and not exact and name.startswith("gradient") and np.any(overflown := np.isfinite(a) & ~np.isfinite(b)):
+            wide = flat(again(None, Widened(program.inputs, program.steps)), theirs).get(name)
+            right_one = None if wide is None else compare.array(wide)
+            explained = overflown & execute.explained(a, b, kind, right_one, right_one)
+            said = compare.unlike(a, b, kind, moved[name], excused[name] | explained)
         if said:
             number = step_of(program, name)
             kind = "gradient" if name.startswith("gradient") else "value"
@@ -415,9 +432,10 @@ def to_the_bit(program: Program, ours: dict[str, Any], right: dict[str, Any]) ->
     return None
 
 
-def memory(tensors: dict[str, Any]) -> dict[str, frozenset[str]]:
-    """Which tensors share memory, gradients apart."""
-    where = {name: t.untyped_storage().data_ptr() for name, t in tensors.items() if t.numel() and not name.startswith("gradient")}
+def memory(tensors: dict[str, Any], empty: bool = False) -> dict[str, frozenset[str]]:
+    """Which tensors share memory, gradients apart, and with `empty` also those that see no element of it."""
+    where = {name: t.untyped_storage().data_ptr() for name, t in tensors.items()
+             if (t.numel() or (empty and t.untyped_storage().nbytes())) and not name.startswith("gradient")}
     return {name: frozenset(n for n, p in where.items() if p == where[name]) for name in where}
 
 
@@ -458,7 +476,7 @@ def gradient(program: Program, theirs: Any) -> Difference | None:
         if expected.error is not None:
             return None
         got = run(program, flambeau)
-        found = difference(program, got, expected, theirs, again=lambda draw: run(program, theirs, shake=draw))
+        found = difference(program, got, expected, theirs, again=lambda draw, of=program: run(of, theirs, shake=draw))
         tainted = _tainted(program, expected, theirs)
         if found is not None or not (tainted or expected.backward_error or got.backward_error):
             return found
@@ -467,14 +485,14 @@ def gradient(program: Program, theirs: Any) -> Difference | None:
         if not roots:
             return None
         return difference(program, run(program, flambeau, roots=roots), run(program, theirs, roots=roots), theirs, sound=True,
-                          again=lambda draw: run(program, theirs, shake=draw, roots=roots))
+                          again=lambda draw, of=program: run(of, theirs, shake=draw, roots=roots))
 
 
 def _tainted(program: Program, outcome: Outcome, lib: Any) -> set[str]:
     """The names of what an excused gradient may pass through: results of such a step, what reads them, and what they were written to,
     with all that shares its memory in the end."""
     tensors = {name.split()[0]: t for name, t in flat(outcome, lib).items() if not name.startswith("gradient")}
-    shared = memory(flat(outcome, lib))
+    shared = memory(flat(outcome, lib), empty=True)
     tainted: set[str] = set()
     for step in program.steps:
         if step.refs() & tainted or known.excuses_gradients(step, tensors):
