@@ -253,7 +253,7 @@ FL_INLINE float cos_of(float r, float low) {
     float p = fma(fma(fma(-2.7300449e-7f, z, 2.4800596e-5f), z, -0.0013888888f), z, 0.041666667f);
     return w + (((1.f - w) - half) + fma(z * z, p, -r * low));
 }
-FL_INLINE float turned(float x, int32_t sign) { return bits<float>(bits<int32_t>(x) ^ (sign << 31)); }
+FL_INLINE float turned(float x, int32_t sign) { return bits<float>(bits<uint32_t>(x) ^ (uint32_t(sign) << 31)); }
 FL_INLINE float sin_near(float x) {
     NarrowAngle a = reduce_angle(x);
     float y = turned(a.quadrant & 1 ? cos_of(a.r, a.low) : sin_of(a.r, a.low), (a.quadrant >> 1) & 1);

@@ -162,8 +162,8 @@ FL_INLINE float exp_minus_1(float r) {  // |r| <= ln 2 / 2
     q = __builtin_fmaf(q, r, 0.5f);
     return __builtin_fmaf(q, r * r, r);
 }
-FL_INLINE float power_of_2(int32_t n) { return bits<float>((n + 127) << 23); }
-FL_INLINE float times_power_of_2(float y, int32_t n) { return bits<float>(bits<int32_t>(y) + (n << 23)); }
+FL_INLINE float power_of_2(int32_t n) { return bits<float>(uint32_t(n + 127) << 23); }
+FL_INLINE float times_power_of_2(float y, int32_t n) { return bits<float>(bits<uint32_t>(y) + (uint32_t(n) << 23)); }
 // e^x for |x| <= 87.
 FL_INLINE float exp_moderate(float x) {
     Reduced a = reduce_exp(x);

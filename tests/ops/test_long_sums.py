@@ -137,3 +137,30 @@ def test_products_of_long_rows(name, compiled, rows, columns) -> None:
         for y in (b, np.asfortranarray(b)):
             got = run(from_array(x.astype(np.float32)), from_array(y.astype(np.float32)))
             assert error(got, want) < 2e-6, error(got, want)
+
+
+# -- many numbers into one place -------------------------------------------------------------------------------------
+ADDING = {
+    "index_add": lambda lib, at, x: lib.zeros(4).index_add(0, at, x)[0],
+    "index_add of columns": lambda lib, at, x: lib.zeros(2, 4).index_add(1, at[: len(x) // 2], x.reshape(2, -1)).double().sum(),
+    "scatter_add": lambda lib, at, x: lib.zeros(4).scatter_add(0, at, x)[0],
+    "scatter_reduce": lambda lib, at, x: lib.zeros(4).scatter_reduce(0, at, x, "sum")[0],
+    "scatter_reduce mean": lambda lib, at, x: lib.zeros(4).scatter_reduce(0, at, x, "mean", include_self=False)[0] * len(x),
+    "index_put": lambda lib, at, x: lib.zeros(4).index_put((at,), x, accumulate=True)[0],
+    "bincount": lambda lib, at, x: lib.bincount(at, x)[0],
+    "gradient of an index": lambda lib, at, x: lib.func.grad(lambda w: (w[at] * x).sum())(lib.zeros(4))[0],
+    "gradient of an embedding": lambda lib, at, x: lib.func.grad(
+        lambda w: (lib.nn.functional.embedding(at[: len(x) // 8], w) * x.reshape(-1, 8)).sum())(lib.zeros(4, 8)).double().sum(),
+    "gradient of expand": lambda lib, at, x: lib.func.grad(lambda w: (w.expand(len(x)) * x).sum())(lib.zeros(1))[0],
+}
+
+
+@pytest.mark.parametrize("name", ADDING)
+def test_many_numbers_into_one_place(name):
+    """In the order of the index, one after the other, as torch adds; no further from float64 than torch."""
+    torch = pytest.importorskip("torch", reason="torch is the oracle")
+    numbers = np.random.default_rng(0).uniform(0.5, 1.5, 1_000_000).astype(np.float32)
+    right = numbers.astype(np.float64).sum()
+    ours, theirs = (abs(float(ADDING[name](lib, lib.zeros(len(numbers), dtype=lib.int64), lib.from_numpy(numbers.copy()))) - right)
+                    for lib in (fl, torch))
+    assert ours <= 1.5 * theirs + 1e-6 * right
