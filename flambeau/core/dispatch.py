@@ -44,8 +44,8 @@ batched: Callable[[Any, tuple], Any] | None = None
 # forward mode: forget(tensor), told of what was detached.
 forget: Callable[[Any], None] = lambda tensor: None  # noqa: E731
 # classes with `__torch_dispatch__`: wrapped(prim, args) -> outputs, or NotImplemented where no argument is of one; asked where a call would
-# end in a shape rule, once there is such a class.
-wrapped: Callable[[Any, tuple], Any] | None = None
+# end in a shape rule, once there is such a class; and with `whole=True` by operators with facets, whose bodies run if nobody answers.
+wrapped: Callable[..., Any] | None = None
 wrapping = False
 # Number of classes whose __torch_function__ may be asked: those that define one, and subclasses of Tensor that have instances. Zero
 # lets operators skip the search for one.

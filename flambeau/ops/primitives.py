@@ -51,6 +51,7 @@ class Primitive:
     """A record of the op table, callable on tensors. Never broadcasts, never promotes."""
 
     vmap: Callable | None = None    # the program's own batching rule, for its own operators
+    sharding: str | Callable | None = None  # which dimensions may be split over processes, where that doesn't follow from `loop`
     flops: Flops | None = None
 
     def __init__(self, name: str, shape: Callable, *, kernel: Callable | None = None, loop: Any = None,
@@ -453,24 +454,30 @@ def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable
 
 
 def view(name: str, *, derivative: Derivative, loop: Callable | str | None = None, samples: Callable | None = None,
-         tags: Iterable[str] = (), batch: batching.Rule = batching.by_names,
+         tags: Iterable[str] = (), batch: batching.Rule = batching.by_names, sharding: str | Callable | None = None,
          why_absent: dict[str, str] | None = None) -> Callable[[Callable], Any]:
-    """Decorate a shape rule that answers with strides and offset: registers a view primitive."""
+    """Decorate a shape rule that answers with strides and offset: registers a view primitive. `sharding`: as for `primitive`."""
     def add(shape: Callable) -> Primitive:
         record = ViewPrimitive(name, shape, loop=loop, derivative=derivative, batch=batch, samples=samples, doc=shape.__doc__ or "",
                                tags={"view", "recomputable", "linear", *tags}, kind="view", why_absent=why_absent)
+        record.sharding = sharding
         return register(PRIMITIVES, name, record)
     return add
 
 
 def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, derivative: Derivative | None = None,
               tags: Iterable[str] = (), tensors: int = 1, batch: batching.Rule = batching.by_names, samples: Callable | None = None,
-              why_absent: dict[str, str] | None = None, doc: str = "", flops: Flops | None = None) -> Callable[[Callable], Any]:
-    """Decorate a shape rule: registers a primitive whose first `tensors` parameters are tensors (or lists of them)."""
+              why_absent: dict[str, str] | None = None, doc: str = "", flops: Flops | None = None,
+              sharding: str | Callable | None = None) -> Callable[[Callable], Any]:
+    """Decorate a shape rule: registers a primitive whose first `tensors` parameters are tensors (or lists of them).
+
+    `sharding`: a letter for each dimension, "nk,km->nm", * for those that are needed whole; or a function of the arguments that
+    gives `distributed.tensor.rules.Axis`es as (dimensions of the tensors, dimension of the result, reduction, which tensors add up).
+    """
     def add(shape: Callable) -> Primitive:
         record = Primitive(name, shape, kernel=kernel, loop=loop, derivative=derivative, tags=tags, tensors=tensors,
                            batch=batch, samples=samples, doc=doc or shape.__doc__ or "", why_absent=why_absent)
-        record.flops = flops
+        record.flops, record.sharding = flops, sharding
         return register(PRIMITIVES, name, record)
     return add
 

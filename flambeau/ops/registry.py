@@ -358,6 +358,8 @@ class CompositeRecord:
 
     def run(self, args: tuple) -> Any:
         """A library or generated kernel if there is one for these arguments, else the body."""
+        if dispatch.wrapping and (out := dispatch.wrapped(self, args, whole=True)) is not NotImplemented:     # type: ignore[misc]
+            return out
         if not dispatch.state.word:
             if self.launched is not None:
                 out = self.launched(args)

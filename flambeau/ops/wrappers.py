@@ -55,10 +55,16 @@ def wrapping(args: Sequence) -> list[type]:
     return found
 
 
-def answer(prim: Any, args: tuple) -> Any:
-    """What the first of the arguments' classes that answers gives; NotImplemented where none has `__torch_dispatch__`."""
+def answer(prim: Any, args: tuple, whole: bool = False) -> Any:
+    """What the first of the arguments' classes that answers gives; NotImplemented where none has `__torch_dispatch__`. Our own classes
+    are told the record itself, by `_compute(record, args)`; only they are asked for an operator as a `whole`."""
     kinds = wrapping(args)
     if not kinds:
+        return NotImplemented
+    if hasattr(kinds[0], "_compute"):
+        with dispatch.grad_enabled(False):
+            return kinds[0]._compute(prim, args)
+    if whole:
         return NotImplemented
     func = step_named(prim, args)
     with dispatch.grad_enabled(False):      # autograd, above, has its own record of this step

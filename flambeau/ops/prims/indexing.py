@@ -259,7 +259,14 @@ def _scatter_samples(*ways: str) -> Any:
                        r.standard_normal((3, 2)), how) for how in ways]
 
 
-@primitive("scatter", kernel=_scatter_kernel, loop="scatter", tensors=4, tags=("positioned",),
+def _scatter_axes(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> list:
+    """Where index and source are as long as `x`, each slice is for itself; what is added may be split anywhere."""
+    alike = [((d, d, d), d, None, ()) for d in range(x.ndim) if d != dim and x.shape[d] == index.shape[d] == src.shape[d]]
+    adds = reduce == "add" and index.ndim and index.shape[dim] == src.shape[dim]
+    return [*alike, ((None, dim, dim), None, "sum", (0,))] if adds else alike
+
+
+@primitive("scatter", sharding=_scatter_axes, kernel=_scatter_kernel, loop="scatter", tensors=4, tags=("positioned",),
            samples=_scatter_samples("set", "add"), derivative=Linear(
     x=lambda g, dim, index, reduce: g if reduce == "add" else g.scatter(dim, index, 0),
     src=lambda g, dim, index, src_shape: grown(g.gather(dim, index), src_shape)))
@@ -268,7 +275,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Spe
     return _scattered(x, dim, index, src)
 
 
-@primitive("scatter_reduce", kernel=_scatter_kernel, loop="scatter", tensors=4, tags=("positioned",),
+@primitive("scatter_reduce", sharding=_scatter_axes, kernel=_scatter_kernel, loop="scatter", tensors=4, tags=("positioned",),
            samples=_scatter_samples("amax", "amin", "prod"), derivative=General(_scatter_reduce_vjp))
 def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Spec:
     """`x` where, at `index` along `dim`, `src` is multiplied in ("prod") or the extremum taken ("amax", "amin")."""
@@ -362,7 +369,14 @@ def _index_add_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarra
     return out
 
 
-@primitive("index_add", batch=_index_add_batch, kernel=_index_add_kernel, loop="scatter", tensors=4,
+def _index_add_axes(x: Tensor, dim: int, index: Tensor, src: Tensor) -> list:
+    """Rows of `src` may be split with the index: each process adds up its own; other dimensions are those of `x`."""
+    behind = index.ndim - 1
+    whole = [((d, None, d + behind * (d > dim)), d, None, ()) for d in range(x.ndim) if d != dim]
+    return [*whole, *[((None, i, dim + i), None, "sum", (0,)) for i in range(index.ndim)]]
+
+
+@primitive("index_add", sharding=_index_add_axes, batch=_index_add_batch, kernel=_index_add_kernel, loop="scatter", tensors=4,
            tags=("linear", "positioned"),
            derivative=Linear(x=lambda g: g, src=lambda g, dim, index: index_select(g, dim, index)),
            samples=lambda r: [(r.standard_normal((3, 4)), 1, r.integers(0, 4, 5), r.standard_normal((3, 5)))])

@@ -95,7 +95,25 @@ def _reshape_loop(o: Any, idx: Sequence, x: Any, shape: Sequence) -> Any:
     return x(source)
 
 
-@view("view", tags=("moving",), derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))), loop=_reshape_loop,
+def _reshape_axes(x: Tensor, shape: Sequence) -> list:
+    """Dimensions that begin alike: runs of old and of new ones with as many elements, of which the outermost correspond."""
+    old, axes, i, j = x._layout.shape, [], 0, 0
+    while i < len(old) and j < len(shape):
+        if old[i] == 1 or shape[j] == 1:
+            i, j = i + (old[i] == 1), j + (shape[j] == 1 and old[i] != 1)
+            continue
+        axes.append(((i,), j, None, ()))
+        a, b, i, j = old[i], shape[j], i + 1, j + 1
+        while a != b:
+            if a < b:
+                a, i = a * old[i], i + 1
+            else:
+                b, j = b * shape[j], j + 1
+    return axes
+
+
+@view("view", sharding=_reshape_axes, tags=("moving",), derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))),
+           loop=_reshape_loop,
            samples=lambda r: [(r.standard_normal((2, 6)), (3, 4)), (r.standard_normal((1, 6)), (6,))])
 def view_(x: Tensor, shape: tuple[int, ...]) -> Spec:
     """The same elements in row-major order under another shape; RuntimeError if no strides can express it."""

@@ -64,7 +64,14 @@ def convolution_flops(out: Sequence[int], x: Sequence[int], w: Sequence[int], *a
     return 2 * math.prod(out) * math.prod(w[1:])
 
 
-@primitive("convolution", batch=_convolution_batch, flops=convolution_flops,
+def _sharded(letters: str, of_images: str, groups: int) -> str:
+    """Groups of channels belong together: with them, images alone can be split."""
+    return letters if groups == 1 else of_images
+
+
+@primitive("convolution",
+           sharding=lambda x, w, *rest: _sharded("nc*,oc*->no*", "n*,**->n*", rest[-1]),
+           batch=_convolution_batch, flops=convolution_flops,
            kernel=lambda x, w, *attrs: conv.convolution(x, w, None, *attrs), loop="extern", tensors=2,
            tags=("linear", "extern"), derivative=Linear(
                x=lambda g, w, x_shape, stride, padding, dilation, groups: convolution_input_grad(
@@ -103,7 +110,9 @@ def _cropped(x: Tensor, shape: Sequence) -> Tensor:
     return x
 
 
-@primitive("convolution_input_grad", batch=_input_grad_batch, flops=lambda out, g, w, *attrs: convolution_flops(g, out, w),
+@primitive("convolution_input_grad",
+           sharding=lambda g, w, *rest: _sharded("no*,oc*->nc*", "n*,**->n*", rest[-1]),
+           batch=_input_grad_batch, flops=lambda out, g, w, *attrs: convolution_flops(g, out, w),
            kernel=lambda g, w, *attrs: conv.convolution_input_grad(g, w, *attrs), loop="extern",
            tensors=2, tags=("linear", "extern"), derivative=Linear(
                g_=lambda g, w, g__shape, x_shape, stride, padding, dilation, groups: _cropped(convolution(
@@ -118,7 +127,9 @@ def convolution_input_grad(g_: Tensor, w: Tensor, x_shape: Sequence[int], stride
     return Spec(tuple(x_shape), g_.dtype, channels_last_like(g_, tuple(x_shape)))
 
 
-@primitive("convolution_weight_grad", batch=_weight_grad_batch, flops=lambda out, g, x, *attrs: convolution_flops(g, x, out),
+@primitive("convolution_weight_grad",
+           sharding=lambda g, x, *rest: _sharded("no*,nc*->oc*", "n*,n*->**", rest[-1]),
+           batch=_weight_grad_batch, flops=lambda out, g, x, *attrs: convolution_flops(g, x, out),
            kernel=lambda g, x, *attrs: conv.convolution_weight_grad(g, x, *attrs), loop="extern",
            tensors=2, tags=("linear", "extern"), derivative=Linear(
                g_=lambda g, x, stride, padding, dilation, groups: convolution(
