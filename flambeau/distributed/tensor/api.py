@@ -1,0 +1,118 @@
+"""Making DTensors: of tensors, of modules, and anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...autograd.grad_mode import no_grad
+from ...core.tensor import Tensor
+from ...nn.modules.module import Module
+from ...nn.parameter import Parameter
+from ...ops import creation, random
+from ..device_mesh import DeviceMesh, current_mesh
+from .dtensor import DTensor, dtensor
+from .placement_types import Partial, Placement, Replicate
+from .redistribute import canonical, local_shape, redistributed
+
+
+def distribute_tensor(tensor: Tensor, device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] | None = None, *,
+                      src_data_rank: int | None = 0) -> DTensor:
+    """The tensor of the mesh's first process over all. With `src_data_rank=None` each process takes its part of its own."""
+    mesh = current_mesh() if device_mesh is None else device_mesh
+    where = canonical(placements, mesh, tensor.ndim)
+    if isinstance(tensor, DTensor):
+        if tensor.device_mesh != mesh or tensor.placements != where:
+            raise ValueError(f"Cannot distribute a DTensor with placements {tensor.placements} over {tensor.device_mesh} to {where} over "
+                             f"{mesh}; use redistribute()")
+        return tensor
+    if any(isinstance(p, Partial) for p in where):
+        raise RuntimeError(f"distribute_tensor() takes Shard and Replicate, not {where}")
+    if not tensor.is_leaf:
+        raise RuntimeError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
+    with no_grad():
+        local = tensor.detach()
+        if src_data_rank is not None and mesh._coordinate is not None and not local.is_fake:
+            local = local.clone().contiguous()
+            for m in range(mesh.ndim):
+                mesh.get_group(m).broadcast(local, src_data_rank if mesh.ndim == 1 else 0).wait()
+        local = redistributed(local, mesh, (Replicate(),) * mesh.ndim, where, tensor.shape)
+        made = dtensor(local.detach(), mesh, where, tuple(tensor.shape))
+    made.requires_grad = tensor.requires_grad
+    return made
+
+
+def distribute_module(module: Module, device_mesh: DeviceMesh | None = None, partition_fn: Callable | None = None,
+                      input_fn: Callable | None = None, output_fn: Callable | None = None) -> Module:
+    """The module with its parameters over the mesh: `partition_fn(name, submodule, mesh)` makes some into DTensors, the others are
+    replicated. `input_fn(module, inputs, mesh)` and `output_fn(module, outputs, mesh)` see what goes in and comes out."""
+    mesh = current_mesh() if device_mesh is None else device_mesh
+    for name, child in module.named_modules():
+        if partition_fn is not None:
+            partition_fn(name, child, mesh)
+        for key, p in child._parameters.items():
+            if p is not None and not isinstance(p, DTensor):
+                child.register_parameter(key, Parameter(distribute_tensor(p.detach(), mesh), p.requires_grad))
+        for key, b in child._buffers.items():
+            if b is not None and not isinstance(b, DTensor):
+                child._buffers[key] = distribute_tensor(b, mesh)
+    if input_fn is not None:
+        module.register_forward_pre_hook(lambda mod, inputs: input_fn(mod, inputs, mesh))
+    if output_fn is not None:
+        module.register_forward_hook(lambda mod, inputs, outputs: output_fn(mod, outputs, mesh))
+    return module
+
+
+def _made(make: Callable[[tuple], Tensor], size: tuple, mesh: DeviceMesh | None, placements: Sequence[Placement] | None,
+          requires_grad: bool, alike: bool) -> DTensor:
+    """The tensor that `make` makes: each process's part alone where all elements are alike, else all, of which each takes its part."""
+    shape = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else tuple(size)
+    mesh = current_mesh() if mesh is None else mesh
+    where = canonical(placements, mesh, len(shape))
+    if any(isinstance(p, Partial) for p in where):
+        raise RuntimeError(f"a tensor is made with Shard and Replicate, not {where}")
+    with no_grad():
+        local = make(local_shape(shape, mesh, where)) if alike else (
+            redistributed(make(shape), mesh, (Replicate(),) * mesh.ndim, where, shape))
+    made = dtensor(local, mesh, where, shape)
+    made.requires_grad = requires_grad
+    return made
+
+
+def zeros(*size: Any, requires_grad: bool = False, dtype: Any = None, device_mesh: DeviceMesh | None = None,
+          placements: Sequence[Placement] | None = None) -> DTensor:
+    """Zeros."""
+    return _made(lambda s: creation.zeros(s, dtype=dtype), size, device_mesh, placements, requires_grad, True)
+
+
+def ones(*size: Any, requires_grad: bool = False, dtype: Any = None, device_mesh: DeviceMesh | None = None,
+         placements: Sequence[Placement] | None = None) -> DTensor:
+    """Ones."""
+    return _made(lambda s: creation.ones(s, dtype=dtype), size, device_mesh, placements, requires_grad, True)
+
+
+def empty(*size: Any, requires_grad: bool = False, dtype: Any = None, device_mesh: DeviceMesh | None = None,
+          placements: Sequence[Placement] | None = None) -> DTensor:
+    """A tensor that holds anything."""
+    return _made(lambda s: creation.empty(s, dtype=dtype), size, device_mesh, placements, requires_grad, True)
+
+
+def full(size: Any, fill_value: Any, *, requires_grad: bool = False, dtype: Any = None, device_mesh: DeviceMesh | None = None,
+         placements: Sequence[Placement] | None = None) -> DTensor:
+    """`fill_value` everywhere."""
+    return _made(lambda s: creation.full(s, fill_value, dtype=dtype), (size,), device_mesh, placements, requires_grad, True)
+
+
+def randn(*size: Any, requires_grad: bool = False, dtype: Any = None, device_mesh: DeviceMesh | None = None,
+          placements: Sequence[Placement] | None = None) -> DTensor:
+    """Normal random numbers: those that one process would draw, if all have the same seed."""
+    return _made(lambda s: random.randn(s, dtype=dtype), size, device_mesh, placements, requires_grad, False)
+
+
+def rand(*size: Any, requires_grad: bool = False, dtype: Any = None, device_mesh: DeviceMesh | None = None,
+         placements: Sequence[Placement] | None = None) -> DTensor:
+    """Random numbers from 0 to 1: those that one process would draw, if all have the same seed."""
+    return _made(lambda s: random.rand(s, dtype=dtype), size, device_mesh, placements, requires_grad, False)
+
+
+__all__ = ["distribute_module", "distribute_tensor", "empty", "full", "ones", "rand", "randn", "zeros"]
