@@ -26,6 +26,12 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "_tensor": ("", "Tensor"),
     "_C._functorch": ("core.tensor", "is_batchedtensor=is_example"),
     "distributed.constants": ("distributed", "default_pg_timeout"),
+    "distributed._tensor": ("distributed.tensor", "DTensor DeviceMesh Shard Replicate Partial Placement distribute_tensor "
+                                                    "distribute_module"),
+    "distributed.fsdp.api": ("distributed.fsdp", "BackwardPrefetch CPUOffload FullStateDictConfig MixedPrecision ShardingStrategy "
+                                                 "StateDictType"),
+    "distributed.fsdp.fully_sharded_data_parallel": ("distributed.fsdp", "BackwardPrefetch CPUOffload FullStateDictConfig "
+                                                     "FullyShardedDataParallel MixedPrecision ShardingStrategy StateDictType"),
     "distributed.rpc": ("_homes", "is_available=no"),
     "distributed.autograd": ("_homes", "is_available=no"),
     "_tensor_str": ("ops.printing", "set_printoptions get_printoptions PRINT_OPTS _tensor_str=tensor_text"),
@@ -134,7 +140,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "cuda.comm": (_PROCESSES, "broadcast broadcast_coalesced reduce_add reduce_add_coalesced scatter gather"),
     "distributed._shard.sharded_tensor": (_PROCESSES, "ShardedTensor Shard"),
     "distributed._symmetric_memory": (_PROCESSES, "empty rendezvous"),
-    "distributed._tensor": (_PROCESSES, "DTensor DeviceMesh Shard Replicate Placement distribute_tensor"),
     "distributed._tensor.experimental": (_PROCESSES, "local_map context_parallel implicit_replication"),
     "distributed.algorithms.ddp_comm_hooks": (_PROCESSES, ""),
     "distributed.algorithms.ddp_comm_hooks.default_hooks": (_PROCESSES, "allreduce_hook bf16_compress_hook fp16_compress_hook"),
@@ -148,29 +153,11 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "distributed.checkpoint.state_dict": ("use state_dict()", "StateDictOptions get_model_state_dict "
                                                               "get_optimizer_state_dict get_state_dict set_model_state_dict "
                                                               "set_optimizer_state_dict set_state_dict"),
-    "distributed.device_mesh": (_PROCESSES, "DeviceMesh init_device_mesh"),
     "distributed.elastic.multiprocessing.errors": (_PROCESSES, "ChildFailedError record"),
-    "distributed.fsdp": (_PROCESSES, "FullyShardedDataParallel ShardingStrategy BackwardPrefetch CPUOffload MixedPrecision StateDictType "
-                                     "FullStateDictConfig LocalStateDictConfig ShardedStateDictConfig FullOptimStateDictConfig "
-                                     "ShardedOptimStateDictConfig FlatParameter FSDPModule fully_shard MixedPrecisionPolicy "
-                                     "CPUOffloadPolicy OffloadPolicy"),
-    "distributed.fsdp.api": (_PROCESSES, "ShardingStrategy BackwardPrefetch CPUOffload MixedPrecision StateDictType"),
-    "distributed.fsdp.fully_sharded_data_parallel": (_PROCESSES, "FullyShardedDataParallel CPUOffload BackwardPrefetch MixedPrecision "
-                                                                 "ShardingStrategy StateDictType FlatParameter"),
     "distributed.fsdp.sharded_grad_scaler": (_PROCESSES, "ShardedGradScaler"),
-    "distributed.fsdp.wrap": (_PROCESSES, "ModuleWrapPolicy CustomPolicy transformer_auto_wrap_policy size_based_auto_wrap_policy "
-                                          "lambda_auto_wrap_policy always_wrap_policy enable_wrap wrap _or_policy"),
-    "distributed.nn": (_PROCESSES, "all_gather all_reduce RemoteModule"),
-    "distributed.nn.functional": (_PROCESSES, "all_gather all_reduce reduce_scatter broadcast"),
-    "distributed.optim": (_PROCESSES, "ZeroRedundancyOptimizer PostLocalSGDOptimizer DistributedOptimizer"),
     "distributed.pipelining": (_PROCESSES, "pipeline PipelineStage Schedule1F1B ScheduleGPipe SplitPoint"),
     "distributed.rpc": (_PROCESSES, "RRef init_rpc rpc_sync rpc_async remote shutdown PyRRef WorkerInfo TensorPipeRpcBackendOptions"),
-    "distributed.tensor": (_PROCESSES, "DTensor DeviceMesh Placement Shard Replicate Partial distribute_tensor distribute_module "
-                                       "init_device_mesh empty ones zeros full rand randn"),
     "distributed.tensor.experimental": (_PROCESSES, "local_map context_parallel implicit_replication register_sharding"),
-    "distributed.tensor.parallel": (_PROCESSES, "parallelize_module ColwiseParallel RowwiseParallel SequenceParallel ParallelStyle "
-                                                "PrepareModuleInput PrepareModuleOutput loss_parallel"),
-    "distributed.tensor.placement_types": (_PROCESSES, "Placement Shard Replicate Partial"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
     "export.unflatten": (_EXPORT, "unflatten _assign_attr _AttrKind InterpreterModule"),
     "fx.passes.utils.matcher_utils": ("use fx.replace_pattern", "SubgraphMatcher InternalMatch"),

@@ -1,11 +1,7 @@
-"""torch.distributed._composable.fsdp: names to import."""
+"""Where PyTorch kept fully_shard (torch.distributed._composable.fsdp)."""
 
 from __future__ import annotations
 
-from ..._absent import absent_names
+from ..fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
-__getattr__ = absent_names(
-    "torch.distributed._composable.fsdp",
-    ("fully_shard", "FSDPModule", "MixedPrecisionPolicy", "CPUOffloadPolicy"),
-    "nothing is sharded yet: use DistributedDataParallel",
-)
+__all__ = ["CPUOffloadPolicy", "FSDPModule", "MixedPrecisionPolicy", "OffloadPolicy", "fully_shard"]

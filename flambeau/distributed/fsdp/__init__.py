@@ -1,13 +1,30 @@
-"""torch.distributed.fsdp: names to import and to test values against."""
+"""torch.distributed.fsdp: modules whose parameters are spread over the processes. `docs/distributed.md` tells how."""
 
 from __future__ import annotations
 
 from ..._absent import absent_names
-
-__getattr__ = absent_names(
-    "torch.distributed.fsdp",
-    ("FullyShardedDataParallel", "FSDPModule", "CPUOffload", "CPUOffloadPolicy", "MixedPrecision", "MixedPrecisionPolicy",
-     "OffloadPolicy", "ShardingStrategy", "StateDictType", "FullStateDictConfig", "FullOptimStateDictConfig",
-     "BackwardPrefetch", "fully_shard"),
-    "nothing is sharded yet: use DistributedDataParallel",
+from ..._lazy import submodules
+from .fully_shard import FSDPModule, fully_shard
+from .fully_sharded import FullyShardedDataParallel, StateDictSettings
+from .policies import (
+    BackwardPrefetch,
+    CPUOffload,
+    CPUOffloadPolicy,
+    FullStateDictConfig,
+    LocalStateDictConfig,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    ShardedStateDictConfig,
+    ShardingStrategy,
+    StateDictConfig,
+    StateDictType,
 )
+
+_absent = absent_names("torch.distributed.fsdp", ("FullOptimStateDictConfig", "ShardedOptimStateDictConfig", "FlatParameter"),
+                       "parameters and the optimizer's state are DTensors: full_tensor() gives the whole")
+__getattr__ = submodules(__name__, "wrap", otherwise=_absent)
+
+__all__ = ["BackwardPrefetch", "CPUOffload", "CPUOffloadPolicy", "FSDPModule", "FullStateDictConfig", "FullyShardedDataParallel",
+           "LocalStateDictConfig", "MixedPrecision", "MixedPrecisionPolicy", "OffloadPolicy", "ShardedStateDictConfig", "ShardingStrategy",
+           "StateDictConfig", "StateDictSettings", "StateDictType", "fully_shard"]

@@ -1,0 +1,205 @@
+"""Parameters that are gathered together when their module runs, and whose gradients are reduced together when they are there.
+
+A parameter is a DTensor, of which each process has a part of the rows. While its module runs it is a plain leaf with all rows; the tape
+keeps that leaf, whose memory is given back between forward and backward and filled again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ...autograd.engine import queue_callback
+from ...autograd.grad_mode import is_grad_enabled, no_grad
+from ...core.tensor import Tensor
+from ...nn.modules.module import Module
+from ...nn.parameter import Parameter
+from ...ops.creation import empty, zeros
+from ...ops.joining import cat
+from ...utils import _pytree as pytree
+from ..device_mesh import DeviceMesh
+from ..reduce_op import RedOpType
+from ..tensor.api import distribute_tensor
+from ..tensor.dtensor import DTensor, dtensor
+from ..tensor.placement_types import Placement, Replicate, Shard
+from .policies import MixedPrecisionPolicy
+
+
+class _Place(NamedTuple):
+    """Where a parameter is registered."""
+
+    module: Module
+    name: str
+
+
+class _Sharded:
+    """One parameter: its shard, and the leaf that stands for it while its module runs."""
+
+    def __init__(self, places: list[_Place], shard: Any, rows: int) -> None:
+        self.places, self.shard = places, shard
+        self.shape = tuple(shard.shape)
+        self.full = -(-self.shape[0] // rows) if self.shape else 1
+        self.width = 1
+        for n in self.shape[1:]:
+            self.width *= n
+        self.leaf: Any = None
+
+    def show(self, parameter: Any) -> None:
+        for module, name in self.places:
+            module._parameters[name] = parameter
+
+
+class ParamGroup:
+    """The parameters of `modules` that no group has yet."""
+
+    def __init__(self, modules: Sequence[Module], mesh: DeviceMesh, policy: MixedPrecisionPolicy, reshard: bool, ignored: set[int],
+                 source: int | None = None) -> None:
+        if mesh.ndim > 2:
+            raise ValueError(f"FSDP needs a mesh of one dimension, or of two (replicated, sharded), not {mesh}")
+        self.mesh, self.policy, self.reshard_after_forward = mesh, policy, reshard
+        self.shards, self.replicas = mesh.get_group(mesh.ndim - 1), mesh.get_group(0) if mesh.ndim == 2 else None
+        self.placements: tuple[Placement, ...] = (*((Replicate(),) * (mesh.ndim - 1)), Shard(0))
+        self.syncs = self.reshard_after_backward = True
+        self.gathered = self._queued = False
+        self._missing: set[int] = set()
+        places: dict[int, tuple[Any, list[_Place]]] = {}
+        for root in modules:
+            for module in root.modules():
+                for name, p in module._parameters.items():
+                    if p is not None and id(p) not in ignored and not isinstance(p, DTensor):
+                        places.setdefault(id(p), (p, []))[1].append(_Place(module, name))
+        self.params = [self._shard(p, where, source) for p, where in places.values()]
+
+    def _shard(self, p: Any, where: list[_Place], source: int | None) -> _Sharded:
+        if not p.ndim:
+            raise ValueError(f"FSDP can't shard the parameter {where[0].name!r}, which has no dimension; make it one of one element")
+        made = Parameter(distribute_tensor(p.detach(), self.mesh, self.placements, src_data_rank=source), p.requires_grad)
+        held = _Sharded(where, made, self.shards.size())
+        held.show(made)
+        return held
+
+    # -- all rows ----------------------------------------------------------------------------------------------------------------
+    def unshard(self) -> None:
+        """Gather all parameters, and let the modules see them."""
+        if self.gathered or not self.params:
+            return
+        with no_grad():
+            for kind in dict.fromkeys(p.shard.dtype for p in self.params):
+                self._gather([p for p in self.params if p.shard.dtype is kind])
+        self.gathered = True
+        for p in self.params:
+            p.show(p.leaf)
+
+    def _gather(self, params: list[_Sharded]) -> None:
+        n = self.shards.size()
+        mine = cat([_filled(self._cast(p.shard._local_tensor.detach()), p.full).reshape(-1) for p in params])
+        every = empty((n, mine.shape[0]), dtype=mine.dtype, device=mine.device)
+        self.shards._allgather_base(every, mine).wait()
+        for p, part in zip(params, every.split([p.full * p.width for p in params], 1)):
+            whole = part.reshape(n * p.full, *p.shape[1:])[: p.shape[0]].contiguous()
+            if p.leaf is None:
+                p.leaf = Parameter(whole, p.shard.requires_grad)
+                if p.leaf.requires_grad:
+                    p.leaf.register_post_accumulate_grad_hook(lambda leaf, held=p: self._came(held))
+            else:
+                p.leaf.data = whole
+
+    def _cast(self, x: Tensor) -> Tensor:
+        kind = self.policy.param_dtype
+        return x if kind is None or not x.dtype.is_floating_point else x.to(kind)
+
+    def reshard(self) -> None:
+        """Give the memory of what was gathered back, and let the modules see their shards."""
+        if not self.gathered:
+            return
+        for p in self.params:
+            p.show(p.shard)
+            p.leaf.data = empty((), dtype=p.leaf.dtype, device=p.leaf.device).expand(p.shape)
+        self.gathered = False
+
+    def write_back(self) -> None:
+        """What was done to the gathered parameters, into the shards."""
+        with no_grad():
+            for p in self.params:
+                p.shard._local_tensor.copy_(distribute_tensor(p.leaf.detach(), self.mesh, self.placements,
+                                                              src_data_rank=None)._local_tensor)
+
+    # -- forward and backward ------------------------------------------------------------------------------------------------------
+    def before(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """Before forward: parameters, and inputs in the dtype of the policy."""
+        self.unshard()
+        if self.policy.param_dtype is None or not self.policy.cast_forward_inputs:
+            return args, kwargs
+        return pytree.tree_map_only(Tensor, self._cast, (args, kwargs))
+
+    def after(self, outputs: Any) -> Any:
+        """After forward: parameters go, and come again when the gradient of a result does."""
+        if self.policy.output_dtype is not None:
+            outputs = pytree.tree_map_only(Tensor, lambda t: t.to(self.policy.output_dtype) if t.dtype.is_floating_point else t, outputs)
+        if is_grad_enabled():
+            for t in pytree.tree_leaves(outputs):
+                if isinstance(t, Tensor) and t.requires_grad:
+                    t.register_hook(self._backward_begins)
+        if self.reshard_after_forward or not is_grad_enabled():
+            self.reshard()
+        return outputs
+
+    def _backward_begins(self, grad: Tensor) -> None:
+        del grad
+        self.unshard()
+        if not self._queued:
+            self._queued = True
+            self._missing = {id(p) for p in self.params if p.shard.requires_grad}
+            queue_callback(self._backward_ended)
+
+    def _came(self, held: _Sharded) -> None:
+        """A gradient is there; when all are, they are reduced."""
+        self._missing.discard(id(held))
+        if self._queued and not self._missing and self.syncs:
+            self.reduce()
+
+    def _backward_ended(self) -> None:
+        self._queued = False
+        if self.syncs and any(p.leaf is not None and p.leaf.grad is not None for p in self.params):
+            self.reduce()
+        if self.reshard_after_backward:
+            self.reshard()
+
+    def reduce(self) -> None:
+        """The mean of everyone's gradients to the shards."""
+        with no_grad():
+            trained = [p for p in self.params if p.shard.requires_grad]
+            for kind in dict.fromkeys(p.leaf.dtype for p in trained):
+                self._reduce([p for p in trained if p.leaf.dtype is kind])
+        if self.reshard_after_backward:
+            self.reshard()
+
+    def _reduce(self, params: list[_Sharded]) -> None:
+        n, kind = self.shards.size(), self.policy.reduce_dtype or params[0].leaf.dtype
+        rows = []
+        for p in params:
+            grad = zeros(p.shape, dtype=kind, device=p.shard.device) if p.leaf.grad is None else p.leaf.grad.to(kind)
+            rows.append(_filled(grad, n * p.full).reshape(n, p.full * p.width))
+            p.leaf.grad = None
+        flat = cat(rows, 1)
+        mine = empty(flat.shape[1:], dtype=kind, device=flat.device)
+        self.shards._reduce_scatter_base(mine, flat, RedOpType.AVG).wait()
+        if self.replicas is not None:
+            self.replicas.allreduce(mine, RedOpType.AVG).wait()
+        for p, part in zip(params, mine.split([p.full * p.width for p in params])):
+            local = p.shard._local_tensor
+            grad = part.reshape(p.full, *p.shape[1:])[: local.shape[0]].to(local.dtype).clone()
+            made = dtensor(grad, self.mesh, self.placements, p.shape)
+            if p.shard.grad is None:
+                p.shard.grad = made
+            else:
+                p.shard.grad._local_tensor.add_(grad)
+
+
+def _filled(x: Tensor, rows: int) -> Tensor:
+    """`x` with so many rows: zeros where it has fewer."""
+    missing = rows - x.shape[0]
+    return x if not missing else cat([x, x.new_zeros((missing, *x.shape[1:]))])
+
+
+__all__ = ["ParamGroup"]

@@ -1,0 +1,208 @@
+"""FSDP in real processes, both ways: losses, parameters and gradients are those of one process with the whole batch."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+
+import flambeau as fl
+from flambeau import distributed as dist
+from flambeau import nn
+from flambeau.distributed.fsdp import (
+    FullStateDictConfig,
+    FullyShardedDataParallel,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    ShardingStrategy,
+    StateDictType,
+    fully_shard,
+    wrap,
+)
+from flambeau.distributed.tensor import DTensor, init_device_mesh
+from tests.distributed.processes import needs_mpi, run
+
+FSDP = FullyShardedDataParallel
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.attention = nn.LayerNorm(width), nn.Linear(width, 3 * width)
+        self.out, self.up, self.down = nn.Linear(width, width), nn.Linear(width, 2 * width + 1), nn.Linear(2 * width + 1, width)
+
+    def forward(self, x: fl.Tensor) -> fl.Tensor:
+        q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in self.attention(self.norm(x)).chunk(3, -1))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        x = x + self.out(y)
+        return x + self.down(nn.functional.gelu(self.up(x)))
+
+
+class Model(nn.Module):
+    """A small transformer, whose last layer shares its weight with the first; no size divides by the number of processes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.blocks, self.head = nn.Embedding(11, 6), nn.ModuleList([Block(6), Block(6)]), nn.Linear(6, 11)
+        self.head.weight = self.embedding.weight
+        self.register_buffer("scale", fl.tensor(1.5))
+
+    def forward(self, x: fl.Tensor) -> fl.Tensor:
+        y = self.embedding(x) * self.scale
+        for block in self.blocks:
+            y = block(y)
+        return self.head(y)
+
+
+def model() -> Model:
+    fl.manual_seed(7)
+    return Model()
+
+
+def batch(step: int, world: int) -> fl.Tensor:
+    return fl.randint(0, 11, (2 * world, 5), generator=fl.Generator().manual_seed(step))
+
+
+def loss_of(net: Any, x: fl.Tensor) -> fl.Tensor:
+    return nn.functional.cross_entropy(net(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
+
+
+def trained(net: Any, rank: int, world: int, steps: int = 3, clip: Any = None) -> list[float]:
+    """The mean losses of some steps; with world 1 of one process with the whole batch."""
+    optimizer, losses = fl.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), []
+    for step in range(steps):
+        x = batch(step, 2 if world == 1 else world)
+        loss = loss_of(net, x if world == 1 else x[2 * rank : 2 * rank + 2])
+        loss.backward()
+        if clip is not None:
+            losses.append(clip(net).item())
+        optimizer.step()
+        optimizer.zero_grad()
+        total = loss.detach().clone()
+        if world > 1:
+            dist.all_reduce(total)
+        losses.append(total.item() / world)
+    return losses
+
+
+def sharded(net: Model, outer: dict | None = None, **options: Any) -> Any:
+    for block in net.blocks:
+        fully_shard(block, **options)
+    return fully_shard(net, **{**options, **(outer or {})})
+
+
+def both_ways(torch: Any, rank: int, world: int) -> dict:
+    dist.init_process_group("gloo")
+    found: dict[str, Any] = {}
+    plain = model()
+    want = trained(plain, 0, 1)
+    names = [n for n, _ in plain.named_parameters()]
+    blocks = functools.partial(wrap.transformer_auto_wrap_policy, transformer_layer_cls={Block})
+    square = init_device_mesh("cpu", (2, 1))
+    for name, make in {
+        "fully_shard": lambda: sharded(model()), "kept": lambda: sharded(model(), reshard_after_forward=False),
+        "two dimensions": lambda: sharded(model(), mesh=square), "wrapped": lambda: FSDP(model(), auto_wrap_policy=blocks),
+        "one unit": lambda: FSDP(model(), use_orig_params=True), "sized": lambda: FSDP(model(), auto_wrap_policy=functools.partial(
+            wrap.size_based_auto_wrap_policy, min_num_params=100), sharding_strategy=ShardingStrategy.SHARD_GRAD_OP),
+        "not": lambda: FSDP(model(), auto_wrap_policy=wrap.ModuleWrapPolicy({Block}), sharding_strategy=ShardingStrategy.NO_SHARD),
+    }.items():
+        net = make()
+        losses = trained(net, rank, world)
+        gaps = [(p.full_tensor() - q).abs().max().item() for p, q in zip(net.parameters(), plain.parameters(), strict=True)]
+        found[name] = max(abs(a - b) for a, b in zip(losses, want)), max(gaps), [n for n, _ in net.named_parameters()] == names
+    net = model()
+    clipped = trained(net, 0, 1, 2, lambda m: nn.utils.clip_grad_norm_(m.parameters(), 0.5))
+    wrapped = FSDP(model(), auto_wrap_policy=blocks)
+    found["clipped"] = max(abs(a - b) for a, b in zip(trained(wrapped, rank, world, 2, lambda m: m.clip_grad_norm_(0.5)), clipped))
+    found["states"] = states(wrapped, net)
+    found["accumulated"] = accumulated(rank, world)
+    found["mixed"] = mixed(rank, world)
+    return found
+
+
+def states(wrapped: Any, plain: Model) -> list[bool]:
+    """State dicts of each type say what one process's says, and are taken again."""
+    want, checks = plain.state_dict(), []
+    full = wrapped.state_dict()
+    checks.append(list(full) == list(want) and all(fl.allclose(full[k], want[k], atol=1e-5) for k in want))
+    for kind in (StateDictType.SHARDED_STATE_DICT, StateDictType.LOCAL_STATE_DICT, StateDictType.FULL_STATE_DICT):
+        with FSDP.state_dict_type(wrapped, kind):
+            state = {k: v.clone() for k, v in wrapped.state_dict().items()}
+            checks.append(isinstance(state["head.bias"], DTensor) == (kind is StateDictType.SHARDED_STATE_DICT))
+            with FSDP.summon_full_params(wrapped):
+                checks.append(tuple(wrapped.module.head.weight.shape) == (11, 6) and not isinstance(wrapped.module.head.weight, DTensor))
+                with fl.no_grad():
+                    wrapped.module.head.bias.fill_(3.0)
+            checks.append(bool((wrapped.head.bias.full_tensor() == 3).all()))
+            wrapped.load_state_dict(state)
+        again = wrapped.state_dict()
+        checks.append(all(fl.allclose(again[k], full[k]) for k in full))
+    with FSDP.state_dict_type(wrapped, StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=True)):
+        checks.append(len(wrapped.state_dict()) == (len(want) if dist.get_rank() == 0 else 0))
+    return checks
+
+
+def accumulated(rank: int, world: int) -> float:
+    """Gradients of two batches, with and without the reduction of the first."""
+    grads = []
+    for way in range(3):
+        net: Any = sharded(model()) if way else model()
+        for step in range(2):
+            x = batch(step, world)
+            if way == 2:
+                net.set_requires_gradient_sync(step == 1)
+            loss_of(net, x[2 * rank : 2 * rank + 2] if way else x).backward()
+        grads.append([p.grad.full_tensor() if way else p.grad for p in net.parameters()])
+    return max((a - b).abs().max().item() for other in grads[1:] for a, b in zip(other, grads[0]))
+
+
+def mixed(rank: int, world: int) -> list:
+    """Computing in bfloat16: parameters and gradients stay float32."""
+    seen = []
+    half = MixedPrecisionPolicy(param_dtype=fl.bfloat16, reduce_dtype=fl.float32)
+    outer = {"mp_policy": MixedPrecisionPolicy(param_dtype=fl.bfloat16, reduce_dtype=fl.float32, output_dtype=fl.float32)}
+    for net in (sharded(model(), outer, mp_policy=half),
+                FSDP(model(), mixed_precision=MixedPrecision(param_dtype=fl.bfloat16))):
+        net.blocks[0].up.register_forward_hook(lambda m, args, out: seen.append(out.dtype))
+        out = net(batch(0, world)[:2])
+        out.float().square().mean().backward()
+        seen += [out.dtype, *{p.dtype for p in net.parameters()}, *{p.grad.dtype for p in net.parameters()}]
+    return [str(kind) for kind in seen]
+
+
+@needs_mpi
+def test_as_one_process() -> None:
+    for found in run(both_ways, 2, timeout=115):
+        for name in ("fully_shard", "kept", "two dimensions", "wrapped", "one unit", "sized", "not"):
+            loss, gap, same = found[name]
+            assert loss < 1e-5 and gap < 1e-4 and same, (name, found[name])
+        assert found["clipped"] < 1e-5 and all(found["states"]) and found["accumulated"] < 1e-5, found
+        half, full = "flambeau.bfloat16", "flambeau.float32"
+        assert [kind.replace("torch.", "flambeau.") for kind in found["mixed"]] == [half, full, full, full, half, half, full, full]
+
+
+def test_memory_of_one_of_many() -> None:
+    """Rank 5 of 64: its part of the parameters, and what is gathered for one block at a time."""
+    dist.init_process_group("fake", rank=5, world_size=64)
+    try:
+        net: Any = nn.Sequential(*[nn.Linear(64, 64, bias=False) for _ in range(4)])
+        for layer in net:
+            fully_shard(layer)
+        fully_shard(net)
+        assert all(tuple(p._local_tensor.shape) == (1, 64) for p in net.parameters())
+        calls = dist.group.WORLD.calls  # type: ignore[union-attr]
+        del calls[:]
+        net(fl.ones(2, 64)).sum().backward()
+        assert [c.name for c in calls].count("all_gather_into_tensor") == 8 and [c.name for c in calls].count("reduce_scatter_tensor") == 4
+        assert all(p.grad is not None and isinstance(p, DTensor) for p in net.parameters())
+        with pytest.raises(ValueError, match="applied"):
+            fully_shard(net)
+        with pytest.raises(ValueError, match="device_mesh"):
+            FSDP(nn.Linear(2, 2), sharding_strategy=ShardingStrategy.HYBRID_SHARD)
+        with pytest.raises(ValueError, match="no dimension"):
+            module = nn.Linear(2, 2)
+            module.scale = nn.Parameter(fl.tensor(1.0))
+            fully_shard(module)
+    finally:
+        dist.destroy_process_group()
