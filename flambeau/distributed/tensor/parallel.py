@@ -1,12 +1,191 @@
-"""torch.distributed.tensor.parallel: names to import."""
+"""torch.distributed.tensor.parallel: which submodules compute with parts of their parameters, and how what goes in and comes out lies."""
 
 from __future__ import annotations
 
-from ..._absent import absent_names
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from typing import Any
 
-__getattr__ = absent_names(
-    "torch.distributed.tensor.parallel",
-    ("parallelize_module", "ColwiseParallel", "RowwiseParallel", "SequenceParallel", "PrepareModuleInput",
-     "PrepareModuleOutput", "loss_parallel"),
-    "nothing is sharded yet: use DistributedDataParallel, or collectives",
-)
+from ..._absent import absent_names
+from ...core.tensor import Tensor
+from ...nn.modules.linear import Linear
+from ...nn.modules.module import Module
+from ...nn.modules.sparse import Embedding
+from ...nn.parameter import Parameter
+from ..device_mesh import DeviceMesh, current_mesh
+from .api import distribute_module, distribute_tensor
+from .dtensor import DTensor
+from .placement_types import Placement, Replicate, Shard
+
+
+def _laid(value: Any, mesh: DeviceMesh, now: Placement, wanted: Placement | None) -> Any:
+    """A tensor that lies as `now` if it is a plain one, as `wanted`."""
+    if not isinstance(value, Tensor):
+        return value
+    spread = value if isinstance(value, DTensor) else DTensor.from_local(value, mesh, [now])
+    return spread if wanted is None else spread.redistribute(placements=[wanted])
+
+
+def _given(value: Any, mesh: DeviceMesh, wanted: Placement | None, local: bool) -> Any:
+    """A result as it is to leave a module."""
+    if not isinstance(value, DTensor):
+        return value
+    out = value if wanted is None else value.redistribute(placements=[wanted])
+    return out.to_local() if local else out
+
+
+class ParallelStyle(ABC):
+    """How one module is to be spread; `apply(module, mesh)`."""
+
+    @abstractmethod
+    def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
+        """The module, spread."""
+
+
+class _Linear(ParallelStyle):
+    """Of a Linear or Embedding: how its parameters lie, its input and its output."""
+
+    of_linear: dict[str, Placement]
+    of_embedding: dict[str, Placement]
+    needs: Placement
+    leaves: Placement
+
+    def __init__(self, input_layouts: Placement, output_layouts: Placement, use_local_output: bool) -> None:
+        self.input_layouts, self.output_layouts, self.use_local_output = (input_layouts,), (output_layouts,), use_local_output
+
+    def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
+        if not isinstance(module, (Linear, Embedding)):
+            raise NotImplementedError(f"{type(self).__name__} supports nn.Linear and nn.Embedding, not {type(module).__name__}")
+        where = self.of_linear if isinstance(module, Linear) else self.of_embedding
+        needs = self.needs if isinstance(module, Linear) else Replicate()
+
+        def partition(name: str, child: Module, mesh: DeviceMesh) -> None:
+            for key, p in child._parameters.items():
+                if p is not None:
+                    child.register_parameter(key, Parameter(distribute_tensor(p.detach(), mesh, [where[key]]), p.requires_grad))
+            del name
+
+        return distribute_module(
+            module, device_mesh, partition,
+            lambda m, inputs, mesh: tuple(_laid(x, mesh, self.input_layouts[0], needs) for x in inputs),
+            lambda m, out, mesh: _given(out, mesh, self.output_layouts[0], self.use_local_output))
+
+
+class ColwiseParallel(_Linear):
+    """Each process computes some of a Linear's outputs (of an Embedding's columns)."""
+
+    of_linear = {"weight": Shard(0), "bias": Shard(0)}
+    of_embedding = {"weight": Shard(1)}
+    needs = Replicate()
+
+    def __init__(self, *, input_layouts: Placement | None = None, output_layouts: Placement | None = None,
+                 use_local_output: bool = True) -> None:
+        super().__init__(input_layouts or Replicate(), output_layouts or Shard(-1), use_local_output)
+
+
+class RowwiseParallel(_Linear):
+    """Each process computes summands of a Linear's outputs from its part of the inputs; of an Embedding it keeps some rows."""
+
+    of_linear = {"weight": Shard(1), "bias": Replicate()}
+    of_embedding = {"weight": Shard(0)}
+    needs = Shard(-1)
+
+    def __init__(self, *, input_layouts: Placement | None = None, output_layouts: Placement | None = None,
+                 use_local_output: bool = True) -> None:
+        super().__init__(input_layouts or Shard(-1), output_layouts or Replicate(), use_local_output)
+
+
+class SequenceParallel(ParallelStyle):
+    """A norm or dropout of a part of the sequence; its parameters are replicated."""
+
+    def __init__(self, *, sequence_dim: int = 1, use_local_output: bool = False) -> None:
+        self.sequence_sharding, self.use_local_output = Shard(sequence_dim), use_local_output
+
+    def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
+        return distribute_module(
+            module, device_mesh, None,
+            lambda m, inputs, mesh: (_laid(inputs[0], mesh, self.sequence_sharding, self.sequence_sharding), *inputs[1:]),
+            lambda m, out, mesh: _given(out, mesh, None, self.use_local_output))
+
+
+def _each(layouts: Any) -> tuple:
+    return (layouts,) if isinstance(layouts, Placement) or layouts is None else tuple(layouts)
+
+
+class PrepareModuleInput(ParallelStyle):
+    """Inputs that lie as `input_layouts` are brought to `desired_input_layouts`; None leaves one alone. Keyword arguments likewise."""
+
+    def __init__(self, *, input_layouts: Any = None, desired_input_layouts: Any = None, input_kwarg_layouts: dict | None = None,
+                 desired_input_kwarg_layouts: dict | None = None, use_local_output: bool = False) -> None:
+        self.now, self.wanted, self.use_local_output = _each(input_layouts), _each(desired_input_layouts), use_local_output
+        self.named, self.named_wanted = input_kwarg_layouts or {}, desired_input_kwarg_layouts or {}
+        if len(self.now) != len(self.wanted):
+            raise AssertionError("input_layouts and desired_input_layouts should have same length!")
+
+    def _one(self, value: Any, now: Placement | None, wanted: Placement | None, mesh: DeviceMesh) -> Any:
+        if now is None:
+            return value
+        out = _laid(value, mesh, now, wanted)
+        return out.to_local() if self.use_local_output and isinstance(out, DTensor) else out
+
+    def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
+        def prepare(m: Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+            del m
+            known = [self._one(a, n, w, device_mesh) for a, n, w in zip(args, self.now, self.wanted)]
+            named = {k: self._one(v, self.named.get(k), self.named_wanted.get(k), device_mesh) for k, v in kwargs.items()}
+            return (*known, *args[len(known):]), named
+        module.register_forward_pre_hook(prepare, with_kwargs=True)
+        return module
+
+
+class PrepareModuleOutput(ParallelStyle):
+    """Outputs that lie as `output_layouts` are brought to `desired_output_layouts`; None leaves one alone."""
+
+    def __init__(self, *, output_layouts: Any, desired_output_layouts: Any, use_local_output: bool = True) -> None:
+        self.now, self.wanted, self.use_local_output = _each(output_layouts), _each(desired_output_layouts), use_local_output
+        if len(self.now) != len(self.wanted):
+            raise AssertionError("output_layouts and desired_output_layouts should have same length!")
+
+    def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
+        def prepare(m: Module, args: tuple, out: Any) -> Any:
+            del m, args
+            outs = out if isinstance(out, tuple) else (out,)
+            made = tuple(o if n is None else _given(_laid(o, device_mesh, n, w), device_mesh, None, self.use_local_output)
+                         for o, n, w in zip(outs, self.now, self.wanted, strict=True))
+            return made if isinstance(out, tuple) else made[0]
+        module.register_forward_hook(prepare)
+        return module
+
+
+def parallelize_module(module: Module, device_mesh: DeviceMesh | None = None,
+                       parallelize_plan: ParallelStyle | dict[str, ParallelStyle] | None = None, *,
+                       src_data_rank: int | None = 0) -> Module:
+    """Spread a module as a style says, or its submodules as a plan {name, of which parts may be "*": style} does."""
+    if src_data_rank != 0:
+        raise NotImplementedError(f"parallelize_module(src_data_rank={src_data_rank}) is not implemented; parameters are those of the "
+                                  "first process")
+    mesh = current_mesh() if device_mesh is None else device_mesh
+    if mesh.ndim != 1:
+        raise ValueError(f"parallelize_module takes a mesh of one dimension, such as mesh[\"tp\"], not {mesh}")
+    if parallelize_plan is None:
+        return module
+    if isinstance(parallelize_plan, ParallelStyle):
+        return parallelize_plan._apply(module, mesh)
+    for pattern, style in parallelize_plan.items():
+        for child in _named(module, pattern.split(".") if pattern else []):
+            style._apply(child, mesh)
+    return module
+
+
+def _named(module: Module, path: Sequence[str]) -> list[Module]:
+    if not path:
+        return [module]
+    children = [c for name, c in module.named_children() if fnmatch(name, path[0])]
+    return [found for c in children for found in _named(c, path[1:])]
+
+
+__getattr__ = absent_names("torch.distributed.tensor.parallel", ("loss_parallel", "PrepareModuleInputOutput"),
+                           "let the last layer's output_layouts be Replicate()")
+__all__ = ["ColwiseParallel", "ParallelStyle", "PrepareModuleInput", "PrepareModuleOutput", "RowwiseParallel", "SequenceParallel",
+           "parallelize_module"]
