@@ -10,8 +10,10 @@ from typing import Any
 
 from ._absent import absent
 from .core.dtypes import dtype as DType
-from .core.dtypes import iinfo
+from .core.dtypes import iinfo, int64
+from .core.size import canonical_dim
 from .core.tensor import Tensor
+from .ops.promotion import to_float
 from .ops.registry import OPERATORS
 
 _INSTEAD = "keep the mask beside the tensor, and give it to torch.masked.sum, mean, softmax ... as mask="
@@ -65,6 +67,11 @@ def _as(x: Tensor, dtype: DType | None) -> Tensor:
     return x if dtype is None else x.to(dtype)
 
 
+def _counting(x: Tensor, dtype: DType | None) -> Tensor:
+    """Integers and truth values in the dtype that they are added up in."""
+    return _as(x, dtype if dtype is not None or x.dtype.category > 1 else int64)
+
+
 def _floating(name: str, x: Tensor, dtype: DType | None) -> Tensor:
     x = _as(x, dtype)
     if not x.dtype.is_floating_point and not x.dtype.is_complex:
@@ -80,8 +87,8 @@ def sum(input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: 
 
 def prod(input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """The product; of none 1."""
-    out = _filled(_as(input, dtype), mask, 1)
-    for d in sorted([d % input.ndim for d in _dims(dim, input)], reverse=True):
+    out = _filled(_counting(input, dtype), mask, 1)
+    for d in sorted([canonical_dim(d, input.ndim) for d in _dims(dim, input)], reverse=True):
         out = out.prod(d, keepdim=bool(keepdim))
     return out
 
@@ -129,17 +136,19 @@ def var(input: Tensor, dim: Any = None, unbiased: bool | None = None, *, correct
     if unbiased is not None and correction is not None:
         raise RuntimeError("var(): only one of unbiased and correction may be given")
     less = correction if correction is not None else 1 if unbiased in (None, True) else 0
-    x, dims = _floating("var", input, dtype), _dims(dim, input)
+    whole, dims = _as(input, dtype), _dims(dim, input)
+    x = to_float(whole)
     centered = _filled(x - mean(x, dims, keepdim=True, mask=mask), mask, 0)
     squares = (centered * centered.conj()).real if x.dtype.is_complex else centered * centered
     count = _count(squares, dims, bool(keepdim), mask)
-    return squares.sum(dims, keepdim=bool(keepdim)) / (count - less).clamp(min=0)
+    return (squares.sum(dims, keepdim=bool(keepdim)) / (count - less).clamp(min=0)).to(x.dtype if dtype is None else dtype)
 
 
 def std(input: Tensor, dim: Any = None, unbiased: bool | None = None, *, correction: int | None = None, keepdim: bool | None = False,
         dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """The standard deviation; of none NaN."""
-    return var(input, dim, unbiased, correction=correction, keepdim=keepdim, dtype=dtype, mask=mask).sqrt()
+    found = var(input, dim, unbiased, correction=correction, keepdim=keepdim, dtype=dtype, mask=mask)
+    return found.real.sqrt().to(found.dtype) if found.dtype.is_complex else found.sqrt()
 
 
 def median(input: Tensor, dim: int = -1, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
@@ -169,7 +178,7 @@ def normalize(input: Tensor, ord: float, dim: int, *, eps: float = 1e-12, dtype:
 def logsumexp(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """log of the sum of exponentials; of none -inf."""
     x = _as(input, dtype)
-    return _filled(x, mask, float("-inf")).logsumexp(_dims(dim, x), keepdim)
+    return _filled(x, mask, float("-inf") if x.dtype.category > 1 else _low(x)).logsumexp(_dims(dim, x), keepdim).to(x.dtype)
 
 
 def logaddexp(input: Tensor, other: Tensor, *, dtype: DType | None = None, input_mask: Tensor | None = None,

@@ -205,7 +205,10 @@ def canonical_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ..
 
 def broadcast_shapes(*shapes: Sequence[int]) -> Size:
     """The common shape under broadcasting; RuntimeError naming the sizes if there is none (torch.broadcast_shapes)."""
-    rank = max((len(s) for s in shapes), default=0)
+    try:
+        rank = max((len(s) for s in shapes), default=0)
+    except TypeError:
+        return broadcast_shapes(*[(s,) if isinstance(s, int) else s for s in shapes])    # a number stands for one size
     result: list = [1] * rank
     for shape in shapes:
         for i in range(1, len(shape) + 1):

@@ -26,7 +26,7 @@ from ..ops.linalg.products import pdist
 from ..ops.nn.dropout import alpha_dropout, dropout, feature_alpha_dropout, feature_dropout
 from ..ops.nn.fractional import fractional_max_pool2d, fractional_max_pool3d
 from ..ops.nn.losses import (
-    binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cosine_similarity, cross_entropy,
+    binary_cross_entropy, linear_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cosine_similarity, cross_entropy,
     ctc_loss, gaussian_nll_loss, hinge_embedding_loss, huber_loss, kl_div, l1_loss, margin_ranking_loss, mse_loss,
     multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss, nll_loss, pairwise_distance,
     poisson_nll_loss, smooth_l1_loss, soft_margin_loss, triplet_margin_loss, triplet_margin_with_distance_loss,
@@ -98,7 +98,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
 def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False) -> Tensor:
     """leaky_relu with random slopes in [lower, upper) in training, their mean otherwise."""
     if lower > upper:
-        raise ValueError(f"Lower bound should be less than or equal to the upper bound, got lower: {lower}, upper: {upper}")
+        raise RuntimeError(f"Lower bound should be less than or equal to the upper bound, got lower: {lower}, upper: {upper}")
     if not training:
         out = leaky_relu(input, (lower + upper) / 2, inplace)
         return out if inplace else out.contiguous()
@@ -128,7 +128,10 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """dropout of whole channels of (n, c, d, h, w)."""
+    """dropout of whole channels of (n, c, d, h, w), or of one sample (c, d, h, w)."""
+    if input.ndim == 4:
+        out = feature_dropout(input.unsqueeze(0), p, training, inplace)
+        return input if inplace else out.squeeze(0)
     return feature_dropout(input, p, training, inplace)
 
 

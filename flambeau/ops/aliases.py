@@ -43,6 +43,7 @@ for _base in _INPLACE:
         inplace(OPERATORS[_base], f"{_base}_")
 
 
+Tensor.__rdiv__ = Tensor.__rtruediv__  # type: ignore[attr-defined]
 reflected("rlshift", OPERATORS["bitwise_left_shift"], "other << input.")
 reflected("rrshift", OPERATORS["bitwise_right_shift"], "other >> input.")
 

@@ -230,47 +230,25 @@ for _name, _mode, _aligns in (("nearest1d", "nearest", False), ("nearest2d", "ne
     FORMS[f"upsample_{_name}"] = _resizing(_mode, _aligns)
 
 
-def _statistics(x: Tensor, dims: list[int], eps: float) -> tuple[Tensor, Tensor]:
-    return x.mean(dims), (x.var(dims, correction=0) + eps).rsqrt()
-
-
-def _normalized(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, scale: Tensor) -> Tensor:
-    shape = [1, -1] + [1] * (x.ndim - 2)
-    out = (x - mean.reshape(shape)) * scale.reshape(shape)
-    out = out if weight is None else out * weight.reshape(shape)
-    return out if bias is None else out + bias.reshape(shape)
-
-
 @_aten
-def native_batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
-                      training: bool, momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """batch_norm, with the mean and 1 / the deviation that it used (none of the running ones)."""
-    if not training:
-        assert running_mean is not None
-        assert running_var is not None
-        out = _normalized(input, weight, bias, running_mean, (running_var + eps).rsqrt())
-        return out, input.new_empty(0), input.new_empty(0)
-    dims = [d for d in range(input.ndim) if d != 1]
-    mean, scale = _statistics(input, dims, eps)
-    if running_mean is not None:
-        running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
-    if running_var is not None:
-        running_var.copy_(running_var * (1 - momentum) + input.var(dims) * momentum)
-    return _normalized(input, weight, bias, mean, scale), mean, scale
+def _safe_softmax(self: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """softmax, 0 where all along `dim` is -inf."""
+    empty = (self == float("-inf")).all(dim, keepdim=True)
+    return _call("softmax", self.masked_fill(empty, 0), dim, dtype).masked_fill(empty, 0)
 
 
 @_aten
 def _native_batch_norm_legit(input: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     """`native_batch_norm`; its overload `no_stats` has no running statistics."""
     running = rest[:2] if len(rest) == 5 else (None, None)
-    return native_batch_norm(input, weight, bias, *running, *rest[-3:])
+    return _call("native_batch_norm", input, weight, bias, *running, *rest[-3:])
 
 
 @_aten
 def _native_batch_norm_legit_no_training(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
                                          running_var: Tensor, momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """`native_batch_norm` by the running statistics."""
-    return native_batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
+    return _call("native_batch_norm", input, weight, bias, running_mean, running_var, False, momentum, eps)
 
 
 @_aten

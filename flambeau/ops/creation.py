@@ -559,8 +559,15 @@ def new_cat(self: Tensor, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 # -- counting ------------------------------------------------------------------------------------------------
+def _is_infinite(v: Any) -> bool:
+    """Whether a number is an infinite float, or NaN."""
+    return isinstance(v, float) and not math.isfinite(v)
+
+
 def _steps(start: Any, end: Any, step: Any) -> Any:
-    """ceil((end - start) / step)."""
+    """ceil((end - start) / step). RuntimeError if that is no number."""
+    if _is_infinite(start) or _is_infinite(end):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
     if isinstance(step, int) and not isinstance(start, float) and not isinstance(end, float):
         return (end - start + step - (1 if step > 0 else -1)) // step if step != 1 else end - start
     return math.ceil((end - start) / step)
@@ -580,6 +587,10 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Tensor | None = N
         raise NotImplementedError('"arange_cpu" not implemented for \'Bool\'')
     if step == 0:
         raise RuntimeError("step must be nonzero")
+    if kind.category == dtypes.INT and not any(map(_is_infinite, (start, end))):     # computed in integers throughout
+        start, end, step = (int(v) if isinstance(v, float) else v for v in (start, end, step))
+        if step == 0:
+            raise ValueError("step must be nonzero: of an integer dtype it is rounded towards zero")
     if _known_backwards(start, end, step):
         raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: arange({start}, {end}, {step})")
     return finish_line(prims.iota(_steps(start, end, step), start, step, kind, as_device(device)), requires_grad, out, layout, pin_memory)
@@ -653,7 +664,9 @@ def _ends(name: str, *ends: Any) -> list:
 
 
 def count(n: Any) -> Any:
-    """How many elements: an int, or out of a tensor; symbolic ones stay."""
+    """How many elements: an int, or out of a tensor; symbolic ones stay. TypeError for a float."""
+    if isinstance(n, float):
+        raise TypeError(f"expected an int as the number of elements, not {n!r}")
     return int(n) if isinstance(n, Tensor) else n
 
 
@@ -810,6 +823,8 @@ def block_diag(*tensors: Tensor) -> Tensor:
 @with_out
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """abs * exp(i angle)."""
+    if not (isinstance(abs, Tensor) and isinstance(angle, Tensor)):
+        raise TypeError(f"polar(): arguments 'abs' and 'angle' must be Tensors, not {type(abs).__name__} and {type(angle).__name__}")
     return _polar(*prepare(abs, angle))[0]
 
 

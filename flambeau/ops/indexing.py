@@ -29,7 +29,7 @@ from .reductions import scalar_type
 from .registry import OPERATORS, Spec, method, operator, primitive
 from .subscript import _check_broadcast, _value_for, check_step, index_list, put_, slice_bounds
 from .views import _ints
-from .writing import assign, inplace, refuse_repeated, store_out, with_out, with_out_in_rows
+from .writing import assign, inplace, refuse_repeated, store_apart, with_out, with_out_apart, with_out_in_rows
 
 
 # -- gather and scatter ----------------------------------------------------------------------------------------
@@ -50,14 +50,15 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False,
     """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and likewise for other dims."""
     if sparse_grad:
         raise NotImplementedError("gather(sparse_grad=True): sparse gradients are not supported; use sparse_grad=False")
-    d, index = canonical_dim(dim, input.ndim), _index(index, "gather")
+    d = canonical_dim(dim, input.ndim)
+    index = _index(index, "gather") if 0 not in index._layout.shape else cast(index, int64)      # of what is empty no dtype is asked
     if 0 in index._layout.shape and not of_one_rank(input, index, index):
         result = input.new_empty(tuple(index.shape))
     elif input.ndim and index.ndim:
         result = prims.gather(input, d, index)
     else:
         result = prims.gather(_vector(input), d, _vector(index)).reshape(tuple(index.shape))
-    return result if out is None else store_out(out, result)
+    return result if out is None else store_apart(out, result, input, index)
 
 
 def _vector(x: Tensor) -> Tensor:
@@ -186,7 +187,7 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
     result = prims.index_select(_vector(input), d, _vector(_index(index, "index_select")))
     if not input.ndim:
         result = result.reshape(())
-    return result if out is None else store_out(out, result)
+    return result if out is None else store_apart(out, result, input, index)
 
 
 def along_a_number(fn: Callable, alike: bool = False) -> Callable:
@@ -262,7 +263,10 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     if index.ndim > 1:
         raise RuntimeError(f"index_fill_(): Index has to be a vector/scalar, got shape {list(index.shape)}")
     value = cast(value, input.dtype) if isinstance(value, Tensor) else input.new_full((), value)
-    return like(prims.index_put(input, _at(d, index), value, False), input)
+    size = input.shape[d]
+    chosen = prims.index_put(input.new_zeros((size,), dtype=bool_), _at(0, index), input.new_full((), True, dtype=bool_), False)
+    chosen = chosen.reshape([size if i == d else 1 for i in range(input.ndim)])
+    return like(where(chosen, value, input), input)     # an index that is there twice counts once
 
 
 for _fn in (index_add, index_copy, index_fill):
@@ -324,7 +328,7 @@ def argwhere(input: Tensor) -> Tensor:
 
 
 @operator(method=True)
-@with_out
+@with_out_apart
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements of `input` where `mask` (broadcast against it) is true, as a 1-D tensor."""
     if mask.dtype is not bool_:
@@ -358,7 +362,7 @@ inplace(masked_scatter, "masked_scatter_")
 
 
 @operator(method=True)
-@with_out
+@with_out_apart
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at `index` of the flattened input."""
     _long(index, "take()")

@@ -20,7 +20,14 @@ from .order import as_images, has_images
 from .promotion import apart, cast
 from .registry import OPERATORS, Spec, operator, primitive
 from .views import _by_name, _ints
-from .writing import store_out, with_out
+from .writing import refuse_shared, store_out, with_out
+
+
+def _stacked(given: Any, name: str) -> list[Tensor]:
+    tensors = _tensors(given, name)
+    if not tensors:
+        raise RuntimeError(f"{name} expects a non-empty TensorList")
+    return tensors
 
 
 def _tensors(given: Any, name: str) -> list[Tensor]:
@@ -57,7 +64,10 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, a
     kept = [t for t in parts if not (t.ndim == 1 and rank > 1 and type(t.shape[0]) is int and t.shape[0] == 0)]
     d = canonical_dim(dim, rank)
     result = prims.cat([cast(t, kind) for t in kept], d)
-    return result if out is None else store_out(out, result)
+    if out is None:
+        return result
+    refuse_shared(out, parts)
+    return store_out(out, result)
 
 
 concat = concatenate = OPERATORS["concat"] = OPERATORS["concatenate"] = cat
@@ -117,7 +127,7 @@ atleast_1d, atleast_2d, atleast_3d = (_at_least_operator(n) for n in (1, 2, 3))
 @with_out
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """Side by side: along dim 1, or dim 0 for vectors."""
-    parts = [_at_least(t, 1) for t in _tensors(tensors, "hstack")]
+    parts = [_at_least(t, 1) for t in _stacked(tensors, "hstack")]
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
 
@@ -125,7 +135,7 @@ def hstack(tensors: Sequence[Tensor]) -> Tensor:
 @with_out
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """One above another: along dim 0, vectors as rows."""
-    return cat([_at_least(t, 2) for t in _tensors(tensors, "vstack")], 0)
+    return cat([_at_least(t, 2) for t in _stacked(tensors, "vstack")], 0)
 
 
 row_stack = OPERATORS["row_stack"] = vstack
@@ -135,14 +145,14 @@ row_stack = OPERATORS["row_stack"] = vstack
 @with_out
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """One behind another: along dim 2."""
-    return cat([_at_least(t, 3) for t in _tensors(tensors, "dstack")], 2)
+    return cat([_at_least(t, 3) for t in _stacked(tensors, "dstack")], 2)
 
 
 @operator
 @with_out
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """Side by side, vectors as columns."""
-    return cat([t.reshape(-1, 1) if t.ndim < 2 else t for t in _tensors(tensors, "column_stack")], 1)
+    return cat([t.reshape(-1, 1) if t.ndim < 2 else t for t in _stacked(tensors, "column_stack")], 1)
 
 
 # -- repeating and reordering --------------------------------------------------------------------------------------------
@@ -247,6 +257,8 @@ def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     along = dims if isinstance(dims, (tuple, list)) else (dims,)
     if len(moves) != len(along):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(moves)}, dims:{len(along)}")
+    if along and not input.ndim:
+        raise IndexError(f"Dimension specified as {along[0]} but tensor has no dimensions")
     x, images = input, input.ndim in (4, 5) and has_images(input)
     for n, dim in zip(moves, along):
         d = canonical_dim(dim, x.ndim)
@@ -266,7 +278,11 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Turned by k quarter turns in the plane of `dims`, from the first towards the second."""
     if input.ndim < 2:
         raise RuntimeError(f"rot90(): expected total dims >= 2, but got total dims = {input.ndim}")
+    if len(_ints((dims,))) != 2:
+        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(_ints((dims,)))}")
     a, b = (canonical_dim(d, input.ndim) for d in dims)
+    if a == b:
+        raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
     k = k % 4
     if k == 2:
         return flip(input, a, b)

@@ -18,7 +18,7 @@ from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
 from .order import elementwise, in_rows
-from .pointwise import _sine_over, logaddexp_backward, where
+from .pointwise import _sine_over, logaddexp_backward, not_tensors, where
 from .primitives import lies_like
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_float
 from .reductions import _differ, linalg_vector_norm, scalar_type, vector_norm_vjp
@@ -300,8 +300,10 @@ def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     return broadcast(x, y)
 
 
-def _binary(name: str, prim: Primitive, doc: str, method: Any = False) -> Callable:
+def _binary(name: str, prim: Primitive, doc: str, method: Any = False, numbers: bool = False) -> Callable:
     def fn(input: Any, other: Any) -> Tensor:
+        if not numbers and not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+            raise not_tensors(name, input, other)
         return prim(*pair(input, other))
 
     fn.__name__, fn.__doc__ = name, doc
@@ -310,7 +312,7 @@ def _binary(name: str, prim: Primitive, doc: str, method: Any = False) -> Callab
 
 igamma = _binary("igamma", igamma_prim, "The regularised lower incomplete gamma function.", True)
 igammac = _binary("igammac", igammac_prim, "The regularised upper incomplete gamma function.", True)
-special_zeta = _binary("special_zeta", zeta_prim, "The Hurwitz zeta function.")
+special_zeta = _binary("special_zeta", zeta_prim, "The Hurwitz zeta function.", numbers=True)
 
 
 @operator(method=True)
@@ -347,10 +349,12 @@ def _integers(name: str, fn: Callable) -> Callable:
         lambda x, y: Spec(x._layout.shape, x.dtype, lies_like((x, y))))
 
     def of(input: Tensor, other: Tensor) -> Tensor:
+        if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+            raise not_tensors(name, input, other)
         x, y = prepare(input, other)
         if x.dtype.category != INT:
             raise NotImplementedError(f'"{name}_cpu" not implemented for \'{scalar_type(x.dtype)}\'; it takes integers')
-        return prim(x, y if isinstance(y, Tensor) else x.new_full(tuple(x.shape), y))
+        return prim(x, y)
 
     of.__name__, of.__doc__ = name, f"Elementwise {name} of integers."
     made = operator(with_out(of), method=True)
@@ -371,6 +375,8 @@ gcd, lcm = _integers("gcd", np.gcd), _integers("lcm", _lcm)
 @with_out
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """input * 2 ** other."""
+    if not isinstance(other, Tensor):
+        raise not_tensors("ldexp", input, other)
     if input.dtype.category < FLOAT:
         return input * 2.0 ** other
     kind = result_type(input, other, 1.0)
@@ -466,6 +472,7 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
     dims = range(input.ndim) if dim is None else canonical_dims(dim, input.ndim)
+    spacing = 1 if spacing is None else spacing
     each = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
     if len(each) != len(dims):
         raise RuntimeError(f"torch.gradient expected spacing to be a number or a list of one for each of {len(dims)} dimensions, but got "

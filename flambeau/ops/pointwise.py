@@ -45,7 +45,7 @@ from .promotion import (
     to_float,
 )
 from .registry import OPERATORS, PRIMITIVES, Autocast, Pointwise, Primitive, as_dunder, operator
-from .writing import assign, inplace, new_value, store_out, with_out
+from .writing import assign, inplace, new_value, store_out, with_out, with_out_apart
 
 
 # -- builders ------------------------------------------------------------------------------------------
@@ -169,16 +169,18 @@ def _shortened(z: Tensor, size: Tensor) -> Tensor:
 
 
 def _binary(prim: Callable, name: str, method: tuple[str, ...], in_place: bool, *, lift: Callable | None = None,
-            check: Callable[[Any, Any], Any] | None = None, numbers: bool = True, doc: str = "",
+            check: Callable[[Any, Any], Any] | None = None, numbers: tuple[bool, bool] = (True, True), doc: str = "",
             autocast: Autocast = None) -> Callable:
-    """`lift` prepares the operands, `check` refuses some or gives the second one back, checked; `numbers`: whether `other` may be one."""
+    """`lift` prepares the operands, `check` refuses some or gives the second one back, checked; `numbers`: which of the two may be one."""
     quick = DECLINES if check is not None else prim.quick  # type: ignore[attr-defined]
 
     def fn(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-        if not numbers and not (isinstance(input, Tensor) and isinstance(other, Tensor)):
-            raise _not_tensors(name, input, other)
+        if not (isinstance(input, Tensor) or numbers[0]) or not (isinstance(other, Tensor) or numbers[1]):
+            raise not_tensors(name, input, other)
         result = quick(input, other)
         if result is NotImplemented:
+            if prim is not prims.mul:
+                a_tensor(name, input, other)
             if lift is not None:
                 input, other = lift(input, other)
             x, y = prepare(input, other)
@@ -195,9 +197,16 @@ def _binary(prim: Callable, name: str, method: tuple[str, ...], in_place: bool, 
     return made
 
 
-def _not_tensors(name: str, input: Any, other: Any) -> TypeError:
+def not_tensors(name: str, input: Any, other: Any) -> TypeError:
+    """The error for a number where only a tensor may stand."""
     place, argument, x = (2, "other", other) if isinstance(input, Tensor) else (1, "input", input)
     return TypeError(f"{name}(): argument '{argument}' (position {place}) must be Tensor, not {type(x).__name__}")
+
+
+def a_tensor(name: str, input: Any, other: Any) -> None:
+    """TypeError if neither operand is a tensor."""
+    if not isinstance(input, Tensor) and not isinstance(other, Tensor):
+        raise not_tensors(name, input, other)
 
 
 def _both_float(x: Any, y: Any) -> tuple[Any, Any]:
@@ -271,13 +280,14 @@ add = _add_like(prims.add, "add", "+")
 sub = _add_like(prims.sub, "sub", "-")
 add_, sub_ = inplace(add, "add_"), inplace(sub, "sub_")
 mul = _binary(prims.mul, "mul", ("mul", "multiply", "__mul__", "__rmul__"), True)
-maximum = _binary(prims.maximum, "maximum", ("maximum",), False, numbers=False)
-minimum = _binary(prims.minimum, "minimum", ("minimum",), False, numbers=False)
-fmax = _binary(prims.fmax, "fmax", ("fmax",), False, numbers=False)
-fmin = _binary(prims.fmin, "fmin", ("fmin",), False, numbers=False)
-atan2 = _binary(prims.atan2, "atan2", ("atan2", "arctan2"), True, lift=_both_float, numbers=False, autocast={"cuda": "promote"})
-hypot = _binary(prims.hypot, "hypot", ("hypot",), True, numbers=False)
-copysign = _binary(prims.copysign, "copysign", ("copysign",), True, lift=_both_float)
+_NEITHER, _SECOND = (False, False), (False, True)
+maximum = _binary(prims.maximum, "maximum", ("maximum",), False, numbers=_NEITHER)
+minimum = _binary(prims.minimum, "minimum", ("minimum",), False, numbers=_NEITHER)
+fmax = _binary(prims.fmax, "fmax", ("fmax",), False, numbers=_NEITHER)
+fmin = _binary(prims.fmin, "fmin", ("fmin",), False, numbers=_NEITHER)
+atan2 = _binary(prims.atan2, "atan2", ("atan2", "arctan2"), True, lift=_both_float, numbers=_NEITHER, autocast={"cuda": "promote"})
+hypot = _binary(prims.hypot, "hypot", ("hypot",), True, numbers=_NEITHER)
+copysign = _binary(prims.copysign, "copysign", ("copysign",), True, lift=_both_float, numbers=_SECOND)
 
 
 def _neighbour(x: Tensor, y: Tensor) -> Tensor:
@@ -294,9 +304,9 @@ def _next_narrow(x: Tensor, y: Tensor) -> Tensor:
     return where((x != x) | (y != y), x + y, moved)
 
 
-nextafter = _binary(elementwise(_neighbour), "nextafter", ("nextafter",), True, numbers=False, check=_check_float)
+nextafter = _binary(elementwise(_neighbour), "nextafter", ("nextafter",), True, numbers=_NEITHER, check=_check_float)
 remainder = _binary(prims.remainder, "remainder", ("remainder", "__mod__"), True, lift=_as_held, check=_check_zero_division)
-fmod = _binary(prims.fmod, "fmod", ("fmod",), True, lift=_as_held, check=_check_zero_division)
+fmod = _binary(prims.fmod, "fmod", ("fmod",), True, lift=_as_held, check=_check_zero_division, numbers=_SECOND)
 Tensor.__radd__ = as_dunder(add, "__radd__")
 for _dunder, _fn in (("__iadd__", add_), ("__isub__", sub_), ("__imul__", OPERATORS["mul_"])):
     setattr(Tensor, _dunder, as_dunder(_fn, _dunder))
@@ -305,6 +315,8 @@ for _dunder, _fn in (("__iadd__", add_), ("__isub__", sub_), ("__imul__", OPERAT
 @operator(method=("rsub", "__rsub__"))
 def rsub(input: Tensor, other: Any, alpha: Any = 1) -> Tensor:
     """other - alpha * input."""
+    if not isinstance(input, Tensor):
+        raise not_tensors("rsub", input, other)
     return sub(other, input, alpha=alpha)
 
 
@@ -371,6 +383,7 @@ def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
     if isinstance(input, Tensor) and not isinstance(exponent, Tensor):
         result = _pow_number(input, exponent)
     else:
+        a_tensor("pow", input, exponent)
         x, y = prepare(input, exponent)
         result = prims.pow(x, y if isinstance(x, Tensor) else in_rows(y))
     return result if out is None else store_out(out, result)
@@ -417,7 +430,9 @@ def _compare(name: str, python: str) -> Callable:
     prim = getattr(prims, name)
     ordered, quick = name not in ("eq", "ne"), prim.quick
 
-    def fn(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def fn(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
+        if not isinstance(input, Tensor):
+            raise not_tensors(name, input, other)
         result = quick(input, other)
         if result is NotImplemented:
             x, y = prepare(input, other)
@@ -445,7 +460,7 @@ def _logical(name: str, dunder: tuple[str, ...] = ()) -> Callable:
 
     def fn(input: Any, other: Any) -> Tensor:
         if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
-            raise _not_tensors(name, input, other)
+            raise not_tensors(name, input, other)
         result = quick(input, other)
         if result is not NotImplemented:
             return result
@@ -467,6 +482,7 @@ def _bitwise(name: str, dunder: str) -> Callable:
         result = prim.quick(input, other)
         if result is not NotImplemented:
             return result
+        a_tensor(name, input, other)
         x, y = prepare(input, other)
         kind = x.dtype if isinstance(x, Tensor) else y.dtype
         if kind.category >= FLOAT:
@@ -541,6 +557,8 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     else:
         if value.ndim:
             raise RuntimeError(f"masked_fill only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
+        if value.dtype.is_complex and not input.dtype.is_complex:
+            raise RuntimeError(f"value cannot be converted to type {input.dtype} without overflow: it is complex")
         value = cast(value, input.dtype)
     mask, input, value = broadcast(mask, input, value)
     return in_rows(prims.where(mask, value, input))
@@ -601,6 +619,8 @@ def _limited(extremum: Primitive, beyond: Primitive, x: Tensor, bound: Any) -> T
 @with_out
 def clamp_min(input: Tensor, min: Any) -> Tensor:
     """clamp with a lower bound alone."""
+    if not isinstance(input, Tensor):
+        raise not_tensors("clamp_min", input, min)
     return clamp(input, min=min)
 
 
@@ -608,6 +628,8 @@ def clamp_min(input: Tensor, min: Any) -> Tensor:
 @with_out
 def clamp_max(input: Tensor, max: Any) -> Tensor:
     """clamp with an upper bound alone."""
+    if not isinstance(input, Tensor):
+        raise not_tensors("clamp_max", input, max)
     return clamp(input, max=max)
 
 
@@ -723,7 +745,7 @@ def conj(input: Tensor) -> Tensor:
 
 
 @operator
-@with_out
+@with_out_apart
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """real + i imag."""
     if not (real.dtype.is_floating_point and real.dtype is imag.dtype):
@@ -738,7 +760,7 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """log(e^input + e^other), without overflow."""
     if not isinstance(other, Tensor):
-        raise _not_tensors("logaddexp", input, other)
+        raise not_tensors("logaddexp", input, other)
     return _logaddexp(*prepare(input, other))
 
 
@@ -769,6 +791,7 @@ def _logaddexp(x: Tensor, y: Tensor) -> Tensor:
 @with_out
 def float_power(input: Any, exponent: Any) -> Tensor:
     """input ** exponent in double precision, complex if either is."""
+    a_tensor("float_power", input, exponent)
     kind = complex128 if result_type(input, exponent).is_complex else float64
     return pow(cast(input, kind), cast(exponent, kind))
 
@@ -854,6 +877,8 @@ def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = N
 @elementwise
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 below zero, 1 above, `values` at zero."""
+    if not isinstance(values, Tensor):
+        raise TypeError(f"heaviside(): argument 'values' (position 2) must be Tensor, not {type(values).__name__}")
     return _heaviside(*prepare(input, values))
 
 
@@ -867,6 +892,7 @@ def _heaviside(x: Tensor, at_zero: Any) -> Tensor:
 @elementwise
 def xlogy(input: Any, other: Any) -> Tensor:
     """input * log(other), 0 where input is 0 (also at other = 0)."""
+    a_tensor("xlogy", input, other)
     x, y = prepare(*_both_float(input, other))
     x = x if isinstance(x, Tensor) else prims.full(tuple(y.shape), x, y.dtype, y.device)
     y = y if isinstance(y, Tensor) else prims.full(tuple(x.shape), y, x.dtype, x.device)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..core.dtypes import float32, float64, int64
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, is_example
 from . import prims
 from .math import pair
 from .order import elementwise
@@ -51,7 +51,10 @@ FAMILIES = {f"chebyshev_polynomial_{kind}": family for kind, family in _CHEBYSHE
 def _evaluate(family: Family, x: Tensor, n: Any) -> Tensor:
     """p_n(x) for a number n, or for an int64 tensor like x: an element stays as it is once its degree is reached."""
     each = isinstance(n, Tensor)
-    top = n if not each else int(n.max()) if n.numel() else 0
+    degrees = n
+    while each and is_example(degrees):      # of vmap: the highest degree of all examples
+        degrees = degrees._store.values
+    top = n if not each else int(degrees.max()) if degrees.numel() else 0
     ones = x.new_full(tuple(x.shape), 1.0)
     if top < 1:
         return ones * cast(n >= 0, x.dtype)

@@ -396,6 +396,8 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
                 out: Tensor | None = None) -> Tensor:
     """Indices drawn with probabilities proportional to each row of `input`: (n,) -> (k,) or (m, n) -> (m, k), int64."""
     _check_distribution(input, num_samples, replacement)
+    if out is not None and out.dtype is not int64:
+        raise RuntimeError(f"multinomial expects Long tensor out, got: {out.dtype}")
     engine = engine_for(input.device, generator) if known(input) else None
     if engine is not None:
         return finish(_multinomial(engine, input.detach(), num_samples, replacement), False, out)

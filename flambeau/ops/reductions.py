@@ -16,9 +16,9 @@ from ..core.tensor import Tensor
 from . import prims
 from .order import in_rows
 from .promotion import apart, broadcast, cast, result_type, to_float
-from .registry import Primitive, method, operator
+from .registry import OPERATORS, Primitive, method, operator
 from .return_types import named
-from .writing import assign, new_value, store_out, with_out
+from .writing import assign, new_value, store_out, with_out, with_out_apart
 
 Dims = int | Sequence[int] | None
 
@@ -314,7 +314,7 @@ max, min = _extremum("max"), _extremum("min")
 
 
 @operator(method=True)
-@with_out
+@with_out_apart
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
     """(minimum, maximum) over `dim` or over everything."""
     return named("aminmax", amin(input, dim, keepdim), amax(input, dim, keepdim))
@@ -509,9 +509,11 @@ def in_norm_dtype(x: Tensor, wanted: dtype) -> Tensor:
 def norm(input: Tensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None,
          out: Tensor | None = None) -> Tensor:
     """torch.norm: the p-norm over `dim` (over everything if None); 'fro' is the 2-norm of all elements."""
+    if p == "nuc":
+        return OPERATORS["linalg_matrix_norm"](input, "nuc", (-2, -1) if dim is None else dim, keepdim, dtype=dtype, out=out)
     if isinstance(p, str):
         if p != "fro":
-            raise NotImplementedError(f"torch.norm with p={p!r}: use torch.linalg.matrix_norm(x, ord='nuc')")
+            raise RuntimeError(f"torch.norm: order {p!r} is not known; strings are 'fro' and 'nuc'")
         if isinstance(dim, (tuple, list)) and len(dim) > 2:
             raise RuntimeError(f"torch.norm: the Frobenius norm is over at most 2 dimensions, got dim={tuple(dim)}")
         p = 2.0

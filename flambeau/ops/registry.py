@@ -217,6 +217,7 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     state = dispatch.state
     names = set(inspect.signature(fn).parameters)
     into_out = None if "inplace" in tags else vars(fn).get("into_out")  # with_out's mark
+    checks_out = vars(fn).get("checks_out")     # with_out_apart's
     aliases = {alias: real for alias, real in NUMPY_NAMES.items() if real in names and alias not in names}
 
     @functools.wraps(fn)
@@ -227,6 +228,8 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
             if (dispatch.override_classes or state.overrides) and (answer := call_override(wrapper, args, kwargs)) is not NotImplemented:
                 return answer
             if kwargs and into_out is not None and (out := kwargs.pop("out", None)) is not None:
+                if checks_out is not None:
+                    checks_out(out, (*args, *kwargs.values()))
                 return into_out(body(*args, **kwargs), out)
             return body(*args, **kwargs)
         except (AttributeError, TypeError) as error:

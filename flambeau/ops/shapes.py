@@ -48,6 +48,8 @@ def adjoint(input: Tensor) -> Tensor:
 @with_out
 def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """narrow, copied."""
+    if dim >= input.ndim:
+        raise RuntimeError(f"narrow_copy: expected dim to be in the range of {input.ndim} dimensions, got {dim}")
     return narrow(input, dim, start, length).clone()
 
 
@@ -59,7 +61,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     for n in reversed(sizes):
         found.append(indices % n)
         indices = indices.div(n, rounding_mode="floor")
-    return tuple(reversed(found))
+    return OPERATORS["unbind"](OPERATORS["stack"](found[::-1], -1), -1) if found else ()
 
 
 @operator(method=True)
@@ -67,6 +69,10 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: 
                        storage_offset: int | None = None) -> Tensor:
     """A copy of `input` with what as_strided shows of it replaced by `src`."""
     offset = input.storage_offset() if storage_offset is None else storage_offset
+    last = offset + sum((n - 1) * s for n, s in zip(_ints((size,)), _ints((stride,))))
+    if type(last) is int and last >= input.numel() and src.numel():
+        raise RuntimeError(f"as_strided_scatter: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are out of bounds for "
+                           f"storage of {input.numel()} elements")
     return view_scatter(input, ((prims.as_strided, (_ints((size,)), _ints((stride,)), offset)),), cast(src, input.dtype))
 
 

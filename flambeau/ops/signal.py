@@ -95,7 +95,7 @@ def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: i
     one = (not x.dtype.is_complex) if onesided is None else onesided
     out = (rfft if one else fft)(frames, norm="ortho" if normalized else None).transpose(1, 2)
     out = out if input.ndim == 2 else prims.squeeze(out, (0,))
-    return out if return_complex or input.dtype.is_complex else prims.view_as_real(out.contiguous())
+    return out if return_complex or input.dtype.is_complex else prims.view_as_real(out)
 
 
 @operator(method=True)
@@ -108,9 +108,9 @@ def istft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: 
     one = x.shape[1] != n_fft if onesided is None else onesided
     norm = "ortho" if normalized else None
     spectra = x.transpose(1, 2)
+    if not one and not return_complex:      # of a real signal the other half says nothing new, and is not read
+        spectra, one = spectra[..., :n_fft // 2 + 1], True
     frames = irfft(spectra, n_fft, norm=norm) if one else ifft(spectra, n_fft, norm=norm)
-    if not return_complex and frames.dtype.is_complex:
-        frames = prims.real(frames)
     taper = _full_window(frames, window, width, n_fft)
     count = frames.shape[1]
     total = n_fft + hop * (count - 1)

@@ -17,11 +17,11 @@ from ..core.tensor import Tensor
 from . import batching, prims
 from .creation import linspace
 from .pointwise import where
-from .promotion import cast
+from .promotion import apart, cast
 from .reductions import _is_zero, _pick, keep_dims, scalar_type
 from .registry import OPERATORS, General, Spec, operator, primitive
 from .return_types import named
-from .writing import with_out, with_out_in_rows
+from .writing import with_out, with_out_apart, with_out_in_rows
 
 
 @operator(method=True)
@@ -46,7 +46,7 @@ def msort(input: Tensor) -> Tensor:
 
 
 @operator(method=True)
-@with_out
+@with_out_apart
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The `k` largest (or smallest) values along `dim`, in order, and their indices."""
     d = canonical_dim(dim, input.ndim)
@@ -61,7 +61,7 @@ def _needs_elements(input: Tensor, dim: int, name: str) -> None:
 
 
 @operator(method=True)
-@with_out
+@with_out_apart
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th smallest value along `dim` (k counts from 1) and its index."""
     d = canonical_dim(dim, input.ndim)
@@ -428,7 +428,7 @@ def histogram(input: Tensor, bins: Any, *, range: Sequence[float] | None = None,
     """
     counts, edges = _histogram(prims.unsqueeze(input.reshape(-1), 1), [bins], range,
                                None if weight is None else weight.reshape(-1), density, "histogram")
-    return named("histogram", counts, edges[0])
+    return named("histogram", counts, apart(edges[0], bins) if isinstance(bins, Tensor) else edges[0])
 
 
 @operator

@@ -189,6 +189,9 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     if len(src) != len(dst):
         raise RuntimeError(f"movedim: Invalid source or destination dims: source ({src} dims) should contain the same number of dims "
                            f"as destination ({dst} dims)")
+    for name, given, found in (("source", source, src), ("destination", destination, dst)):
+        if len(set(found)) != len(found):
+            raise RuntimeError(f"movedim: repeated dim in `{name}` ({list(given)})")
     order: list = [None] * rank
     for s, d in zip(src, dst, strict=True):
         order[d] = s
@@ -200,7 +203,8 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None, *more: int) -> Tensor:
     """Without the dimensions of size 1 (or those of `dim` that are)."""
     shape = input._layout.shape
-    among = range(len(shape)) if dim is None else canonical_dims((dim, *more) if more else dim, len(shape))  # type: ignore[arg-type]
+    listed = dim == () or dim == []     # of no dimension, where canonical_dims takes all
+    among = range(0 if listed else len(shape)) if dim is None or listed else canonical_dims((dim, *more) if more else dim, len(shape))  # type: ignore[arg-type]
     dims = tuple(d for d in among if shape[d] == 1)
     return prims.squeeze(input, dims)
 

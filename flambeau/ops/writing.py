@@ -173,6 +173,43 @@ def _into_out(result: Any, out: Any) -> Any:
     return type(result)(*map(store_out, out, result)) if isinstance(result, tuple) else store_out(out, result)
 
 
+def with_out_apart(fn: Callable) -> Callable:
+    """As `with_out`, for an operator that writes while it reads: `out=` shares no memory with an argument and has the result's dtype."""
+    vars(fn)["into_out"], vars(fn)["checks_out"] = _into_out_exactly, refuse_shared
+    return fn
+
+
+def store_apart(out: Tensor, result: Tensor, *args: Tensor) -> Tensor:
+    """`store_out`, with `with_out_apart`'s checks."""
+    refuse_shared(out, args)
+    same_dtype(out, result)
+    return store_out(out, result)
+
+
+def _into_out_exactly(result: Any, out: Any) -> Any:
+    for x, y in zip(result, out) if isinstance(result, tuple) else ((result, out),):
+        same_dtype(y, x)
+    return _into_out(result, out)
+
+
+def same_dtype(out: Tensor, result: Tensor) -> None:
+    """RuntimeError if `out=` has another dtype than what is to be stored."""
+    if out.dtype is not result.dtype:
+        raise RuntimeError(f"Expected out tensor to have dtype {result.dtype}, but got {out.dtype} instead")
+
+
+def refuse_shared(out: Any, args: Any) -> None:
+    """RuntimeError if memory of a tensor given as `out=` is that of an argument, or shows one element in two places."""
+    for y in out if isinstance(out, (tuple, list)) else (out,):
+        refuse_repeated(y)
+        for x in args:
+            if isinstance(x, (tuple, list)):
+                refuse_shared(y, x)
+            elif isinstance(x, Tensor) and isinstance(x._data, np.ndarray) and np.may_share_memory(x._data, y._data):
+                raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+                                   "memory location. Please clone() the tensor before performing the operation.")
+
+
 def with_out_in_rows(fn: Callable) -> Callable:
     """As `with_out`, for an operator whose result lies otherwise by itself than in an empty `out=`, where it is in rows."""
     vars(fn)["into_out"] = lambda result, out: store_out(out, in_rows(result))

@@ -89,6 +89,8 @@ def test_another_shape(name: str) -> None:
 @pytest.mark.parametrize("name", [*LINES, "zeros", "full", "eye"])
 def test_factories_make_the_dtype_of_out(name: str) -> None:
     for kind in (fl.float64, fl.float16, fl.int64):
+        if kind is fl.int64 and name == "arange by halves":
+            continue    # a step that an integer dtype rounds to 0
         out = fl.empty(0, dtype=kind)
         assert call(fl, (LINES | OTHERS)[name], out).dtype is kind
     assert fl.equal(fl.logspace(0, 1, 6, out=fl.empty(0, dtype=fl.float64)), fl.logspace(0, 1, 6, dtype=fl.float64))

@@ -19,6 +19,7 @@ from ...backends.cpu.blas import NARROW
 from ...core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, int64
 from ...core.lazy import LazyFunctions
 from ...core.memory_format import contiguous_format
+from ...core.scalar import compute_dtype
 from ...core.size import broadcast_shapes, column_strides
 from ...core.tensor import Tensor
 from .. import prims
@@ -754,13 +755,16 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
 
 
 @operator(autocast={"cpu": "wide"})
+@with_out
 def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """(solution, residuals, rank, singular_values) of min |A X - B|. B may hold a vector for each matrix. `driver` names LAPACK's routine,
     by which some of the answers are empty: gelsy (the usual one) gives no residuals, nor does any of them of what lacks a rank."""
     vector = _check_system(A, B, driver)
     m, n = A.shape[-2:]
     b = prims.unsqueeze(B, B.ndim) if vector else B
-    x = in_columns(linalg_pinv(A, rtol=rcond) @ b)
+    x = linalg_pinv(A, rtol=rcond) @ b
+    low, high = (0,) * x.ndim, (*(0,) * (x.ndim - 2), max(m - n, 0), 0)     # the solution lies where the larger right side did
+    x = prims.slice_(in_columns(prims.pad_zeros(x, low, high, low) if m > n else x), x.ndim - 2, 0, n, 1)
     s = linalg_svdvals(A.detach())
     rank = (s > _rtol(A, rcond) * s[..., :1]).sum(-1)
     told = driver in ("gels", "gelsd", "gelss") and m > n and (driver == "gels" or bool((rank == n).all()))
@@ -859,9 +863,10 @@ matrix_exp_prim = _routine(
 
 @operator(method="matrix_exp")
 def linalg_matrix_exp(A: Tensor) -> Tensor:
-    """The matrix exponential."""
-    _check(A, "linalg.matrix_exp", square=True)
-    return matrix_exp_prim(A)
+    """The matrix exponential; of narrow floats by way of float32."""
+    x = cast(A, compute_dtype(A.dtype)) if A.dtype.category >= FLOAT else A
+    _check(x, "linalg.matrix_exp", square=True)
+    return cast(matrix_exp_prim(x), A.dtype)
 
 
 # -- tensors as matrices ------------------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
     rows = rows_prim(pivots, LU.shape[-1])
     if adjoint:
         y = linalg_solve_triangular(_h(LU), b, upper=False)
-        return _rows(linalg_solve_triangular(_h(LU), y, upper=True, unitriangular=True), rows.argsort(-1))
+        return in_columns(_rows(linalg_solve_triangular(_h(LU), y, upper=True, unitriangular=True), rows.argsort(-1)))
     return linalg_solve_triangular(LU, linalg_solve_triangular(LU, _rows(b, rows), upper=False, unitriangular=True), upper=True)
 
 

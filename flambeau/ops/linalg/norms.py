@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...core.dtypes import FLOAT, dtype
-from ...core.size import canonical_dim
+from ...core.size import canonical_dim, known_zero
 from ...core.tensor import Tensor
 from .. import prims
 from ..reductions import in_norm_dtype, linalg_vector_norm, scalar_type
@@ -27,10 +27,12 @@ def _matrix_norm(x: Tensor, ord: Any, dims: tuple[int, int], keepdim: bool) -> T
         return linalg_vector_norm(x, 2, (rows, columns), keepdim)
     if ord in ("nuc", 2, -2):
         s = linalg_svdvals(x.movedim((rows, columns), (-2, -1)))
-        out = s.sum(-1) if ord == "nuc" else s.amax(-1) if ord == 2 else s.amin(-1)
+        out = s.sum(-1) if ord == "nuc" or (ord == 2 and known_zero(s._layout.shape[-1])) else s.amax(-1) if ord == 2 else s.amin(-1)
     elif ord in (1, -1, math.inf, -math.inf):
         along, other = (rows, columns) if abs(ord) == 1 else (columns, rows)
         sums = prims.abs(x).sum(along, True)
+        if ord > 0 and known_zero(x._layout.shape[other]):      # the largest of no sum is the sum of nothing
+            sums = sums.sum(other, True)
         out = prims.squeeze(sums.amax(other, True) if ord > 0 else sums.amin(other, True), (rows, columns))
     else:
         raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
@@ -46,7 +48,7 @@ def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1
                        dtype: dtype | None = None) -> Tensor:
     """A matrix norm over two dimensions: fro, nuc, 1, -1, 2, -2, inf, -inf."""
     x = A if dtype is None else in_norm_dtype(A, dtype)
-    if ord != "fro" or x.dtype.category < FLOAT or x.ndim < 2:  # which is a sum of squares, in any float
+    if ord in ("nuc", 2, -2) or x.dtype.category < FLOAT or x.ndim < 2:  # the others are sums, in any float
         _check(x, "linalg.matrix_norm")
     return _matrix_norm(x, ord, tuple(dim), keepdim)  # type: ignore[arg-type]
 

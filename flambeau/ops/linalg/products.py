@@ -543,14 +543,13 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
 @operator(name="linalg_vander")
 def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Powers of the last dimension's elements along a new one: x^0 ... x^(N-1)."""
-    if not x.ndim:
-        raise RuntimeError("Input must be at least 1-dimensional: linalg.vander got a 0-dim tensor")
-    n = x.shape[-1] if N is None else N
+    n = (x.shape[-1] if x.ndim else 1) if N is None else N
     if n <= 1:
         raise RuntimeError(f"N must be greater than 1: linalg.vander got {n}")
     if x.dtype in (bool_, float16, bfloat16):
         raise RuntimeError(f"linalg.vander supports floating point, complex, and integer tensors, but got {scalar_type(x.dtype)}")
     kind = int64 if x.dtype.category < FLOAT else x.dtype
+    x = x if x.ndim else prims.unsqueeze(x, 0)
     return prims.unsqueeze(cast(x, kind), x.ndim) ** cast(x.new_arange(n), kind)
 
 
@@ -637,12 +636,47 @@ def _centred(x: Tensor) -> Tensor:
 
 
 @operator(method=True)
-def cov(input: Tensor, *, correction: int = 1) -> Tensor:
-    """Covariances of the rows of a matrix, whose columns are observations."""
+def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
+    """Covariances of the rows of a matrix, whose columns are observations: `fweights` says how often each was made, `aweights` how much
+    it counts."""
+    if input.ndim > 2 or input.dtype is bool_:
+        raise RuntimeError(f"cov(): expected a matrix of numbers, but got an input with {input.ndim} dimensions of dtype {input.dtype}")
     x = input.reshape(1, -1) if input.ndim < 2 else input
-    x = _centred(x if x.dtype.category >= FLOAT else x.to(result_type(x, 1.0)))
-    out = prims.mm(x, x.mH) / max(x.shape[1] - correction, 0)
-    return out.squeeze()    # one variable: its variance
+    w = _weights(x, fweights, aweights)
+    x = x if x.dtype.category >= FLOAT else x.to(result_type(x, 1.0))
+    if w is None:
+        x = _centred(x)
+        return (prims.mm(x, x.mH) / max(x.shape[1] - correction, 0)).squeeze()    # one variable: its variance
+    total = w.sum()
+    x = x - (x * w).sum(1, keepdim=True) / total
+    if correction and aweights is not None:
+        total = total - correction * (w * aweights).sum() / total
+    elif correction:
+        total = total - correction
+    return (prims.mm(*_alike(x, (x * w).mH)) / total.clamp(min=0)).squeeze()
+
+
+def _alike(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    kind = result_type(x, y)
+    return cast(x, kind), cast(y, kind)
+
+
+def _weights(x: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> Tensor | None:
+    """The product of both kinds of weights of x's columns, checked; None where none is given."""
+    for name, w, kind, word in (("fweights", fweights, INT, "integral"), ("aweights", aweights, FLOAT, "floating point")):
+        if w is None:
+            continue
+        if w.ndim > 1:
+            raise RuntimeError(f"cov(): expected {name} to have one or fewer dimensions but got {name} with {w.ndim} dimensions")
+        if w.dtype.category != kind:
+            raise RuntimeError(f"cov(): expected {name} to have {word} dtype but got {name} with {scalar_type(w.dtype)} dtype")
+        if w.numel() != x.shape[1]:
+            raise RuntimeError(f"cov(): expected {name} to have the same numel as there are observations in the input but got "
+                               f"{w.numel()} != {x.shape[1]}")
+        if w._data is not None and bool((w < 0).any()):
+            raise RuntimeError(f"cov(): {name} cannot be negative")
+    given = [w for w in (fweights, aweights) if w is not None]
+    return None if not given else given[0] if len(given) == 1 else given[0] * given[1]
 
 
 @operator(method=True)

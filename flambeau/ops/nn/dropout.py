@@ -30,10 +30,10 @@ def keep_mask(shape: tuple, p: float, like: Tensor) -> Tensor:
     return prims.permute(drawn, sorted(range(len(order)), key=order.__getitem__))
 
 
-def _check(input: Tensor, p: float, name: str) -> None:
+def _check(input: Tensor, p: float, name: str, training: bool) -> None:
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-    if input.dtype.category < FLOAT:
+    if input.dtype.category < FLOAT and training and p:
         raise RuntimeError(f"result type Float can't be cast to the desired output type {input.dtype} ({name} of an "
                            f"integer tensor)")
 
@@ -51,7 +51,7 @@ def _masked(input: Tensor, shape: tuple, p: float, inplace: bool) -> Tensor:
 @operator
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """In training, zero each element with probability p and scale the rest by 1 / (1 - p)."""
-    _check(input, p, "dropout")
+    _check(input, p, "dropout", training)
     if not training or p == 0.0 or not input.numel():
         return input
     return _masked(input, tuple(input.shape), sym_float(p), inplace)
@@ -64,7 +64,7 @@ def _channels(input: Tensor) -> tuple:
 @operator
 def feature_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """dropout of whole channels: one draw for each (sample, channel)."""
-    _check(input, p, "feature_dropout")
+    _check(input, p, "feature_dropout", training)
     if input.ndim < 2:
         raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
     if not training or p == 0.0:
@@ -88,12 +88,12 @@ def _alpha(input: Tensor, shape: tuple, p: float, inplace: bool) -> Tensor:
 @operator
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that keeps mean and variance of selu's outputs."""
-    _check(input, p, "alpha_dropout")
+    _check(input, p, "alpha_dropout", training)
     return _alpha(input, tuple(input.shape), sym_float(p), inplace) if training and p else input
 
 
 @operator
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """alpha_dropout of whole channels."""
-    _check(input, p, "feature_alpha_dropout")
+    _check(input, p, "feature_alpha_dropout", training)
     return _alpha(input, _channels(input), sym_float(p), inplace) if training and p else input

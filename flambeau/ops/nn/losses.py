@@ -232,6 +232,25 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, s
     return _index_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
 
+@operator
+def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias: Tensor | None = None,
+                         weight: Tensor | None = None, reduction: str = "mean", ignore_index: int | None = None,
+                         label_smoothing: float = 0.0, options: Any = None) -> Tensor:
+    """cross_entropy of input @ linear_weight.T + linear_bias, whose classes come first among the weight's leading dimensions."""
+    if options is not None:
+        raise NotImplementedError("linear_cross_entropy(options=...): the logits are not computed chunk by chunk; leave options=None, or "
+                                  "call it for parts of the batch")
+    if input.ndim not in (1, 2):
+        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
+    logits = input @ linear_weight.flatten(0, -2).mT
+    lead = tuple(linear_weight.shape[:-1])
+    logits = logits.reshape((*input.shape[:-1], *lead))
+    if linear_bias is not None:
+        logits = logits + linear_bias.reshape((*linear_bias.shape, *(1,) * (len(lead) - linear_bias.ndim)))
+    return cross_entropy(logits, target, weight, ignore_index=-100 if ignore_index is None else ignore_index, reduction=reduction,
+                         label_smoothing=label_smoothing)
+
+
 @operator(autocast="wide")
 def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
              ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
@@ -530,6 +549,8 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
                                       distance_function: Callable | None = None, margin: float = 1.0, swap: bool = False,
                                       reduction: str = "mean") -> Tensor:
     """triplet_margin_loss with a distance of your own."""
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
     distance = distance_function or pairwise_distance
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
@@ -565,6 +586,8 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
 def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                            reduction: str = "mean") -> Tensor:
     """Mean of max(0, 1 - x[y] + x[i]) over target classes y (up to the first -1 in each row) and other classes i."""
+    reduction = legacy_reduction(size_average, reduce, reduction)
+    _check_reduction(reduction)
     if input.shape != target.shape or input.ndim > 2:
         raise RuntimeError(f"multilabel_margin_loss: inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}")
     x, t = (input.reshape(1, -1), target.reshape(1, -1)) if input.ndim < 2 else (input, target)
@@ -574,7 +597,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | N
     gap = (1 - x.gather(1, safe).unsqueeze(2) + x.unsqueeze(1)).clamp_min(0)
     gap = gap.masked_fill(~listed.unsqueeze(2), 0).masked_fill(hits.unsqueeze(1), 0)
     loss = gap.sum((1, 2)) / x.shape[1]
-    return reduced(loss.reshape(()) if input.ndim < 2 else loss, legacy_reduction(size_average, reduce, reduction))
+    return reduced(loss.reshape(()) if input.ndim < 2 else loss, reduction)
 
 
 @operator

@@ -303,11 +303,12 @@ def _batch_norm_eval(input: Tensor, weight: Tensor | None, bias: Tensor | None, 
 
 
 def _check_channels(input: Tensor, **vectors: Tensor | None) -> None:
-    if input.ndim < 2:
+    if input.ndim < 2 and tuple(input.shape) != (0,):
         raise RuntimeError(f"batch_norm() expects at least 2 dimensions (batch, channels), got input of size {list(input.shape)}")
     for name, v in vectors.items():
-        if v is not None and (v.ndim != 1 or v.shape[0] != input.shape[1]):
-            raise RuntimeError(f"{name} should contain {input.shape[1]} elements not {v.numel()}, in one dimension, got {list(v.shape)}")
+        channels = input.shape[1] if input.ndim > 1 else 0
+        if v is not None and (v.ndim != 1 or v.shape[0] != channels):
+            raise RuntimeError(f"{name} should contain {channels} elements not {v.numel()}, in one dimension, got {list(v.shape)}")
 
 
 def _check_running(mean: Tensor | None, var: Tensor | None) -> None:
@@ -327,6 +328,8 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     if eps < 0 or (training and not eps):
         raise ValueError(f"batch_norm eps must be {'positive during training' if training else 'non-negative'}, but got {eps}")
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    if input.ndim < 2:
+        return input.clone()    # of no element
     input = in_images(input)
     if not training:
         if running_mean is None or running_var is None:

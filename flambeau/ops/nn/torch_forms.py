@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...core import dispatch
 from ...core.dtypes import bool_
 from ...core.tensor import Tensor
+from ..promotion import cast
 from ..registry import OPERATORS, operator
 from . import layers, norms, resize, windows
 from .dropout import alpha_dropout, dropout, feature_alpha_dropout, feature_dropout
@@ -19,6 +21,36 @@ def batch_norm(input: Tensor, weight: Stats, bias: Stats, running_mean: Stats, r
                eps: float, cudnn_enabled: bool = False) -> Tensor:
     """nn.functional.batch_norm with the affine part first."""
     return norms.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+def _statistics(x: Tensor, dims: list[int], eps: float) -> tuple[Tensor, Tensor]:
+    return x.mean(dims), (x.var(dims, correction=0) + eps).rsqrt()
+
+
+def _normalized(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, scale: Tensor) -> Tensor:
+    shape = [1, -1] + [1] * (x.ndim - 2)
+    out = (x - mean.reshape(shape)) * scale.reshape(shape)
+    out = out if weight is None else out * weight.reshape(shape)
+    return out if bias is None else out + bias.reshape(shape)
+
+
+@operator
+def native_batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+                      training: bool, momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """batch_norm, with the mean and 1 / the deviation that it used (none of the running ones)."""
+    if not training:
+        assert running_mean is not None
+        assert running_var is not None
+        out = _normalized(input, weight, bias, running_mean, (running_var + eps).rsqrt())
+        return out, input.new_empty(0), input.new_empty(0)
+    dims = [d for d in range(input.ndim) if d != 1]
+    mean, scale = _statistics(input, dims, eps)
+    with dispatch.grad_enabled(False):
+        if running_mean is not None:
+            running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
+        if running_var is not None:
+            running_var.copy_(running_var * (1 - momentum) + input.var(dims) * momentum)
+    return _normalized(input, weight, bias, mean, scale), mean.detach(), scale.detach()
 
 
 @operator
@@ -35,7 +67,7 @@ def native_layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: St
     shape = norms._check_normalized(input, normalized_shape, "native_layer_norm", weight, bias)
     out, mean, rstd = norms._layer_norm(input, weight, bias, len(shape), float(eps))
     kept = (*input.shape[:input.ndim - len(shape)], *(1,) * len(shape))
-    return out, mean.reshape(kept), rstd.reshape(kept)
+    return out, cast(mean, out.dtype).reshape(kept), cast(rstd, out.dtype).reshape(kept)
 
 
 @operator

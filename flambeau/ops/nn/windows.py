@@ -15,7 +15,7 @@ from typing import Any
 from ...backends.cpu import conv as conv_kernels
 from ...backends.cpu import pool as pool_kernels
 from ...core import dispatch
-from ...core.dtypes import FLOAT, bool_, iinfo, int8, int32, int64
+from ...core.dtypes import FLOAT, bool_, float64, iinfo, int8, int32, int64
 from ...core.memory_format import channels_last, channels_last_3d
 from ...core.scalar import compute_dtype
 from ...core.settings import alert_not_deterministic
@@ -114,6 +114,8 @@ def _same_padding(input: Tensor, kernel: Sequence, stride: tuple, dilation: tupl
     """Zeros so that the output has the input's size; an odd total pads one more at the end."""
     if any(s != 1 for s in stride):
         raise RuntimeError("padding='same' is not supported for strided convolutions")
+    if len(kernel) != input.ndim - 2:
+        raise RuntimeError(f"padding='same': a kernel of {len(kernel)} dimensions does not fit an input of shape {list(input.shape)}")
     total = [d * (k - 1) for d, k in zip(dilation, kernel)]
     if all(t % 2 == 0 for t in total):
         return input, tuple(t // 2 for t in total)
@@ -524,6 +526,9 @@ def _avg_pool_nd(spatial: int) -> Callable:
 
     def fn(input: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
            count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:
+        if input.dtype is int64:    # whose means are rounded towards zero
+            mean = _averages[spatial - 1]
+            return cast(mean(cast(input, float64), kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override), int64)
         x, single = _batched(check_float(input, name), spatial, name)
         kernel = counts(kernel_size, spatial, "kernel_size")
         step = kernel if stride is None or stride == () or stride == [] else counts(stride, spatial, "stride")
@@ -540,7 +545,7 @@ def _avg_pool_nd(spatial: int) -> Callable:
     return operator(with_out(fn) if spatial > 1 else fn, autocast={"cpu": "wide"} if spatial == 3 else None)
 
 
-avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool_nd(1), _avg_pool_nd(2), _avg_pool_nd(3)
+avg_pool1d, avg_pool2d, avg_pool3d = _averages = _avg_pool_nd(1), _avg_pool_nd(2), _avg_pool_nd(3)
 
 
 def _lp_pool(spatial: int) -> Callable:
@@ -632,10 +637,16 @@ def as_laid_out(out: Tensor, like: Tensor) -> Tensor:
     return out.contiguous(memory_format=channels_last if out.ndim == 4 else channels_last_3d)
 
 
+def _check_adaptive(input: Tensor, output_size: Any, spatial: int) -> None:
+    if spatial > 1 and isinstance(output_size, (tuple, list)) and input.ndim <= spatial:
+        raise ValueError(f"adaptive pooling: Input dimension should be at least {spatial + 1}, got {input.ndim}")
+
+
 def _adaptive_avg(spatial: int) -> Callable:
     name = f"adaptive_avg_pool{spatial}d"
 
     def fn(input: Tensor, output_size: Any) -> Tensor:
+        _check_adaptive(input, output_size, spatial)
         x, single = _batched(check_float(input, name), spatial, name)
         wanted = _wanted(output_size, x, spatial, single)
         have, (x, last) = tuple(x.shape[2:]), _averaged(x, single)
@@ -663,6 +674,7 @@ def _adaptive_max(spatial: int) -> Callable:
     name = f"adaptive_max_pool{spatial}d"
 
     def fn(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+        _check_adaptive(input, output_size, spatial)
         x, single = _batched(input, spatial, name)
         _check_filled(input, name)
         wanted = _wanted(output_size, x, spatial, single)
