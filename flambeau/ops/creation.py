@@ -828,7 +828,14 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
     return _polar(*prepare(abs, angle))[0]
 
 
-@operator(name="_polar", vjp=lambda gs, out0, out1: ((gs[0] * out1.conj()).real, (gs[0] * out0.conj()).imag))
+def _polar_vjp(gs: tuple, out0: Tensor, out1: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Along the direction, and across both results."""
+    length = None if gs[0] is None else (gs[0] * out1.conj()).real
+    turns = [(g * out.conj()).imag for g, out in ((gs[0], out0), (gs[1], out1)) if g is not None]
+    return length, sum(turns[1:], turns[0]) if turns else None
+
+
+@operator(name="_polar", vjp=_polar_vjp)
 def _polar(abs: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
     """(abs * exp(i angle), exp(i angle))."""
     x, y = angle.cos(), angle.sin()

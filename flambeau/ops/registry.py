@@ -277,10 +277,13 @@ def as_dunder(fn: Callable, name: str) -> Callable:
     NumPy's promotion, and give a tensor."""
     body, state = fn._plain, dispatch.state  # type: ignore[attr-defined]
     plain = name.strip("_")
-    reflected = getattr(python_operator, f"__{plain[1:]}__", None) if plain.startswith("r") and plain != "rshift" else None
+    mirrored = plain.startswith("r") and plain != "rshift"
+    reflected = getattr(python_operator, f"__{plain[1:]}__", None) if mirrored else None
 
     @functools.wraps(fn)
     def dunder(self: Tensor, other: Any) -> Any:
+        if mirrored and not isinstance(self, Tensor):
+            raise TypeError(f"descriptor '{name}' for 'Tensor' objects doesn't apply to a '{type(self).__name__}' object")
         try:
             if (dispatch.override_classes or state.overrides) and (answer := call_override(fn, (self, other), {})) is not NotImplemented:
                 return answer

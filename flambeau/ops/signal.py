@@ -119,7 +119,7 @@ def istft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: 
     energy = prims.index_add(taper.new_zeros((total,)), 0, places, (taper * taper).repeat(count))
     start = n_fft // 2 if center else 0
     end = start + length if length is not None else (total - n_fft // 2 if center else total)
-    if float(energy.detach()[start:min(end, total)].min()) < 1e-11:
+    if float(energy.detach()[start:min(end, total)].abs().min()) < 1e-11:
         raise RuntimeError("istft: window overlap add min: 1; the window is zero somewhere between frames (see NOLA)")
     inside = min(end, total)
     out = signal[:, start:inside] / energy[start:inside]

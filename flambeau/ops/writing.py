@@ -205,7 +205,7 @@ def refuse_shared(out: Any, args: Any) -> None:
         for x in args:
             if isinstance(x, (tuple, list)):
                 refuse_shared(y, x)
-            elif isinstance(x, Tensor) and isinstance(x._data, np.ndarray) and np.may_share_memory(x._data, y._data):
+            elif x is y or (isinstance(x, Tensor) and isinstance(x._data, np.ndarray) and np.may_share_memory(x._data, y._data)):
                 raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
                                    "memory location. Please clone() the tensor before performing the operation.")
 

@@ -25,7 +25,13 @@ READINGS: dict[str, dict[str, str]] = {
         **dict.fromkeys(["cholesky", "linalg.cholesky", "linalg.cholesky_ex", "cholesky_inverse", "cholesky_solve"],
                         "torch gives gradients for the triangle that is not read"),
         "masked.logaddexp": "torch's is NaN where both are masked out"},
-    "forward mode": {"native_batch_norm": "the statistics that it used are for its gradient, and have none here"},
+    "errors": {"__rdiv__": "an AttributeError, by accident of torch's form of it"},
+    "forward mode": {**dict.fromkeys(["cholesky", "linalg.cholesky", "linalg.cholesky_ex", "cholesky_inverse", "cholesky_solve",
+                                      "triangular_solve"], "torch's tangents read the triangle that the value does not"),
+                     "linalg.eigh": "tangents of signs that are free", "masked.logaddexp": "torch's is NaN where both are masked out",
+                     "nn.functional.hardsigmoid": "torch's slope in float64 is 1/6 rounded to float32",
+                     "native_batch_norm":
+                     "the statistics that it used are for its gradient, and have none here"},
     "in-place": {"addbmm": "torch's takes a matrix that it has to broadcast first, which no other in-place form does"},
     "out=": dict.fromkeys(["fft.ihfft2", "fft.ihfftn"], "torch leaves what is given as out= as it was"),
 }
