@@ -50,6 +50,15 @@ def bmm(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return _numpy_matmul(a, b)
 
 
+def wide_bmm(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(batch, n, k) times (batch, k, m) of bf16 or f16, with the result in f32, as it was accumulated."""
+    if a.size * b.shape[-1] >= SMALL and available():
+        out = np.empty((*a.shape[:-1], b.shape[-1]), F32)
+        if _C.onednn_mm(a, b, out, None):
+            return out
+    return bmm(a.astype(F32), b.astype(F32))
+
+
 def is_long(n: Any, k: int, m: Any, dtype: np.dtype) -> bool:
     """Whether (n, k) times (k, m) is made of shorter products, which are added up in float64."""
     return k > LONG and (n == 1 or m == 1) and dtype is F32

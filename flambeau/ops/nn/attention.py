@@ -7,6 +7,7 @@ from typing import Any
 
 from ...backends import cuda
 from ...backends.cpu import attention as attention_kernels
+from ...backends.cpu import blas
 from ...core.dtypes import bfloat16, bool_, float16, float32, int64
 from ...core.size import broadcast_shapes
 from ...core.symbolic import sym_float
@@ -178,6 +179,28 @@ def _product(x: Tensor, y: Tensor, lead: tuple) -> Tensor:
     return prims.bmm(a, b)
 
 
+def _wide_product_vjp(g: Tensor, x: Tensor, y: Tensor, needs: tuple) -> tuple:
+    narrow = cast(g, x.dtype)
+    return (prims.bmm(narrow, y.transpose(1, 2)) if needs[0] else None, prims.bmm(x.transpose(1, 2), narrow) if needs[1] else None)
+
+
+@operator(name="_wide_product", vjp=_wide_product_vjp, batch=all_merged,
+          flops=lambda out, x, y: 2 * math.prod(x) * y[2])
+def _wide_product(x: Tensor, y: Tensor) -> Tensor:
+    """x (n, L, E) times y (n, E, S), narrow floats, in float32: what they were accumulated in is not rounded."""
+    return prims.bmm(widened(x), widened(y))
+
+
+COMPOSITES["_wide_product"].has_kernel("cpu", blas.wide_bmm, stays_whole=lambda args: True)
+
+
+def _raw_scores(query: Tensor, key: Tensor, lead: tuple) -> Tensor:
+    """query key^T, on the CPU in float32; a GPU's libraries give narrow products of narrow operands."""
+    q, k = (t.reshape(math.prod(lead), *t.shape[-2:]) for t in (query, key))
+    narrow = query.device.type == "cpu" and query.dtype in (bfloat16, float16)
+    return (_wide_product if narrow else prims.bmm)(q, k.transpose(-2, -1))
+
+
 @operator(autocast="narrow")
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
                                  dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
@@ -185,7 +208,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     """softmax(scale * query key^T + mask) value: (..., L, E), (..., S, E), (..., S, V) -> (..., L, V).
 
     attn_mask broadcasts to (..., L, S): bool (True: may be seen) or added to the scores. `scale` is 1 / sqrt(E) unless given.
-    With `enable_gqa` query has a multiple of the heads (dimension -3) of key and value.
+    With `enable_gqa` query has a multiple of the heads (dimension -3) of key and value. On the CPU the scores of narrow floats are not
+    rounded to them.
     """
     _check(query, key, value, attn_mask, is_causal)
     if not 0 <= dropout_p <= 1:
@@ -201,13 +225,13 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     lead = tuple(broadcast_shapes(tuple(query.shape[:-2]), tuple(key.shape[:-2]), tuple(value.shape[:-2])))
     given, (query, key, value) = query, (expand_to(t, (*lead, *t.shape[-2:])) for t in (query, key, value))
     rows, columns = query.shape[-2], key.shape[-2]
-    scores = _product(query, key.transpose(-2, -1), lead)
+    scores = _raw_scores(query, key, lead)
     if attn_mask is not None:
         scores = scores.reshape(*lead, rows, columns)
     weights = attention_weights(scores, attn_mask, bool(is_causal), factor)
     if dropout_p > 0:
         weights = dropout(weights, dropout_p, True)
-    out = _product(weights, value, lead).reshape(*lead, rows, value.shape[-1])
+    out = _product(cast(weights, value.dtype), value, lead).reshape(*lead, rows, value.shape[-1])
     return out if dropout_p > 0 else _in_order(out, given, key, value)
 
 
