@@ -13,7 +13,7 @@ from ..core.tensor import Tensor
 
 # isort: off
 from ..ops.nn import activations as _act
-from ..ops.creation import one_hot
+from ..ops.patterns import one_hot
 from ..ops.nn.layers import bilinear, embedding, linear
 from ..ops.nn.layers import embedding_bag as _embedding_bag
 from ..ops.nn.activations import (

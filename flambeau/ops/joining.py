@@ -15,8 +15,9 @@ from ..core.size import canonical_dim, canonical_dims
 from ..core.symbolic import unknown_size
 from ..core.tensor import Tensor
 from . import batching, prims
-from .creation import from_data, meshgrid
+from .creation import from_data
 from .order import as_images, has_images
+from .patterns import meshgrid
 from .promotion import apart, cast
 from .registry import OPERATORS, Spec, operator, primitive
 from .views import _by_name, _ints

@@ -23,9 +23,9 @@ from ...core.scalar import compute_dtype
 from ...core.size import broadcast_shapes, column_strides
 from ...core.tensor import Tensor
 from .. import prims
-from ..creation import eye, tril, triu
 from ..joining import stack
 from ..order import in_rows, laid
+from ..patterns import eye, tril, triu
 from ..promotion import apart, cast, expand_to
 from ..reductions import _differ, scalar_type
 from ..registry import General, Spec, operator, primitive

@@ -18,7 +18,7 @@ from ...core.size import broadcast_shapes
 from ...core.tensor import Tensor
 from .. import prims
 from ..checks import checked
-from ..creation import tril, triu
+from ..patterns import tril, triu
 from ..promotion import apart, cast, expand_to
 from ..registry import General, Spec, operator, primitive
 from ..return_types import named

@@ -10,8 +10,8 @@ from ...core.dtypes import FLOAT, INT, bfloat16, bool_, float16, float32, float6
 from ...core.size import broadcast_shapes, canonical_dim, known_zero
 from ...core.tensor import Tensor
 from .. import prims
-from ..creation import triu_indices
 from ..order import in_rows, like
+from ..patterns import triu_indices
 from ..pointwise import reflected
 from ..prims.views import _is_one as _one
 from ..promotion import broadcast, cast, category_of_number, expand_to, operand, prepare, result_type
