@@ -356,3 +356,13 @@ def test_strides_of_no_elements_compiled(backend: str) -> None:
     t = fl.empty_strided((0, 3), (1, 5))
     compiled = fl.compile(f, backend=backend)(t)
     assert [r.stride() for r in compiled] == [r.stride() for r in f(t)] == [(1, 5), (7, 2), (1, 5), (0, 1, 5), (1, 1)]
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 1), (3, 1, 3, 1), (1, 2, 1, 1), (1, 3, 1), (2, 3, 1)])
+def test_indices_into_dimensions_of_one_element(shape):
+    """What is in rows but for the strides of such dimensions, which decide the order of the result."""
+    for order in itertools.permutations(range(len(shape))):
+        for *taken, sizes in itertools.product(*[(False, True)] * len(shape), ((3,), (1, 2))):
+            mine, theirs = (numbers(lib, shape).permute(*order)[tuple(
+                lib.zeros(sizes, dtype=lib.int64) if index else slice(None) for index in taken)] for lib in (fl, torch))
+            assert telling(mine) == telling(theirs), (order, taken)

@@ -13,7 +13,7 @@ from ...backends.cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from ...core import dispatch
 from ...core.dtypes import int64
 from ...core.scalar import SCATTERED_BY
-from ...core.size import broadcast_shapes, elementwise_strides, is_contiguous
+from ...core.size import broadcast_shapes, contiguous_strides, elementwise_strides, is_contiguous
 from ...core.symbolic import unknown_size
 from ...core.tensor import Tensor, example_of
 from .. import primitives
@@ -509,7 +509,7 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Spec:
 def _index_strides(x: Tensor, indices: Sequence[Tensor | None], shape: tuple) -> tuple | None:
     """The order of an elementwise result of `x`, which repeats along the index dimensions, and the indices, which repeat elsewhere."""
     used = [i for i in indices if i is not None]
-    if is_contiguous(*x._layout[:2]) and all(is_contiguous(*i._layout[:2]) for i in used):
+    if x._layout.strides == contiguous_strides(x._layout.shape) and all(is_contiguous(*i._layout[:2]) for i in used):
         return None
     _, start, rank = index_shape(x._layout.shape, indices)
     kept = [s for d, s in enumerate(x._layout.strides) if d >= len(indices) or indices[d] is None]
