@@ -506,8 +506,19 @@ def _put_strided(x: Tensor, value: Tensor, size: Sequence, stride: Sequence, off
     if lay.strides != contiguous_strides(lay.shape):
         raise NotImplementedError("writing through as_strided of a tensor that is not contiguous: make it contiguous() first")
     places = prims.views._positions(x, size, stride, offset).reshape(-1) - lay.offset
-    flat = prims.index_put(prims.view_(x, (x.numel(),)), [places], value.reshape(-1), False)
+    count, flat = x.numel(), prims.view_(x, (x.numel(),))
+    if _known_within(size, stride, offset - lay.offset, count):
+        flat = prims.index_put(flat, [places], value.reshape(-1), False)
+    else:       # what is written to memory around `x` goes to an element too many
+        places = prims.where((places >= 0) & (places < count), places, count)
+        flat = prims.index_put(prims.pad_zeros(flat, (0,), (1,), (0,)), [places], value.reshape(-1), False)[:count]
     return prims.view_(flat, tuple(lay.shape))
+
+
+def _known_within(size: Sequence, stride: Sequence, start: Any, count: Any) -> bool:
+    """Whether such a layout stays within so many elements, as far as is known of its numbers."""
+    last = start + sum((n - 1) * s for n, s in zip(size, stride))
+    return type(last) is not int or type(count) is not int or (start >= 0 and last < count)
 
 
 def _put_by_position(x: Tensor, chain: Sequence, value: Tensor) -> Tensor:

@@ -69,10 +69,11 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: 
                        storage_offset: int | None = None) -> Tensor:
     """A copy of `input` with what as_strided shows of it replaced by `src`."""
     offset = input.storage_offset() if storage_offset is None else storage_offset
-    last = offset + sum((n - 1) * s for n, s in zip(_ints((size,)), _ints((stride,))))
-    if type(last) is int and last >= input.numel() and src.numel():
+    end = offset + 1 + sum((n - 1) * s for n, s in zip(_ints((size,)), _ints((stride,))))
+    room = end if input._data is None else input._storage.nbytes // input.dtype.itemsize
+    if end > room and src.numel():
         raise RuntimeError(f"as_strided_scatter: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are out of bounds for "
-                           f"storage of {input.numel()} elements")
+                           f"storage of {room} elements")
     return view_scatter(input, ((prims.as_strided, (_ints((size,)), _ints((stride,)), offset)),), cast(src, input.dtype))
 
 

@@ -259,3 +259,19 @@ def test_arguments_stay_as_they_were():
     turns = fl.tensor([[5]])
     fl.rot90(fl.arange(4).reshape(2, 2), turns)
     assert turns.item() == 5
+
+
+@pytest.mark.parametrize("part", [(0, 6), (2, 6), (4, 8), (6, 12)])
+@pytest.mark.parametrize("layout", [((2,), (1,)), ((2,), (3,)), ((3,), (2,)), ((2, 2), (2, 1)), ((0,), (1,))])
+def test_as_strided_scatter_counts_in_the_memory(part, layout):
+    """Places are the memory's: what is written around the input is not seen, and beyond the memory is an error."""
+    (size, stride), found = layout, []
+    for lib in (fl, torch):
+        x, answers = lib.arange(20.0)[slice(*part)], []
+        for offset in (None, 0, 1, 2, 3, 5, 7, 18):
+            try:
+                answers.append(lib.as_strided_scatter(x, lib.full(size, -1.0), size, stride, offset).tolist())
+            except RuntimeError:
+                answers.append("refused")
+        found.append(answers)
+    assert found[0] == found[1]
