@@ -509,8 +509,9 @@ def _put_strided(x: Tensor, value: Tensor, size: Sequence, stride: Sequence, off
     count, flat = x.numel(), prims.view_(x, (x.numel(),))
     if _known_within(size, stride, offset - lay.offset, count):
         flat = prims.index_put(flat, [places], value.reshape(-1), False)
-    else:       # what is written to memory around `x` goes to an element too many
-        places = prims.where((places >= 0) & (places < count), places, count)
+    else:       # memory around `x` is an element too many; of a tensor in a trace nobody knows how much there is behind it: refused
+        behind = count if x._data is not None else count + 1
+        places = prims.where(places < 0, count, prims.where(places < count, places, behind))
         flat = prims.index_put(prims.pad_zeros(flat, (0,), (1,), (0,)), [places], value.reshape(-1), False)[:count]
     return prims.view_(flat, tuple(lay.shape))
 
