@@ -334,9 +334,9 @@ bool same_place(PyArrayObject* a, PyArrayObject* b) {
 // Whether the result may be written over the first operand.
 bool fits_first(const Operands& all, Kind kind, const ScalarLoop* loop, bool narrow) {
     PyArrayObject* target = all.arrays[0];
-    if (target == nullptr || (narrow ? loop->out != Kind::f32 : loop->out != kind) || !PyArray_ISWRITEABLE(target) || PyArray_SIZE(target) != all.size || PyArray_NDIM(target) != all.rank) return false;
+    if (target == nullptr || (narrow ? loop->out != Kind::f32 : loop->out != kind) || !PyArray_ISWRITEABLE(target) || PyArray_NDIM(target) != all.rank) return false;
     for (int d = 0; d < all.rank; d++)
-        if (PyArray_STRIDE(target, d) == 0 && all.sizes[d] > 1) return false;
+        if (PyArray_DIM(target, d) != all.sizes[d] || (PyArray_STRIDE(target, d) == 0 && all.sizes[d] > 1)) return false;
     for (int k = 1; k < all.count; k++)
         if (all.arrays[k] != nullptr && !same_place(target, all.arrays[k]) && overlap(target, all.arrays[k])) return false;
     return true;

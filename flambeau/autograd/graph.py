@@ -571,9 +571,19 @@ def _settled(tensor: Tensor) -> View:
     return tensor._view
 
 
+def _seen_in_memory(tensor: Tensor) -> View:
+    """The same for a tensor that is being written. Where a step names places in memory, those before it don't matter: what is
+    written around them is the base's too."""
+    view = _settled(tensor)
+    last = max((i for i, (prim, _) in enumerate(view.chain) if "in_memory" in prim.tags), default=0)
+    if last and replay(bare(view.base), view.chain[:last]).dtype is view.base.dtype:
+        view = tensor._view = View(view.base, view.chain[last:], -1)
+    return view
+
+
 def refresh_view(tensor: Tensor) -> None:
     """Bring the grad_fn of a view up to date after its base was written to through another alias."""
-    base, chain, version = _settled(tensor)
+    base, chain, version = (_seen_in_memory if dispatch.state.overwriting is tensor else _settled)(tensor)
     now = 0 if base._grad is None else base._grad.generation  # of its history: how often a write through a view rebased it
     if version == now:
         return
@@ -604,15 +614,16 @@ def _zeros_like(g: Tensor) -> Tensor:
 class CopySlices(Node):
     """History of a base after a write to one of its views: the rest of the base, and what was written."""
 
-    __slots__ = ("chain",)
+    __slots__ = ("chain", "layout")
 
     def __init__(self, base_edge: Edge | None, source_edge: Edge | None, chain: tuple, base: Tensor):
         super().__init__([base_edge, source_edge])
         self.chain = chain
+        self.layout = base._layout if any("in_memory" in prim.tags for prim, _ in chain) else None
         self.output_specs = (_spec(base),)
 
     def apply(self, gs: list) -> list:
-        g = gs[0]
+        g = gs[0] if self.layout is None else registry.OPERATORS["_lay_out"](gs[0], self.layout)
         part = replay(g, self.chain)
         rest = registry.OPERATORS["view_scatter"](g, self.chain, _zeros_like(part)) if self.edges[0] is not None else None
         return [rest, part.clone() if self.edges[1] is not None else None]

@@ -504,8 +504,8 @@ def _put_diagonal(x: Tensor, value: Tensor, offset: int, dim1: int, dim2: int) -
 def _put_strided(x: Tensor, value: Tensor, size: Sequence, stride: Sequence, offset: Any) -> Tensor:
     lay = x._layout
     if lay.strides != contiguous_strides(lay.shape):
-        raise NotImplementedError("writing through as_strided of a tensor that is not contiguous: make it contiguous() first")
-    places = prims.views._positions(x, size, stride, offset).reshape(-1) - lay.offset
+        return _put_in_memory(x, value, size, stride, offset)
+    places = prims.views.positions(x, size, stride, offset).reshape(-1) - lay.offset
     count, flat = x.numel(), prims.view_(x, (x.numel(),))
     if _known_within(size, stride, offset - lay.offset, count):
         flat = prims.index_put(flat, [places], value.reshape(-1), False)
@@ -514,6 +514,23 @@ def _put_strided(x: Tensor, value: Tensor, size: Sequence, stride: Sequence, off
         places = prims.where(places < 0, count, prims.where(places < count, places, behind))
         flat = prims.index_put(prims.pad_zeros(flat, (0,), (1,), (0,)), [places], value.reshape(-1), False)[:count]
     return prims.view_(flat, tuple(lay.shape))
+
+
+def _put_in_memory(x: Tensor, value: Tensor, size: Sequence, stride: Sequence, offset: Any) -> Tensor:
+    """The same for an `x` that does not lie in rows: by what memory holds afterwards."""
+    lay = x._layout
+    if x._data is None and not _known_within(size, stride, offset - lay.offset, prims.views.extent(lay) - lay.offset):
+        raise NotImplementedError("writing through as_strided behind a tensor that does not lie in rows: make it contiguous() first")
+    memory, mine = prims.views.in_memory(x, lay, prims.views.extent((size, stride, offset)))
+    places = prims.views.positions(x, size, stride, offset).reshape(-1)
+    memory = prims.index_put(memory, [places], value.reshape(-1), False)
+    return memory.index_select(0, mine.reshape(-1)).reshape(tuple(lay.shape))
+
+
+@operator(name="_lay_out")
+def _lay_out(input: Tensor, layout: tuple) -> Tensor:
+    """`input` in a layout (shape, strides, offset) of memory of its own."""
+    return input if input._layout == layout else prims.as_strided(prims.views.in_memory(input, layout)[0], *layout)
 
 
 def _known_within(size: Sequence, stride: Sequence, start: Any, count: Any) -> bool:

@@ -20,7 +20,7 @@ from . import prims
 from .order import elementwise, in_rows
 from .pointwise import _sine_over, logaddexp_backward, not_tensors, where
 from .primitives import lies_like
-from .promotion import broadcast, cast, default_dtype, prepare, result_type, to_float
+from .promotion import broadcast, cast, default_dtype, prepare, result_type, rounded, to_float
 from .reductions import _differ, linalg_vector_norm, scalar_type, vector_norm_vjp
 from .registry import OPERATORS, PRIMITIVES, General, Pointwise, Primitive, Spec, operator, pointwise, primitive
 from .return_types import named
@@ -296,7 +296,7 @@ def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     kind = result_type(x, y)
     kind = kind if kind.category >= FLOAT else default_dtype()
     like = x if isinstance(x, Tensor) else y
-    x, y = (cast(v, kind) if isinstance(v, Tensor) else like.new_full((), v, dtype=kind) for v in (x, y))
+    x, y = (cast(v, kind) if isinstance(v, Tensor) else like.new_full((), rounded(v, kind), dtype=kind) for v in (x, y))
     return broadcast(x, y)
 
 

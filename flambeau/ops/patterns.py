@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.device import as_device
 from ..core.dtypes import dtype, int64
-from ..core.size import canonical_dim
+from ..core.size import canonical_dim, known_zero
 from ..core.tensor import Tensor, from_array
 from . import prims
 from .checks import checked
@@ -137,6 +137,8 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """int64 rows with a one at each class index, in a new last dimension of `num_classes` (-1: largest class + 1)."""
     if tensor.dtype is not int64:
         raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype}.")
+    if num_classes <= 0 and any(map(known_zero, tensor.shape)):
+        raise RuntimeError(f"Can not infer total number of classes from empty tensor of shape {list(tensor.shape)}: give num_classes.")
     if tensor._data is not None and tensor._data.size:
         if int(tensor._data.min()) < 0:
             raise RuntimeError(f"Class values must be non-negative, got {int(tensor._data.min())}.")

@@ -340,6 +340,16 @@ CALLS = {
         t.ones(shape), t.ones(shape[1], 2, 1, 1), output_padding=extra) for shape in ((0, 1, 2, 2), (1, 1, 2, 2)) for extra in (0, 1)},
     **{f"index {i} from the end along {n}": lambda t, i=i, n=n: t.arange(float(n)).take_along_dim(t.tensor([-i, 0]), 0)
        for i, n in ((1, 3), (3, 3), (2, 3))},
+    **{f"adaptive_{kind}_pool{n}d of {shape} to {count} sizes": lambda t, kind=kind, n=n, shape=shape, count=count: getattr(
+        t.nn.functional, f"adaptive_{kind}_pool{n}d")(t.ones(shape), [2] * count)
+       for kind in ("avg", "max") for n in (1, 2, 3) for count in (1, 2, 3, 4)
+       for shape in ((3,), (2, 3), (2, 3, 4), (2, 3, 4, 5), (2, 2, 3, 4, 5))},
+    **{f"one_hot of {shape} in {classes}": lambda t, shape=shape, classes=classes: t.nn.functional.one_hot(
+        t.zeros(shape, dtype=t.int64), classes) for shape in ((0,), (0, 0), (2, 0)) for classes in (-1, 0, 3)},
+    **{f"pseudo-inverse of {shape} in {kind}": lambda t, shape=shape, kind=kind: t.linalg.pinv(t.ones(shape, dtype=getattr(t, kind)))
+       for shape in ((2, 2), (1, 1, 0), (3,)) for kind in ("float16", "bfloat16", "int64", "bool", "float32")},
+    **{f"{name} of a float16 and a large number": lambda t, name=name: getattr(t.special, name)(t.ones(1, dtype=t.float16), 2**40)
+       for name in ("xlogy", "xlog1py")},
     "limits of an unsigned number": lambda t: t.nn.functional.hardtanh(t.ones(1, dtype=t.uint8)),
 }
 
@@ -390,6 +400,23 @@ def test_as_torch(name):
                                fl.from_numpy((b.double() if b.dtype is torch.bfloat16 else b).detach().numpy()), equal_nan=True)
         else:
             assert a == b
+
+
+SHAPES = [(), (0,), (1,), (2,), (0, 1), (1, 0), (0, 0), (2, 0), (0, 2), (1, 1), (2, 1), (1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize("name", ["mul_", "add_", "div_", "pow_", "atan2_", "bitwise_and_", "logical_and_", "copy_", "lerp_", "addcmul_"])
+def test_what_is_written_keeps_its_shape(name):
+    """An operand that would make the result larger, or smaller, is refused: of no elements too."""
+    kind, operands = "int64" if "bit" in name else "float32", 2 if name in ("lerp_", "addcmul_") else 1
+    for target in SHAPES:
+        for other in SHAPES:
+            got, want = (outcome(lib, lambda t: getattr(t.ones(target, dtype=getattr(t, kind)), name)(
+                *[t.ones(other, dtype=getattr(t, kind))] * operands)) for lib in (fl, torch))
+            if isinstance(want, Exception):
+                assert isinstance(got, type(want)), (target, other, got)
+            else:
+                assert tuple(got.shape) == target == tuple(want.shape)
 
 
 @pytest.mark.parametrize("size", [3, 300, 70_000])

@@ -261,3 +261,15 @@ def test_compiled_for_sizes_that_change():
         for shape in ((2, 3, 8, 9), (3, 4, 11, 6), (2, 5, 12, 13)):
             x = flambeau.randn(*shape)
             flambeau.testing.assert_close(compiled(x), program(x))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("mode", ["constant", "reflect", "replicate", "circular"])
+def test_an_image_padded_by_nothing_is_a_copy(mode, compiled):
+    def padded(x):
+        y = F.pad(x, [0, 0], mode=mode)
+        return y, y * 2
+
+    x = flambeau.ones(1, 3)
+    y, _ = (flambeau.compile(padded, backend="aot_eager") if compiled else padded)(x)
+    assert flambeau.equal(x, y) and y.data_ptr() != x.data_ptr()

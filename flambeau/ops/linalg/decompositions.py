@@ -741,6 +741,9 @@ def linalg_pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, 
                 rtol: float | None = None) -> Tensor:
     """The Moore-Penrose pseudo-inverse; singular values count as zero below atol, and below rtol (0 beside an atol; once called rcond)
     times the largest."""
+    if A.dtype not in _COMPUTED:
+        raise RuntimeError(f"linalg.pinv({scalar_type(A.dtype)}{list(A.shape)}): expected a tensor with 2 or more dimensions of float, "
+                           "double, cfloat or cdouble types")
     _check(A, "linalg.pinv")
     rtol = rcond if rtol is None else rtol
     if _is_tensor(atol, rtol):

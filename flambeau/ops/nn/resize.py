@@ -129,6 +129,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
             if low[d] or high[d]:
                 out = prims.index_select(out, d, _source(mode, out.shape[d], low[d], high[d], input))
         return _in_order(out, input, mode)
+    if all(map(known_zero, amounts)):
+        return _in_order(input.clone(), input, mode)
     return _edge_padded(input, tuple(low), tuple(high), mode)
 
 

@@ -569,12 +569,7 @@ def _cells(n: int, out: int) -> list[tuple[int, int]]:
     return [(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
 
 
-def _wanted(output_size: Any, x: Tensor, spatial: int, single: bool) -> tuple:
-    rank = x.ndim - single
-    several = output_size.ndim > 0 if isinstance(output_size, Tensor) else isinstance(output_size, (tuple, list))
-    if several and len(output_size) >= rank:
-        raise ValueError(f"adaptive pooling: Input dimension should be at least {len(output_size) + 1} for {len(output_size)} sizes, but "
-                         f"the input has {rank}")
+def _wanted(output_size: Any, x: Tensor, spatial: int) -> tuple:
     given = ntuple(output_size, spatial, "output_size")
     sizes = tuple(x.shape[x.ndim - spatial + d] if n is None else n for d, n in enumerate(given))
     sizes = counts(sizes, spatial, "output_size")
@@ -638,8 +633,14 @@ def as_laid_out(out: Tensor, like: Tensor) -> Tensor:
 
 
 def _check_adaptive(input: Tensor, output_size: Any, spatial: int) -> None:
-    if spatial > 1 and isinstance(output_size, (tuple, list)) and input.ndim <= spatial:
-        raise ValueError(f"adaptive pooling: Input dimension should be at least {spatial + 1}, got {input.ndim}")
+    """Refuse a list of sizes that are more than the input's dimensions, or not one for each that is pooled."""
+    if not (output_size.ndim if isinstance(output_size, Tensor) else isinstance(output_size, (tuple, list))):
+        return
+    count = len(output_size)
+    if spatial > 1 and count >= input.ndim:
+        raise ValueError(f"adaptive pooling: Input dimension should be at least {count + 1} for {count} sizes, got {list(input.shape)}")
+    if count != spatial:
+        raise RuntimeError(f"adaptive pooling: output_size should contain {spatial} int(s), got {count}: {list(output_size)}")
 
 
 def _adaptive_avg(spatial: int) -> Callable:
@@ -648,7 +649,7 @@ def _adaptive_avg(spatial: int) -> Callable:
     def fn(input: Tensor, output_size: Any) -> Tensor:
         _check_adaptive(input, output_size, spatial)
         x, single = _batched(check_float(input, name), spatial, name)
-        wanted = _wanted(output_size, x, spatial, single)
+        wanted = _wanted(output_size, x, spatial)
         have, (x, last) = tuple(x.shape[2:]), _averaged(x, single)
         whole = all(type(n) is int and n == 1 for n in wanted)
         if not whole:
@@ -677,7 +678,7 @@ def _adaptive_max(spatial: int) -> Callable:
         _check_adaptive(input, output_size, spatial)
         x, single = _batched(input, spatial, name)
         _check_filled(input, name)
-        wanted = _wanted(output_size, x, spatial, single)
+        wanted = _wanted(output_size, x, spatial)
         have, (x, last) = tuple(x.shape[2:]), _averaged(x, single)
         if (x.is_cuda or any(map(is_symbolic, have))) and all(type(m) is int and m == 1 for m in wanted):
             values, indices = (out.reshape([*x.shape[:2], *wanted]) for out in window_maxima(x.flatten(2), 2))

@@ -48,7 +48,8 @@ def _full(shape: Sequence, value: Any, kind: dtype, where: device) -> np.ndarray
     if value == 0 and "-" not in repr(value):     # -0.0 is no zeroed memory
         return np.zeros(shape, kind.numpy)
     made = np.empty(shape, kind.numpy)
-    made.fill(value)
+    with np.errstate(over="ignore"):
+        made.fill(value)
     return made
 
 

@@ -359,7 +359,7 @@ def _extent(x: Tensor) -> Any:
     return last * base.dtype.itemsize // x.dtype.itemsize
 
 
-@view("as_strided", tags=("overlapping",), batch=_as_strided_batch,
+@view("as_strided", tags=("overlapping", "in_memory"), batch=_as_strided_batch,
       derivative=Linear(x=lambda g, x_spec, size, stride, offset: _as_strided_back(g, x_spec, size, stride, offset)),
       loop="strided", samples=lambda r: [(r.standard_normal((3, 4)), (2, 2), (5, 1), 1)])
 def as_strided(x: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Spec:
@@ -380,28 +380,37 @@ def as_strided(x: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset
 def _as_strided_back(g: Tensor, spec: Spec, size: Sequence, stride: Sequence, offset: int) -> Tensor:
     """Add each element of `g` back to the storage position it was read from, then read the input's own layout. Elements of the input
     that are one place in memory share its gradient, so that it arrives once at what they were expanded from."""
-    positions = _positions(g, size, stride, offset)
     strides = spec.strides or contiguous_strides(spec.shape)
-    span = spec.offset + sum((n - 1) * s for n, s in zip(spec.shape, strides)) + 1
-    flat = g.new_zeros(_numel_bound(span, size, stride, offset)).index_add(0, positions.reshape(-1), g.reshape(-1))
-    mine = _positions(g, spec.shape, strides, spec.offset).reshape(-1)
+    reach = max(extent((spec.shape, strides, spec.offset)), extent((size, stride, offset)))
+    flat = g.new_zeros(reach).index_add(0, positions(g, size, stride, offset).reshape(-1), g.reshape(-1))
+    mine = positions(g, spec.shape, strides, spec.offset).reshape(-1)
     if may_overlap(spec.shape, strides):
         shared = g.new_zeros(flat.shape).index_add(0, mine, g.new_ones(mine.shape))
         flat = flat / (shared + (shared == 0))
     return flat.index_select(0, mine).reshape(spec.shape)
 
 
-def _numel_bound(span: int, size: Sequence, stride: Sequence, offset: int) -> int:
-    return max(span, offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1)
+def extent(layout: tuple) -> int:
+    """How many elements of memory a layout (shape, strides, offset) reaches."""
+    shape, strides, offset = layout
+    return offset + sum((n - 1) * s for n, s in zip(shape, strides)) + 1
 
 
-def _positions(like: Tensor, size: Sequence, stride: Sequence, offset: int) -> Tensor:
+def positions(like: Tensor, size: Sequence, stride: Sequence, offset: int) -> Tensor:
+    """Where in memory each element of such a layout is, on the device of `like`."""
     total: Any = offset
     for d, (n, s) in enumerate(zip(size, stride)):
         shape = [1] * len(size)
         shape[d] = n
         total = like.new_arange(n).reshape(shape) * s + total
     return total if isinstance(total, Tensor) else like.new_arange(1).reshape(()) + offset
+
+
+def in_memory(x: Tensor, layout: tuple, least: int = 0) -> tuple[Tensor, Tensor]:
+    """Memory of at least so many elements in which `x` lies in this layout, zeros around it; and where its elements are."""
+    mine = positions(x, *layout)
+    memory = x.new_zeros(max(extent(layout), least))
+    return memory.index_put((mine,), x), mine
 
 
 def _unfold_loop(o: Any, idx: Sequence, x: Any, dim: int, size: int, step: int) -> Any:
