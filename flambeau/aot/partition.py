@@ -118,18 +118,19 @@ def _needed_by_backward(graph: Graph, late: set[Node], gradients: list) -> dict[
 
 def _sizes_not_shown(joint: Graph, late: set[Node], saved: set[Node]) -> set[Node]:
     """The sizes that backward's values and inputs speak of and that none of those shows by itself (`2 * n` does not show `n`)."""
-    spoken_of = {name for node in (*late, *saved) for size in _sizes(node) for name in _symbols(size)}
+    spoken_of = {name for node in (*late, *saved) for size in _sizes(node, "shape", "strides") for name in _symbols(size)}
     given = [node for node in joint.nodes if node in saved or (node.op == "placeholder" and node in late)]
     missing = spoken_of - {name for node in given for size in _sizes(node) for name in _shown(size)}
     return {n for n in joint.nodes if n.op == "placeholder" and not missing.isdisjoint(_shown(n.meta.get("val")))}
 
 
-def _sizes(node: Node) -> list:
-    """A node's sizes, or the number it is, as far as they are symbolic."""
+def _sizes(node: Node, *parts: str) -> list:
+    """A node's sizes (or these parts of its layout), or the number it is, as far as they are symbolic."""
     values = node.meta.get("val")
     found: list = []
     for value in values if isinstance(values, (tuple, list)) else (values,):
-        found.extend(value._layout.shape if isinstance(value, Tensor) else (value,))
+        tensor = isinstance(value, Tensor)
+        found.extend([n for part in parts or ("shape",) for n in getattr(value._layout, part)] if tensor else (value,))
     return [size for size in found if isinstance(size, (SymInt, SymFloat))]
 
 

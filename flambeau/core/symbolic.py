@@ -124,19 +124,20 @@ class ShapeEnv:
     _by_hint: dict[int, str] = field(default_factory=dict)
     _known: dict[Relation, bool] = field(default_factory=dict)
 
-    def create_symint(self, hint: int, source: str, dynamic: bool | None = None) -> SymInt | int:
+    def create_symint(self, hint: int, source: str, dynamic: bool | None = None, *, alone: bool = False) -> SymInt | int:
         """A symbol for the size `hint` read at `source`; sizes 0 and 1 are specialised (returned as ints, guarded).
 
-        `dynamic=False` asks for specialisation; the caller guards it.
+        `dynamic=False` asks for specialisation; the caller guards it. One that is `alone` shares its symbol with no equal size.
         """
         if dynamic is False or hint in (0, 1):
             return hint
-        name = self._by_hint.get(hint) if self.duck_shape and dynamic is not True else None
+        name = self._by_hint.get(hint) if self.duck_shape and dynamic is not True and not alone else None
         if name is None:
             name = f"s{len(self.hints)}"
             self.hints[name], self.sources[name] = hint, []
             self._ranges[name] = (2, math.inf)
-            self._by_hint.setdefault(hint, name)
+            if not alone:
+                self._by_hint.setdefault(hint, name)
         self.sources[name].append(source)
         return self.symint(self.simplify(var(name, lo=2)), hint)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.size import is_dense
 from . import config
 
 
@@ -32,6 +33,12 @@ class Shapes:
             True if dim in marked else False if dim in pinned else self._dim_varies(seen[dim])
             for dim in range(len(sizes))
         )
+
+    def strides(self, name: str, value: Any) -> list[bool]:
+        """Which strides of a view with gaps have changed between captures."""
+        if self.dynamic is False or not config.dynamic_shapes or not config.automatic_dynamic_shapes or is_dense(value.shape, value.stride()):
+            return [False] * len(value.shape)
+        return [seen is None for seen in self._merge_sizes(f"{name}.stride()", tuple(value.stride()))]
 
     def _dim_varies(self, seen: int | None) -> bool | None:
         if self.dynamic is False or not config.dynamic_shapes:

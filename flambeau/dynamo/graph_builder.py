@@ -16,7 +16,7 @@ from typing import Any
 from .. import fx
 from ..core import dispatch
 from ..core.dtypes import bool_
-from ..core.expr import Atom, Expr, _of_atom, var
+from ..core.expr import Atom, Expr, _of_atom, free_variables, var
 from ..core.size import contiguous_strides, is_contiguous
 from ..core.symbolic import (
     DataDependentFloat,
@@ -110,14 +110,15 @@ class GraphBuilder:
         """A graph input for an existing tensor, `plain` one for one of a class that overrides operators; `dynamic` says which dimensions
         are variables."""
         sizes = self._symbolic_sizes(value, source, dynamic)
-        example = self._fake_like(value, sizes, plain)
+        strides = self._strides(value, source, sizes)
+        example = self._fake_like(value, sizes, strides, plain)
         given = source
         if plain:
             given = source.derive("{1}({0})", constant_source(as_plain))
             self.plain_of[given] = source
         node = self.add_placeholder(str(source), given, example)
         node.meta["parameter"] = type(value).__name__ == "Parameter"
-        own = self._fake_like(value, sizes, plain)  # capture may change it in place; the example stays as it is at entry
+        own = self._fake_like(value, sizes, strides, plain)  # capture may change it in place; the example stays as it is at entry
         variable = SubclassVariable(node, own, type(value), source, value) if plain else TensorVariable(node, own, source, value)
         self._by_fake[id(own)] = variable
         return variable
@@ -142,8 +143,8 @@ class GraphBuilder:
             sizes.append(symbol)
         return sizes
 
-    def _fake_like(self, value: Tensor, sizes: list[Any], plain: bool) -> Tensor:
-        example = fake(tuple(sizes), value.dtype, value.device, self._strides(value, sizes), value.storage_offset())
+    def _fake_like(self, value: Tensor, sizes: list[Any], strides: tuple[Any, ...], plain: bool) -> Tensor:
+        example = fake(tuple(sizes), value.dtype, value.device, strides, value.storage_offset())
         if value.requires_grad:
             example.requires_grad = True
         example._storage.inference = value.is_inference()
@@ -152,23 +153,36 @@ class GraphBuilder:
             return example
         return example._as_subclass(kind) if kind.__name__ == "Parameter" or keeps_class(kind) else example
 
-    def _strides(self, value: Tensor, sizes: list[Any]) -> tuple[Any, ...]:
-        strides = value.stride()
-        if all(type(size) is int for size in sizes):
+    def _strides(self, value: Tensor, source: Source, sizes: list[Any]) -> tuple[Any, ...]:
+        """A dense permutation keeps its order with the symbolic sizes, and so do dimensions of one element, by which images may be told.
+        A view with gaps has strides that the sizes don't tell: numbers, or symbols where they have changed."""
+        strides, varies = value.stride(), self.shapes.strides(str(source), value)
+        if not any(varies) and all(type(size) is int for size in sizes):
             return tuple(strides)
-        # a dense permutation keeps its order with the symbolic sizes, and so do dimensions of one element, by which images may be told
         order = sorted(range(len(sizes)), key=lambda d: (-strides[d], -value.shape[d]))
+        dense = self._strides_outwards(order, sizes)
+        if tuple(hint_of(s) for s in dense) == tuple(strides):
+            return tuple(dense)
+        if is_contiguous(value.shape, strides):
+            return contiguous_strides(sizes)
+        own = [self._stride_symbol(strides[dim], source.derive(f"{{0}}.stride({dim})")) if varied else strides[dim]
+               for dim, varied in enumerate(varies)]
+        return tuple(self._strides_outwards(order, sizes, own))
+
+    def _stride_symbol(self, stride: int, source: Source) -> Any:
+        symbol = self.shape_env.create_symint(stride, self.size_token(source), alone=True)
+        if isinstance(symbol, SymInt):
+            self._symbol_node(str(symbol))      # an input of its own: no size says it
+        return symbol
+
+    def _strides_outwards(self, order: list[int], sizes: list[Any], own: list[Any] | None = None) -> list[Any]:
+        """From the innermost dimension on, how far apart elements lie without gaps, or else as they do."""
         made: list[Any] = [1] * len(sizes)
         step: Any = 1
         for dim in reversed(order):
-            made[dim] = step
-            step = step * sizes[dim] if type(sizes[dim]) is not int else step * max(sizes[dim], 1)
-        if tuple(hint_of(s) for s in made) != tuple(strides):
-            if is_contiguous(value.shape, strides):
-                return contiguous_strides(sizes)
-            graph_break("unknown value", "a strided view whose sizes vary", "Capture keeps the strides of varying "
-                        "tensors only when they are dense.", ("Call .contiguous() on it first.",))
-        return tuple(made)
+            made[dim] = step if own is None or hint_of(step) == hint_of(own[dim]) else own[dim]
+            step = made[dim] * sizes[dim] if type(sizes[dim]) is not int else made[dim] * max(sizes[dim], 1)
+        return made
 
     def int_input(self, value: int, source: Source) -> Variable:
         """A Python int that is a variable of the graph. Symbols stand for numbers from 2 on: of a negative one, for its opposite."""
@@ -547,10 +561,12 @@ class GraphBuilder:
         return {"stack": self.stack(), "nn_module_stack": modules}
 
     def drop_unused_inputs(self) -> None:
-        """Placeholders that nothing uses aren't inputs."""
+        """Placeholders that nothing uses aren't inputs, but for symbols that only the strides of others have."""
         kept = []
+        used = [example for node, _, example in self.inputs if node.users and isinstance(example, Tensor)]
+        laid_out = {name for tensor in used for stride in tensor.stride() if isinstance(stride, SymInt) for name in free_variables(stride.expr)}
         for node, source, example in self.inputs:
-            if node.users:
+            if node.users or (isinstance(example, SymInt) and str(example) in laid_out):
                 kept.append((node, source, example))
             else:
                 self.graph.erase_node(node)

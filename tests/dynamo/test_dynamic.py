@@ -414,3 +414,43 @@ def test_strides_of_nothing_and_of_a_transform():
     x, y = torch.empty(2, 0).mT, torch.arange(12).reshape(2, 3, 2).permute(2, 0, 1)
     got, right = torch.compile(f, backend="aot_eager", dynamic=True)(x, y), f(x, y)
     assert got[0] == right[0] and got[1].stride() == right[1].stride()
+
+
+def _numbers(*shape):
+    return torch.arange(math.prod(shape)).reshape(shape) % 7 * 1.0
+
+
+SLICES = {
+    "a length of a sequence": lambda n: _numbers(3, 11, 4)[:, :n],
+    "of sequences that are longer each time": lambda n: _numbers(n, n + 2, 4)[:, :n],
+    "the first of a sequence": lambda n: _numbers(3, n, 4)[:, 0],
+    "a column": lambda n: _numbers(3, n)[:, 1],
+    "each second": lambda n: _numbers(3, 2 * n)[:, ::2],
+    "expanded": lambda n: _numbers(1, n).expand(n + 1, n),
+    "turned": lambda n: _numbers(4, 9, 3).transpose(0, 1)[:n, 1:],
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("name", SLICES)
+def test_a_view_with_gaps_whose_sizes_or_strides_vary(name, backend):
+    """Two graphs for all: strides that no size tells are numbers, or inputs where they change. Gradients too."""
+    weight = torch.ones(1, requires_grad=True)
+    graphs = []
+
+    def f(x):
+        y = x.sin() * weight
+        return y, y.sum(-1), y.reshape(-1), y.contiguous().stride(), x.stride()
+
+    def counted(gm, examples):
+        graphs.append(gm)
+        return gm.forward if backend == "eager" else compile_fx(gm, examples)
+
+    g = dynamo.compile(f, backend=counted, fullgraph=True)
+    for n in (3, 4, 5, 6, 7):
+        x = SLICES[name](n)
+        right, got = f(x), g(x)
+        assert all(torch.allclose(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(right, got, strict=True))
+        first, second = (torch.autograd.grad(each[1].sum(), weight)[0] for each in (right, got))
+        assert torch.allclose(first, second, atol=1e-4)
+    assert len(graphs) == 2
