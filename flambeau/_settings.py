@@ -182,7 +182,7 @@ def _check_tensor_all_with(error_type: type[Exception], cond: Tensor, message: C
     """`error_type` with `message()` unless all elements hold."""
     if not isinstance(cond, Tensor):
         raise TypeError(f"cond must be a tensor, but got {type(cond)}")
-    _fail(error_type, bool(cond.all()), message)
+    _fail(error_type, cond.all(), message)
 
 
 def _assert(condition: Any, message: str) -> Any:
@@ -190,7 +190,7 @@ def _assert(condition: Any, message: str) -> Any:
     record = getattr(type(condition), "__torch_function__", None)
     if record is not None and not isinstance(condition, Tensor):
         return record(_assert, (type(condition),), (condition, message))
-    if not bool(condition):
+    if not condition:
         raise AssertionError(message)
     return None
 
@@ -199,7 +199,7 @@ def _assert_async(condition: Tensor, message: str = "") -> None:
     """RuntimeError unless the only element holds."""
     if condition.numel() != 1:
         raise RuntimeError(f"_assert_async expects one element, got shape {list(condition.shape)}")
-    if not bool(condition):
+    if not condition:
         raise RuntimeError(message or "Expected Tensor with single nonzero value, but got zero")
 
 

@@ -163,7 +163,7 @@ class Uniform(Distribution):
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
         self.low, self.high = broadcast_all(low, high)
         super().__init__(self.low.shape, (), validate_args)
-        if self._validate_args and not bool((self.low < self.high).all()):
+        if self._validate_args and not (self.low < self.high).all():
             raise ValueError("Uniform is not defined when low>= high")
 
     support = property(lambda self: constraints.interval(self.low, self.high))

@@ -109,7 +109,7 @@ class Binomial(_Binary):
 
     def _one_count(self, fact: str) -> int:
         count = int(self.total_count.max())
-        if bool((self.total_count != count).any()):
+        if (self.total_count != count).any():
             raise NotImplementedError(f"Inhomogeneous total count not supported by `{fact}`.")
         return count
 
@@ -158,7 +158,7 @@ class Categorical(Distribution):
         if given.ndim < 1:
             raise ValueError(f"`{'probs' if probs is not None else 'logits'}` parameter must be at least one-dimensional.")
         if probs is not None:
-            if bool((probs < 0).any()):
+            if (probs < 0).any():
                 raise ValueError(f"Categorical: probs must not be negative, got\n{probs}")
             self.probs = probs / probs.sum(-1, keepdim=True)
         else:

@@ -63,7 +63,7 @@ class Distribution:
             if isinstance(constraint, _Dependent) or name not in self.__dict__:
                 continue
             value = getattr(self, name)
-            if not bool(constraint.check(value).all()):
+            if not constraint.check(value).all():
                 raise ValueError(f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of "
                                  f"distribution {type(self).__name__} to satisfy the constraint {constraint!r}, but "
                                  f"found invalid values:\n{value}")
@@ -162,7 +162,7 @@ class Distribution:
             support = self.support
         except NotImplementedError:
             return
-        if support is not None and not isinstance(support, _Dependent) and not bool(support.check(value).all()):
+        if support is not None and not isinstance(support, _Dependent) and not support.check(value).all():
             raise ValueError(f"Expected value argument (Tensor of shape {tuple(value.shape)}) to be within the support "
                              f"({support!r}) of the distribution {self!r}, but found invalid values:\n{value}")
 

@@ -76,7 +76,7 @@ class Wishart(_OfFactor, ExponentialFamily):
         self.df = broadcast_all(df, scale_tril[..., 0, 0])[0]
         self.scale_tril = scale_tril.expand(*self.df.shape, *scale_tril.shape[-2:])
         size = scale_tril.shape[-1]
-        if bool((self.df <= size - 1).any()):
+        if (self.df <= size - 1).any():
             raise ValueError(f"Value of df={df} expected to be greater than ndim - 1 = {size - 1}.")
         super().__init__(self.df.shape, scale_tril.shape[-2:], validate_args)
 

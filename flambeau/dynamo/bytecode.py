@@ -24,6 +24,8 @@ NOT_FALLING_THROUGH = frozenset(
 )  # fmt: skip
 """Instructions after which the next one isn't reached."""
 
+LEAVING = frozenset({"RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE"})
+
 FAST_READS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
 FAST_WRITES = frozenset({"STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
 FAST_PAIRS = frozenset({"LOAD_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"})
@@ -154,6 +156,24 @@ def _reads_writes(instruction: Instruction) -> tuple[set[str], set[str]]:
         {instruction.argval} if name in FAST_READS else set(),
         {instruction.argval} if name in FAST_WRITES else set(),
     )
+
+
+def only_raises(program: Program, start: int, other: int) -> bool:
+    """Does every way from `start` on end in a `raise`, without coming to `other`?"""
+    waiting, seen = [start], set()
+    while waiting:
+        index = waiting.pop()
+        if index in seen:
+            continue
+        seen.add(index)
+        instruction = program.instructions[index]
+        if index == other or instruction.opname in LEAVING:
+            return False
+        if instruction.opname not in NOT_FALLING_THROUGH:
+            waiting.append(index + 1)
+        if instruction.target is not None:
+            waiting.append(instruction.target)
+    return True
 
 
 @lru_cache(maxsize=1024)

@@ -28,7 +28,7 @@ from .debug import source_of
 from .dynamic import Shapes
 from .exceptions import BackendCompilerFailed, GraphBreak, RaisedInTrace, RestartTrace, RunEagerly
 from .frame import Frame
-from .graph_builder import must_hold
+from .graph_builder import PRESUMING, must_hold
 from .guards import LOOKUP_ERRORS, GuardSet, Lasting, Namespace, compile_source, distinct, write_guard
 from .replacement import Writer
 from .resume import origin
@@ -259,6 +259,11 @@ class _Conversion:
         if final_mode != tx.entry_grad_mode:
             tx.set_grad_mode(tx.entry_grad_mode)
             writer.effect(f"{writer.constant(set_grad_mode)}({final_mode})")
+        if tx.presumptions and not self._may_run_again(tx.graph):
+            self.needed.add(PRESUMING)
+            raise RestartTrace
+        for held in tx.presumptions:
+            writer.output(held)
         graph = self._close_graph()
         assumed = [node.meta["assumed"] for node in graph.nodes if node.meta.get("assumed")]
         if assumed and tx.shapes.breaks_allowed and not self._may_run_again(graph):
@@ -288,8 +293,10 @@ class _Conversion:
         """Is what a graph has done when it fails half-way undone by doing nothing?"""
         if self.tx.draws:
             return False
-        calls = [node for node in graph.nodes if node.op.startswith("call") and node.target is not must_hold]
-        return not any(node.meta.get("writes") or node.is_impure() or policy.runs_user_code(node.target) for node in calls)
+        calls = [node for node in graph.nodes if node.op.startswith("call") and node.target not in (must_hold, set_grad_mode)]
+        given = {id(tensor._storage) for _, tensor in self.tx.given_tensors()}
+        return not any(any(id(tensor._storage) in given for tensor in node.meta.get("writes", ()))
+                       or (node.is_impure() and not node.meta.get("writes")) or policy.runs_user_code(node.target) for node in calls)
 
     def _or_as_written(self, call: str, after: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """Call the graph and go on; if it fails because of what is in a tensor, run the function as it is written, so that the
@@ -298,6 +305,8 @@ class _Conversion:
         told = "''" if self.tx.has_handlers else "f'{type(_failed).__name__}: {_failed}'"
         lines = ["try:", f"    {call}", f"except {errors} as _failed:", f"    _refused = {told}", "else:"]
         lines += ["    " + text for text, _ in after]
+        if any(node.target is set_grad_mode for node in self.tx.graph.nodes):
+            lines.append(f"{self.namespace.bind('_set_grad_mode', set_grad_mode)}({self.tx.entry_grad_mode})")
         lines.append(f"return {again}({', '.join(['_refused', '__function', *self.parameters])})")
         return [(text, after[0][1]) for text in lines]
 

@@ -36,7 +36,8 @@ class Shapes:
 
     def strides(self, name: str, value: Any) -> list[bool]:
         """Which strides of a view with gaps have changed between captures."""
-        if self.dynamic is False or not config.dynamic_shapes or not config.automatic_dynamic_shapes or is_dense(value.shape, value.stride()):
+        learns = self.dynamic is not False and config.dynamic_shapes and config.automatic_dynamic_shapes
+        if not learns or is_dense(value.shape, value.stride()):
             return [False] * len(value.shape)
         return [seen is None for seen in self._merge_sizes(f"{name}.stride()", tuple(value.stride()))]
 

@@ -32,6 +32,7 @@ from ..core.symbolic import (
     unknown_sizes,
 )
 from ..core.tensor import Tensor, fake
+from ..ops.checks import presumed
 from .break_kinds import graph_break
 from .source import Source, braced, constant_source
 from .surroundings import MISSING
@@ -80,6 +81,7 @@ class GraphBuilder:
         self.functions: dict[str, fx.GraphModule] = {}
         """Graphs of functions that operators take, by the attribute that they are."""
         self.calls = 0
+        self.presumptions: list[TensorVariable] = []
 
     # -- inputs -------------------------------------------------------------------------------------------------------------
     def add_placeholder(self, name: str, source: Source, example: Any) -> fx.Node:
@@ -285,6 +287,17 @@ class GraphBuilder:
             return TupleVariable([self.as_index(item) for item in key.items])
         tensor, writes = self._read_from.get(str(key.value), (key, 0)) if isinstance(key, SymVariable) else (key, 0)
         return tensor if isinstance(tensor, TensorVariable) and tensor is not key and tensor.fake._writes == writes else key
+
+    def may_presume(self, condition: Variable) -> bool:
+        """May capture go on in the likelier of two ways, and the program run as it is written where a tensor says otherwise?"""
+        return (isinstance(condition, TensorVariable) and PRESUMING not in self.needed and not self.effects.youngest
+                and condition.fake.device.type == "cpu" and all(size == 1 for size in condition.fake.shape))
+
+    def presume(self, condition: Variable, truth: bool) -> None:
+        """The graph fails where a tensor of one element isn't so."""
+        made = self.emit(presumed, [condition, ConstantVariable(truth)], {})
+        assert isinstance(made, TensorVariable)
+        self.presumptions.append(made)
 
     def check_size(self, condition: SymBool, assumed: str = "") -> None:
         """The program says that numbers known only when it runs are so, or capture assumes it of the symbol `assumed`."""
@@ -563,8 +576,8 @@ class GraphBuilder:
     def drop_unused_inputs(self) -> None:
         """Placeholders that nothing uses aren't inputs, but for symbols that only the strides of others have."""
         kept = []
-        used = [example for node, _, example in self.inputs if node.users and isinstance(example, Tensor)]
-        laid_out = {name for tensor in used for stride in tensor.stride() if isinstance(stride, SymInt) for name in free_variables(stride.expr)}
+        used = [stride for node, _, example in self.inputs if node.users and isinstance(example, Tensor) for stride in example.stride()]
+        laid_out = {name for stride in used if isinstance(stride, SymInt) for name in free_variables(stride.expr)}
         for node, source, example in self.inputs:
             if node.users or (isinstance(example, SymInt) and str(example) in laid_out):
                 kept.append((node, source, example))
@@ -590,6 +603,9 @@ def must_hold(condition: bool, text: str) -> None:
     if not condition:
         raise RuntimeError(f"Runtime assertion failed for expression {text}")
 
+
+PRESUMING = -1
+"""Among the numbers that the program needs: the truth of tensors that decide between going on and an error."""
 
 _RELATIONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 

@@ -15,3 +15,9 @@ def checked(out: Tensor, holds: Tensor) -> Tensor:
         fine = prims.unsqueeze(fine, 0)
     shape = tuple(out._layout.shape)
     return prims.where(prims.expand(fine, shape) if shape else fine, out, out.new_zeros(()).expand(shape) if shape else out.new_zeros(()))
+
+
+def presumed(condition: Tensor, truth: bool) -> Tensor:
+    """True, if that is the truth value of a tensor of one element when the program runs; else an error."""
+    holds = condition != 0
+    return prims.assured(holds if truth else ~holds)

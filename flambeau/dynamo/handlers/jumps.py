@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..bytecode import PY312, Instruction, loop_exit
-from ..variables.base import NONE, Variable, is_none
+from ..bytecode import PY312, Instruction, Program, loop_exit, only_raises
+from ..variables.base import NONE, ConstantVariable, Variable, is_none
 from ..variables.generators import GeneratorVariable
 from .table import Handler, handler
 
@@ -32,6 +32,32 @@ def _jump_if(test: Callable[[Any, Variable], bool]) -> Handler:
     return handle
 
 
+def _jump_if_truth(wanted: bool) -> Handler:
+    def handle(f: Frame, i: Instruction) -> None:
+        if _truth(f, f.pop(), f.current) is wanted:
+            jump(f, i)
+
+    return handle
+
+
+def _truth(f: Frame, value: Variable, index: int) -> bool:
+    """The truth value that the jump at `index` asks for. A tensor that leads one way to nothing but a `raise`, as in an assertion, is
+    presumed to lead the other way."""
+    value = value.realize(f.tx)
+    if f.tx.may_presume(value):
+        ahead, away = index + 1, f.program.instructions[index].target
+        if away is not None and (fine := _fine_way(f.program, ahead, away)) is not None:
+            truth = f.program.instructions[index].opname.endswith("TRUE") is (fine == away)
+            f.tx.presume(value, truth)
+            return truth
+    return f.tx.truth(value)
+
+
+def _fine_way(program: Program, a: int, b: int) -> int | None:
+    """Of two ways that a branch may take, the one that doesn't merely raise."""
+    return b if only_raises(program, a, b) else a if only_raises(program, b, a) else None
+
+
 def _jump_or_pop(wanted: bool) -> Handler:
     def handle(f: Frame, i: Instruction) -> None:
         if f.tx.truth(f.stack[-1]) is wanted:
@@ -43,13 +69,23 @@ def _jump_or_pop(wanted: bool) -> Handler:
 
 
 TESTS: dict[str, Callable[[Any, Variable], bool]] = {
-    "TRUE": lambda tx, value: tx.truth(value), "FALSE": lambda tx, value: not tx.truth(value),
     "NONE": lambda tx, value: is_none(value), "NOT_NONE": lambda tx, value: not is_none(value),
 }  # fmt: skip
-for _name, _test in TESTS.items():
-    handler(TABLE, *(f"POP_JUMP_{way}IF_{_name}" for way in ("", "FORWARD_", "BACKWARD_")))(_jump_if(_test))
+for _way in ("", "FORWARD_", "BACKWARD_"):
+    for _name, _test in TESTS.items():
+        handler(TABLE, f"POP_JUMP_{_way}IF_{_name}")(_jump_if(_test))
+    handler(TABLE, f"POP_JUMP_{_way}IF_TRUE")(_jump_if_truth(True))
+    handler(TABLE, f"POP_JUMP_{_way}IF_FALSE")(_jump_if_truth(False))
 handler(TABLE, "JUMP_IF_TRUE_OR_POP")(_jump_or_pop(True))
 handler(TABLE, "JUMP_IF_FALSE_OR_POP")(_jump_or_pop(False))
+
+
+@handler(TABLE, "TO_BOOL")
+def to_bool(f: Frame, i: Instruction) -> None:
+    """Of 3.13, before a jump that wants a bool."""
+    jumps = f.program.instructions[f.ip].opname.endswith(("IF_TRUE", "IF_FALSE"))
+    value = f.pop()
+    f.push(ConstantVariable(_truth(f, value, f.ip) if jumps else f.tx.truth(value)))
 
 
 @handler(TABLE, "GET_ITER", "GET_YIELD_FROM_ITER")

@@ -65,7 +65,6 @@ TABLE.update({
     "UNARY_POSITIVE": pushes(1, lambda tx, value: tx.unary(operator.pos, value)),
     "UNARY_INVERT": pushes(1, lambda tx, value: tx.unary(operator.invert, value)),
     "UNARY_NOT": pushes(1, lambda tx, value: tx.logical_not(value)),
-    "TO_BOOL": pushes(1, lambda tx, value: ConstantVariable(tx.truth(value))),
     "BINARY_SUBSCR": pushes(2, lambda tx, owner, key: tx.item(owner, key)),
     "BINARY_SLICE": pushes(3, lambda tx, owner, start, stop: tx.item(owner, _slice(start, stop))),
     "STORE_SUBSCR": does(3, lambda tx, value, owner, key: owner.set_item(tx, key, value)),
