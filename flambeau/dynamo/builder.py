@@ -7,6 +7,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import operator
 import os
 import random
 import types
@@ -597,6 +598,18 @@ def _wrap_scope(tx: Any, value: Any, source: Source) -> Variable:
     return tx.remember(value, GradScope(type(value), flag, None, value, source))
 
 
+def _wrap_getter(tx: Any, value: Any, source: Source) -> Variable:
+    """A getter of the module operator: as if the function had made it."""
+    tx.guard_identity(source, value)
+    kind, given = value.__reduce__()
+    named = kind.keywords if isinstance(kind, functools.partial) else {}
+    known = [*kind.args, *given] if named else given
+    variables = [tx.wrap(item, constant_source(item)) for item in (*known, *named.values())]
+    made = tx.call(tx.trusted(type(value)), variables[: len(known)], dict(zip(named, variables[len(known) :], strict=True)))
+    made.source = source
+    return tx.remember(value, made)
+
+
 def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
     """An instance of a class written in Python; of any other class it is opaque."""
     cls = type(value)
@@ -655,6 +668,7 @@ _EXACT: dict[type, _Build] = {
     np.ndarray: _wrap_array, random.Random: _wrap_random, AtenOperator: _by_identity(AtenVariable),
     weakref.ReferenceType: _wrap_weak_reference, types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,
     **dict.fromkeys(GRAD_SCOPES, _wrap_scope),
+    **dict.fromkeys((operator.attrgetter, operator.itemgetter, operator.methodcaller), _wrap_getter),
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import operator
 import types
 import typing
 from abc import ABC, abstractmethod
@@ -735,3 +736,36 @@ def patterns_of_tensors(T):
         return k(x), k(x[None]), k([x, x])
 
     return f, (v(T),)
+
+
+# -- objects of the module operator that exist, classes of classes ---------------------------------------------------------------
+_second = operator.itemgetter(1)
+_facts = operator.attrgetter("shape", "dtype")
+_row_sums = operator.methodcaller("sum", dim=1, keepdim=True)
+
+
+@program
+def getters_that_exist(T):
+    class Turned:
+        def __init__(self, x):
+            self.x = x
+
+        other = property(operator.attrgetter("x.T"))
+
+    def f(x, d):
+        return _second(x), _facts(x), _row_sums(x), sorted(d.items(), key=_second), {"g": _second}["g"] is _second, Turned(x).other + 1
+
+    return f, (v(T, 6).reshape(2, 3), {"a": 3, "b": 1})
+
+
+@program
+def metaclass_with_getitem(T):
+    class Meta(type):
+        def __getitem__(cls, key):
+            return key + 1
+
+    class A(metaclass=Meta):
+        def __class_getitem__(cls, key):
+            return key * 10
+
+    return (lambda x: x * A[2]), (v(T),)

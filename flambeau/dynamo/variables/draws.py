@@ -26,9 +26,11 @@ class RandomVariable(ValueVariable):
     source: Source
 
     def attr(self, tx: Trace, name: str) -> Variable:
-        return NamedMethod(self, name) if name in DRAWS else super().attr(tx, name)
+        return NamedMethod(self, name) if callable(getattr(random.Random, name, None)) else super().attr(tx, name)
 
     def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        if name not in DRAWS:
+            graph_break("random number as a Python value", f"{self.source.words}.{name}()")
         given = [tx.known(arg) for arg in args]
         named = {key: tx.known(value) for key, value in kwargs.items()}
         tx.checked(getattr(random.Random(0), name), *given, **named)    # the errors of its arguments

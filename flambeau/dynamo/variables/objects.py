@@ -550,6 +550,9 @@ class ClassVariable(ValueVariable):
     def item(self, tx: Trace, key: Variable) -> Variable:
         if issubclass(self.value, enum.Enum):
             return tx.fold(operator.getitem, [self, key])
+        own = tx.lookup(type(self.value), "__getitem__")
+        if isinstance(own, types.FunctionType):
+            return tx.call(tx.trusted(own), [self, key], {})
         entry = tx.lookup(self.value, "__class_getitem__")
         if entry is MISSING:
             return super().item(tx, key)

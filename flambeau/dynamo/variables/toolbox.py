@@ -252,7 +252,7 @@ class ItemGetter(Variable):
         return owner
 
     def build(self, w: Writer) -> str:
-        return w.call(w.constant(self.kind), self.keys, {})
+        return w.fetch(self.source) if self.source is not None else w.call(w.constant(self.kind), self.keys, {})
 
 
 class MethodCaller(Variable):
@@ -267,7 +267,7 @@ class MethodCaller(Variable):
         return tx.call(tx.attr(args[0], tx.known(self.name)), list(self.args), self.kwargs)
 
     def build(self, w: Writer) -> str:
-        return w.call(w.constant(self.kind), (self.name, *self.args), self.kwargs)
+        return w.fetch(self.source) if self.source is not None else w.call(w.constant(self.kind), (self.name, *self.args), self.kwargs)
 
 
 HANDLERS[operator.methodcaller] = MethodCaller
