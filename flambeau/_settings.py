@@ -182,7 +182,7 @@ def _check_tensor_all_with(error_type: type[Exception], cond: Tensor, message: C
     """`error_type` with `message()` unless all elements hold."""
     if not isinstance(cond, Tensor):
         raise TypeError(f"cond must be a tensor, but got {type(cond)}")
-    _fail(error_type, cond.all(), message)
+    _fail(error_type, bool(cond.all()), message)
 
 
 def _assert(condition: Any, message: str) -> Any:

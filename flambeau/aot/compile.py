@@ -23,6 +23,7 @@ from flambeau.aot.runtime import (
     TrainingCode,
     deliverer,
     gatherer,
+    has_gaps_that_vary,
     overlaps,
     share_memory,
     without_backward,
@@ -264,12 +265,14 @@ class AotFunction:
         if gather is None and deliver is None:
             return lambda args: tuple(run(list(args)))
         gm, written, n = self.gm, interface.written, len(interface.outputs)
-        if any(overlaps(self._example(interface.sources[place])) for place in written):
+        examples = {place: self._example(interface.sources[place]) for place in written}
+        if any(map(overlaps, examples.values())):
             return lambda args: gm(*args)
+        varying = [place for place, example in examples.items() if has_gaps_that_vary(example)]
 
         def call(args: tuple) -> Any:
             inputs = list(args) if gather is None else gather(args)
-            if written and share_memory(inputs, written):
+            if written and (share_memory(inputs, written) or any(overlaps(inputs[place]) for place in varying)):
                 return gm(*args)
             results = run(inputs)
             return tuple(results[:n]) if deliver is None else deliver(inputs, results)

@@ -11,8 +11,9 @@ from flambeau.aot.joint import Constant, FromArgument, FromAttribute, FromSize, 
 from flambeau.autograd.graph import SECOND_TIME, Node, Output, Saved, bare, edge_of, version_to_save
 from flambeau.core import dispatch, watching
 from flambeau.core.memory_format import channels_last, channels_last_3d, contiguous_format
+from flambeau.core.size import is_contiguous
 from flambeau.core.storage import Storage
-from flambeau.core.symbolic import evaluate, is_symbolic
+from flambeau.core.symbolic import evaluate, hint_of, is_symbolic
 from flambeau.core.tensor import AutogradMeta, Tensor, set_inference
 from flambeau.fx import map_aggregate
 from flambeau.ops.generators import take_state
@@ -367,11 +368,11 @@ def _writable(a: Any) -> Any:
 
 
 def overlaps(t: Any) -> bool:
-    """Whether several elements of a tensor may lie in one place, as where it was expanded; not asked where sizes vary."""
+    """Whether several elements of a tensor may lie in one place, as where it was expanded; where it varies, as it is in the example."""
     if not isinstance(t, Tensor):
         return False
-    shape, strides, _ = t._layout
-    if not all(type(n) is int for n in (*shape, *strides)) or 0 in shape:
+    shape, strides = (tuple(map(hint_of, part)) for part in t._layout[:2])
+    if None in (*shape, *strides) or 0 in shape:
         return False
     end = 0
     for stride, size in sorted((s, n) for s, n in zip(strides, shape) if n > 1):
@@ -379,6 +380,13 @@ def overlaps(t: Any) -> bool:
             return True
         end += stride * (size - 1)
     return False
+
+
+def has_gaps_that_vary(t: Any) -> bool:
+    """Whether another call's tensor may overlap itself, though the example doesn't."""
+    if not isinstance(t, Tensor) or all(type(n) is int for part in t._layout[:2] for n in part):
+        return False
+    return not is_contiguous(*(tuple(map(hint_of, part)) for part in t._layout[:2]))
 
 
 def share_memory(inputs: list, written: list[int]) -> bool:
