@@ -42,6 +42,8 @@ FUNCTIONS = {
     "core/tensor.py: __init__": "object's: __new__ reads them",
     "cuda/graphed.py: backward": "torch.autograd.Function's",
     "distributions/transforms.py: log_abs_det_jacobian": "a transform's: some derivatives are constant",
+    "distributed/checkpoint/filesystem.py: read_metadata": "a storage's methods: the caller hands over what any may need",
+    "distributed/checkpoint/filesystem.py: set_up_storage": "as above",
     "distributed/engines/fake.py": "an engine's methods: nobody is there to send to",
     "func/transforms.py: pullback": "torch.autograd.backward's; the graph is always kept",
     "func/higher_order.py: step": "a loop's step: what it reads of them varies",

@@ -113,4 +113,11 @@ class Pickler(_PythonPickler):
         else:
             _PythonPickler.dispatch[type(obj)](self, obj)
 
+    def save_global(self, obj: Any, name: str | None = None) -> None:
+        """Classes with a metaclass of their own (enumerations) come here."""
+        if name is None and isinstance(obj, type) and torch_name_of(obj) is not None:
+            self.save_name(obj)
+        else:
+            super().save_global(obj, name)
+
     dispatch = {**_PythonPickler.dispatch, **dict.fromkeys((Global, dtype, type, FunctionType), save_name)}

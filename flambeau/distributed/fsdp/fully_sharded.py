@@ -30,8 +30,6 @@ from .policies import (
 )
 from .wrap import wrapped
 
-_INNER = "_fsdp_wrapped_module."
-
 
 class StateDictSettings(NamedTuple):
     """How state dicts are made now."""
@@ -46,6 +44,8 @@ class FullyShardedDataParallel(Module):
     `auto_wrap_policy` makes submodules units of their own, which are gathered one at a time. Parameters keep their names, and are
     DTensors, whether `use_orig_params` or not. `sync_module_states`: all begin with those of the first process.
     """
+
+    _wraps = "_fsdp_wrapped_module"
 
     def __init__(
         self, module: Module, process_group: ProcessGroup | None = None, sharding_strategy: ShardingStrategy | None = None,
@@ -249,5 +249,7 @@ def _take(unit: Any, state: dict, prefix: str, *rest: Any) -> None:
             if isinstance(p, DTensor) and value is not None and not isinstance(value, DTensor) and tuple(value.shape) != tuple(p.shape):
                 state[prefix + name] = DTensor.from_local(value, p.device_mesh, p.placements, shape=tuple(p.shape), stride=p.stride())
 
+
+_INNER = FullyShardedDataParallel._wraps + "."
 
 __all__ = ["FullyShardedDataParallel", "StateDictSettings"]

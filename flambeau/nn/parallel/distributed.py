@@ -34,6 +34,8 @@ class DistributedDataParallel(Module, Joinable):
     `broadcast_buffers=False` never.
     """
 
+    _wraps = "module"
+
     def __init__(
         self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0, broadcast_buffers: bool | None = None,
         init_sync: bool = True, process_group: ProcessGroup | None = None, bucket_cap_mb: float | None = None,
