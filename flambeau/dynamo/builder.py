@@ -24,7 +24,7 @@ from ..core.memory_format import layout, memory_format
 from ..core.size import Size, is_contiguous
 from ..core.sparse import SparseTensor
 from ..core.tensor import Tensor
-from ..ops.aten import AtenOperator
+from ..ops.aten import AtenOperator, Overload
 from ..ops.registry import OPERATORS, is_operator
 from . import policy
 from .break_kinds import describe, graph_break
@@ -666,6 +666,7 @@ _EXACT: dict[type, _Build] = {
     functools._lru_cache_wrapper: _wrap_cached, functools.partial: _wrap_partial, types.CellType: _wrap_cell, Tensor: _wrap_tensor,
     **dict.fromkeys((np.ufunc, type(np.prod)), _by_identity(NumpyFunction)), **dict.fromkeys(_NUMPY_NUMBERS, _wrap_numpy_number),
     np.ndarray: _wrap_array, random.Random: _wrap_random, AtenOperator: _by_identity(AtenVariable),
+    Overload: _by_identity(AtenVariable),
     weakref.ReferenceType: _wrap_weak_reference, types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,
     **dict.fromkeys(GRAD_SCOPES, _wrap_scope),
     **dict.fromkeys((operator.attrgetter, operator.itemgetter, operator.methodcaller), _wrap_getter),

@@ -115,6 +115,8 @@ def _reaches(root: Any, path: str, value: Any) -> bool:
 
 def callable_expression(fn: Any, names: _Globals) -> str:
     """Text that names a callable: `torch.relu`, `prims.exp`, `math.floor`, or else a bound global."""
+    if (public := getattr(fn, "public_name", None)) is not None:    # an operator of torch.ops
+        return f"{names.module_path('flambeau', 'torch')}.{public}"
     name = function_name(fn)
     if not _is_path(name):
         return names.name_of(_identifier(name or type(fn).__name__), fn)

@@ -1,7 +1,7 @@
 """`torch.ops.aten.NAME`: the names under which selective checkpointing and flop counts tell of operators.
 
-One handle stands for all overloads of an operator. Calling it calls the operator of the table, or, where ATen's arguments are others,
-the form of `aten_forms.py`.
+One handle stands for all overloads of an operator, and is equal to each. Calling it calls the operator of the table, or, where ATen's
+arguments are others, the form of `aten_forms.py`; an overload takes the arguments of its own signature (`aten_schemas.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .aten_forms import FORMS
+from .aten_schemas import Schema, call, overload_of, schema_of, schemas
 from .custom import CustomOperator
 from .registry import OPERATORS, PRIMITIVES
 
@@ -25,9 +26,26 @@ class AtenOperator:
         return f"aten.{self.__name__}"
 
     def __getattr__(self, overload: str) -> AtenOperator:
-        if overload.startswith("_"):
+        if overload.startswith("_") or overload == "overload_name":
             raise AttributeError(overload)
-        return self
+        found = schema_of(self.__name__, overload)
+        return self if found is None else _overload(found)
+
+    def overloads(self) -> list[str]:
+        """The names of its overloads."""
+        return [s.overload_name for s in schemas().get(self.__name__, ())]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AtenOperator):
+            return NotImplemented
+        mine, theirs = (vars(op).get("_overloadname") for op in (self, other))
+        return self.__name__ == other.__name__ and (mine == theirs or mine is None or theirs is None)
+
+    def __hash__(self) -> int:
+        return hash(self.__name__)
+
+    def __reduce__(self) -> Any:
+        return _named, (self.__name__, vars(self).get("_overloadname"))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         form = FORMS.get(self.__name__)
@@ -36,6 +54,50 @@ class AtenOperator:
         if self.__name__ not in OPERATORS:
             raise NotImplementedError(f"{self} is only a name here; call the function of torch that it belongs to")
         return OPERATORS[self.__name__](*args, **kwargs)
+
+
+class Overload(AtenOperator):
+    """`aten.add.Tensor`: one signature of an operator, which calls and graphs have."""
+
+    namespace = "aten"
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__(schema.name)
+        self._schema, self._overloadname = schema, schema.overload_name
+        self.public_name = f"ops.{self!r}"
+
+    def __repr__(self) -> str:
+        return f"aten.{self.__name__}.{self._overloadname}"
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{self!r} has no attribute {name!r}")
+
+    def name(self) -> str:
+        """`aten::add.Tensor`."""
+        return f"aten::{self.__name__}" + ("" if self._overloadname == "default" else f".{self._overloadname}")
+
+    @property
+    def overloadpacket(self) -> AtenOperator:
+        """The operator."""
+        return _handle(self.__name__)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args, **kwargs) if self.__name__ in FORMS else call(self._schema, args, kwargs)
+
+
+@functools.cache
+def _overload(schema: Schema) -> Overload:
+    return Overload(schema)
+
+
+def overload_target(fn: Callable, args: tuple, kwargs: dict) -> tuple[Overload, list, dict] | None:
+    """What a call of an operator of the table is in ATen: (overload, args, kwargs); None if it is no call of ATen's."""
+    found = overload_of(fn._operator.name, fn, args, kwargs)    # type: ignore[attr-defined]
+    return None if found is None else (_overload(found[0]), *found[1:])
+
+
+def _named(name: str, overload: str | None) -> AtenOperator:
+    return _handle(name) if overload is None else getattr(_handle(name), overload)
 
 
 # Records of other names: record -> aten's, or a function of the arguments that gives it.
@@ -80,7 +142,8 @@ def _handle(name: str) -> AtenOperator:
 
 
 def __getattr__(name: str) -> AtenOperator:
-    if name.startswith("__") or not any(name in table for table in (OPERATORS, PRIMITIVES, FORMS, _KNOWN, _NAMED)):
+    if name.startswith("__") or not any(
+            name in table for table in (OPERATORS, PRIMITIVES, FORMS, _KNOWN, _NAMED, schemas())):
         raise AttributeError(f"torch.ops.aten has no operator {name!r}")
     return _handle(_FLASH if name in _KNOWN and name.startswith("_scaled") and not name.endswith("backward") else name)
 

@@ -54,6 +54,12 @@ def sub(self: Any, other: Any, alpha: Any = 1, *, out: Tensor | None = None) -> 
 
 
 @_aten
+def arange(*args: Any, **kwargs: Any) -> Tensor:
+    """Numbers from start (0) to end, in steps."""
+    return _call("arange", *args, **kwargs)
+
+
+@_aten
 def elu(self: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
     """scale * (x where x > 0, else alpha * (exp(input_scale * x) - 1))."""
     return _call("where", self > 0, self, alpha * (self * input_scale).expm1()) * scale

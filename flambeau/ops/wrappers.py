@@ -29,7 +29,7 @@ class DispatchedOperator(aten.AtenOperator):
         return self._step(*args, **kwargs)
 
     def __eq__(self, other: object) -> bool:
-        return other is self._handle or (isinstance(other, DispatchedOperator) and other._handle is self._handle)
+        return self._handle == (other._handle if isinstance(other, DispatchedOperator) else other)
 
     def __hash__(self) -> int:
         return hash(self._handle)

@@ -1,0 +1,303 @@
+"""The signatures of `torch.ops.aten`'s overloads, and how they and the operators' own parameters belong together.
+
+`aten_schemas.txt` has a line for each overload, in the notation of torch's documentation. It is read in both directions: `overload_of`
+says which overload a call of an operator is, with arguments as the overload takes them (capture writes graphs so); `Overload.__call__`
+goes from there to the operator.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Number
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..core.device import device
+from ..core.dtypes import dtype
+from ..core.memory_format import layout, memory_format
+from ..core.symbolic import SymBool, SymFloat, SymInt
+from ..core.tensor import Tensor
+from .registry import OPERATORS
+
+REQUIRED: Any = inspect.Parameter.empty
+REDUCTIONS = ("none", "mean", "sum")        # as ATen numbers them
+ALIASES = {"cross_entropy": "cross_entropy_loss", "logsigmoid": "log_sigmoid", "truediv": "div", "functional_embedding": "embedding",
+           "functional_batch_norm": "batch_norm", "functional_instance_norm": "instance_norm",
+           "__abs__": "abs", "__neg__": "neg", "__invert__": "bitwise_not", "unfold_windows": "im2col", "fold": "col2im"}
+"""Operators that ATen has another name for."""
+_BEHIND = {aten: ours for ours, aten in ALIASES.items() if aten not in OPERATORS}
+
+
+class Misfit(Exception):
+    """Arguments that an overload does not take."""
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, SymInt)) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (Number, SymInt, SymFloat, SymBool))
+
+
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "Tensor": lambda v: isinstance(v, Tensor), "Scalar": _is_number, "int": _is_int, "SymInt": _is_int,
+    "float": lambda v: _is_number(v) and not isinstance(v, complex), "bool": lambda v: isinstance(v, bool),
+    "str": lambda v: isinstance(v, str), "ScalarType": lambda v: isinstance(v, dtype), "Layout": lambda v: isinstance(v, layout),
+    "Device": lambda v: isinstance(v, (device, str)), "MemoryFormat": lambda v: isinstance(v, memory_format),
+    "complex": lambda v: isinstance(v, complex), "Generator": lambda v: type(v).__name__ == "Generator",
+}
+
+
+class Argument(NamedTuple):
+    """One parameter of an overload."""
+
+    name: str
+    type: str
+    default: Any
+    kwarg_only: bool
+
+    def has_default_value(self) -> bool:
+        """Whether calls may leave it out."""
+        return self.default is not REQUIRED
+
+    def take(self, value: Any, numbers_for_tensors: bool) -> Any:
+        """`value` as ATen takes it here; Misfit if it doesn't."""
+        kind, optional = self.type.removesuffix("?"), self.type.endswith("?")
+        if value is None:
+            if optional:
+                return None
+            raise Misfit
+        if self.name == "reduction" and kind == "int" and value in REDUCTIONS:
+            return REDUCTIONS.index(value)
+        listed = re.fullmatch(r"(\w+\??)\[(\d*)\]", kind)
+        if listed is None:
+            if not _FITS.get(kind, _never)(value) and not (numbers_for_tensors and kind == "Tensor" and _is_number(value)):
+                raise Misfit
+            return device(value) if kind == "Device" else value
+        element, size = listed.groups()
+        if size and not isinstance(value, (tuple, list)):
+            value = [value] * int(size)
+        if not isinstance(value, (tuple, list)):
+            raise Misfit
+        if any(not (v is None and element.endswith("?")) and not _FITS.get(element.rstrip("?"), _never)(v) for v in value):
+            raise Misfit
+        return list(value)
+
+
+def _never(value: Any) -> bool:
+    return False
+
+
+def _default(kind: str, text: str) -> Any:
+    value = ast.literal_eval(text)
+    sized = re.search(r"\[(\d+)\]", kind)
+    return [value] * int(sized[1]) if sized and isinstance(value, (int, float)) and value is not None else value
+
+
+class Schema:
+    """The signature of one overload."""
+
+    def __init__(self, line: str) -> None:
+        head, _, rest = line.partition("(")
+        self.name, _, overload = head.partition(".")
+        self.overload_name = overload or "default"
+        self.text = f"aten::{line}"
+        self.arguments: list[Argument] = []
+        keyword = False
+        for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", rest[:-1]):
+            part = part.strip()
+            if part == "*":
+                keyword = True
+                continue
+            kind, _, name = part.partition(" ")
+            name, given, default = name.partition("=")
+            self.arguments.append(Argument(name, kind, _default(kind, default) if given else REQUIRED, keyword))
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name; TypeError for those that there are none of, or too few."""
+        positional = [a.name for a in self.arguments if not a.kwarg_only]
+        known = {a.name for a in self.arguments}
+        given = dict(zip(positional, args))
+        if len(args) > len(positional) or kwargs.keys() & given.keys() or kwargs.keys() - known:
+            raise TypeError(f"{self.text} was called with {len(args)} positional arguments and {sorted(kwargs)}")
+        given |= kwargs
+        missing = [a.name for a in self.arguments if a.name not in given and a.default is REQUIRED]
+        if missing:
+            raise TypeError(f"{self.text} is missing {', '.join(missing)}")
+        return given
+
+
+@functools.cache
+def schemas() -> dict[str, list[Schema]]:
+    """All overloads by operator, those of fewest arguments first."""
+    found: dict[str, list[Schema]] = {}
+    for line in Path(__file__).with_name("aten_schemas.txt").read_text().splitlines():
+        schema = Schema(line)
+        found.setdefault(schema.name, []).append(schema)
+    for several in found.values():
+        several.sort(key=lambda s: len(s.arguments))
+    return found
+
+
+def schema_of(name: str, overload: str) -> Schema | None:
+    """The signature of `aten.NAME.OVERLOAD`."""
+    return next((s for s in schemas().get(name, ()) if s.overload_name == overload), None)
+
+
+# -- the operators' own parameters -----------------------------------------------------------------------------------------------
+def behind(name: str) -> Callable | None:
+    """The operator of the table that computes `aten.NAME`."""
+    return OPERATORS.get(_BEHIND.get(name, name))
+
+
+@functools.cache
+def _pairs(schema: Schema, fn: Callable) -> dict[str, str]:
+    """Names of an overload's arguments -> the operator's parameters: equal names, and what is left over in order."""
+    ours = [p for p in inspect.signature(fn).parameters if p not in ("out", "named", "inplace", "generator")]
+    theirs = [a.name for a in schema.arguments]
+    same = {name: name for name in theirs if name in ours}
+    free = [p for p in ours if p not in same.values()]
+    if theirs and theirs[0] not in same and ours and ours[0] in free:
+        same[theirs[0]] = ours[0]
+        free.remove(ours[0])
+    rest = [name for name in theirs if name not in same]
+    return same | dict(zip(rest, free))
+
+
+def call(schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """An overload's value, by the operator behind it."""
+    fn = behind(schema.name)
+    if fn is None:
+        raise NotImplementedError(f"{schema.text} is not implemented; call the function of torch that it belongs to")
+    given = schema.bind(args, kwargs)
+    pairs = _pairs(schema, fn)
+    parameters = inspect.signature(fn).parameters
+    named = {pairs[k]: v for k, v in given.items() if k in pairs}
+    if isinstance(named.get("reduction"), int):
+        named["reduction"] = REDUCTIONS[named["reduction"]]
+    positional: list[Any] = []
+    for at, (name, p) in enumerate(parameters.items()):
+        if name in named and (p.kind is p.VAR_POSITIONAL or (p.kind < p.VAR_POSITIONAL and len(positional) == at)):
+            positional.append(named.pop(name))
+    return fn(*positional, **named)
+
+
+def bound(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The arguments of a call of an operator by name, but those that are its defaults."""
+    signature = inspect.signature(fn)
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError:
+        return None
+    out = {}
+    for name, value in given.items():
+        p = signature.parameters[name]
+        if p.kind is p.VAR_KEYWORD and value:
+            return None
+        if p.kind is p.VAR_POSITIONAL:
+            value = list(value[0]) if len(value) == 1 and isinstance(value[0], (tuple, list)) else \
+                value[0] if len(value) == 1 and isinstance(value[0], dtype) else list(value)
+        elif p.kind is p.VAR_KEYWORD or (value is p.default or (type(value) is type(p.default) and not isinstance(value, Tensor)
+                                                                and _is_plain(value) and value == p.default)):
+            continue
+        out[name] = value
+    return out
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (int, float, str, tuple)) and (
+        not isinstance(value, tuple) or all(type(v) in (int, float, str) for v in value))
+
+
+def _range(given: dict[str, Any]) -> dict[str, Any]:
+    """`arange(n)` tells its end."""
+    return given if "end" in given else {"end": given.pop("start"), **given} if "step" not in given else given | {"start": 0}
+
+
+def _conversion(given: dict[str, Any]) -> dict[str, Any]:
+    """`to(dtype or device or tensor, non_blocking, copy)` by name."""
+    first = given.pop("args", None)
+    if isinstance(first, Tensor):
+        return {**given, "args": first}
+    flags = iter(("non_blocking", "copy"))
+    for value in first if isinstance(first, list) else [] if first is None else [first]:
+        kind = "dtype" if isinstance(value, dtype) else "device" if isinstance(value, (device, str)) else next(flags, "args")
+        given[kind] = value
+    return given
+
+
+_PREPARED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"arange": _range, "to": _conversion}
+
+
+def overload_of(name: str, fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Schema, list, dict] | None:
+    """Which of ATen's overloads a call of the operator `name` is: (signature, args, kwargs); None if it is none of them."""
+    given = bound(fn, args, kwargs)
+    if given is None:
+        return None
+    given = _PREPARED.get(name, lambda g: g)(given)
+    name = ALIASES.get(name, name)
+    for numbers_for_tensors in (False, True):
+        for schema in schemas().get(name, ()):
+            try:
+                return schema, *_arguments(schema, fn, given, numbers_for_tensors)
+            except Misfit:
+                continue
+    return None
+
+
+def _arguments(schema: Schema, fn: Callable, given: dict[str, Any], numbers_for_tensors: bool) -> tuple[list, dict]:
+    """The call as this overload; Misfit if it isn't one."""
+    pairs = _pairs(schema, fn)
+    if given.keys() - set(pairs.values()):
+        raise Misfit
+    defaults = inspect.signature(fn).parameters
+    positional: list[Any] = []
+    keyword: dict[str, Any] = {}
+    last = 0
+    for a in schema.arguments:
+        ours = pairs.get(a.name)
+        if ours in given:
+            value = a.take(given[ours], numbers_for_tensors)
+        elif a.default is not REQUIRED and (ours is None or _same_default(a, defaults[ours].default)):
+            value = a.default
+        elif ours is not None and defaults[ours].default is not REQUIRED:
+            value = a.take(defaults[ours].default, numbers_for_tensors)
+        elif a.type == "bool":      # which kernels to take
+            value = False
+        else:
+            raise Misfit
+        changed = a.default is REQUIRED or not _equal(value, a.default)
+        if a.kwarg_only:
+            keyword |= {a.name: value} if changed else {}
+        else:
+            positional.append(value)
+            last = len(positional) if changed else last
+    return positional[:last], keyword
+
+
+def _same_default(a: Argument, ours: Any) -> bool:
+    try:
+        return ours is REQUIRED or ours is None or (ours is False and a.default is None) or _equal(a.take(ours, False), a.default)
+    except Misfit:
+        return False
+
+
+def _equal(value: Any, default: Any) -> bool:
+    if value is default:
+        return True
+    if isinstance(value, (list, tuple)) and isinstance(default, (list, tuple)):
+        return len(value) == len(default) and all(_equal(v, d) for v, d in zip(value, default))
+    plain = (int, float, str)
+    return isinstance(value, plain) and isinstance(default, plain) and isinstance(value, bool) == isinstance(default, bool) \
+        and value == default
+
+
+__all__ = ["Argument", "Misfit", "Schema", "behind", "call", "overload_of", "schema_of", "schemas"]
