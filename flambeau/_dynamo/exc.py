@@ -7,6 +7,8 @@ from ..dynamo.exceptions import (
     RecompileLimitExceeded,
     UncapturedHigherOrderOpError,
     Unsupported,
+    UserError,
+    UserErrorType,
 )
 
 TorchDynamoException = RuntimeError
@@ -19,4 +21,4 @@ class TensorifyScalarRestartAnalysis(RuntimeError):
 FailOnRecompileLimitHit = RecompileLimitExceeded
 
 __all__ = ["BackendCompilerFailed", "FailOnRecompileLimitHit", "InvalidBackend", "RecompileError", "RecompileLimitExceeded",
-           "TorchDynamoException", "UncapturedHigherOrderOpError", "Unsupported"]
+           "TorchDynamoException", "UncapturedHigherOrderOpError", "Unsupported", "UserError", "UserErrorType"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -70,3 +71,18 @@ class RecompileError(RuntimeError):
 
 class RecompileLimitExceeded(RuntimeError):
     """A function was compiled more often than `config.recompile_limit` allows, and `config.fail_on_recompile_limit_hit`."""
+
+
+class UserErrorType(enum.Enum):
+    """What a UserError is about."""
+
+    DYNAMIC_CONTROL_FLOW, ANTI_PATTERN, STANDARD_LIBRARY, CONSTRAINT_VIOLATION, DYNAMIC_DIM, INVALID_INPUT, INVALID_OUTPUT, \
+        UNSUPPORTED_ALIASED_MUTATED_DYNAMIC_INPUTS = range(8)
+
+
+class UserError(Unsupported):
+    """What was asked of capture does not go together with the program or with itself."""
+
+    def __init__(self, error_type: UserErrorType, msg: str) -> None:
+        super().__init__(msg)
+        self.error_type, self.message = error_type, msg

@@ -1,20 +1,18 @@
-"""torch.export: not implemented; `torch.compile(fullgraph=True)` captures whole programs."""
+"""torch.export: programs as graphs of ATen's operators, which run without the Python that made them. docs/export.md tells of it."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from .._absent import absent_names
 from .._lazy import submodules
+from .dims import Dim, ShapesCollection, dims
+from .graph_signature import ExportGraphSignature
+from .program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from .serialize import load, save
+from .tracing import export
 
-_INSTEAD = "torch.compile(model, fullgraph=True) captures a whole program, and torch.fx.symbolic_trace gives its graph"
+_INSTEAD = "torch.export.export gives the graph with its inputs flat"
 __getattr__ = submodules(__name__, otherwise=absent_names("torch.export", (
-    "export", "export_for_training", "save", "load", "unflatten", "Dim", "dims", "register_dataclass", "ExportGraphSignature",
-    "FlatArgsAdapter", "UnflattenedModule", "draft_export", "ShapesCollection"), _INSTEAD))
+    "export_for_training", "FlatArgsAdapter", "draft_export"), _INSTEAD))
 
-
-class ExportedProgram:
-    """What torch.export.export gives in torch; here a name for annotations and isinstance."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(f"torch.export.ExportedProgram is not implemented; {_INSTEAD}")
+__all__ = ["Dim", "ExportGraphSignature", "ExportedProgram", "ModuleCallEntry", "ModuleCallSignature", "ShapesCollection", "dims", "export",
+           "load", "save"]

@@ -1,0 +1,329 @@
+"""What a program does to tensors, as a graph of ATen's operators: the level at which programs are exported.
+
+The program runs once on fake tensors. A function mode sees each operator that it calls, before broadcasting, promotion or autograd take
+it apart, and writes it down as the overload of `torch.ops.aten` that it is (ops/aten_schemas.py). An operator that ATen hasn't runs its
+body, whose operators are seen instead; a primitive that is called directly is seen by a mode at the foot of the ladder.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from .. import _torch_c
+from ..aot.sizes import SizeNodes
+from ..aot.trace import stripped, user_stack
+from ..core import dispatch
+from ..core.symbolic import SymBool, SymFloat, SymInt, is_symbolic
+from ..core.tensor import Tensor
+from ..fx import Graph, Node, mark_impure
+from ..ops import aten, registry
+from ..ops.aten import overload_target
+from ..ops.custom import CustomOperator
+from ..ops.subscript import _as_items
+from ..ops.writing import copy_into
+from ..overrides import TorchFunctionMode
+from ..utils._pytree import tree_map
+
+set_grad_enabled = mark_impure(_torch_c._set_grad_enabled)
+LAST = 2**63 - 1     # the end of a slice that has none
+
+
+class _Operators(TorchFunctionMode):
+    """Sees operators."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        return self.recorder.operator(func, args, kwargs or {})
+
+
+class _Primitives:
+    """Sees what is called beside operators."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def handle(self, prim: Any, args: tuple) -> Any:
+        """Record a primitive, unless it is a step of an operator that is recorded."""
+        recorder = self.recorder
+        if recorder.quiet:
+            return dispatch.run(prim, args)
+        return recorder.primitive(prim, args)
+
+
+class Recorder:
+    """Writes `graph` while a program runs within `recording()`."""
+
+    def __init__(self, name_of_constant: Callable[[Tensor, bool], str]) -> None:
+        self.graph = Graph()
+        self.symbols: dict[str, Node] = {}
+        self.sizes = SizeNodes(self.graph, self.symbols)
+        self.constants: dict[str, Tensor] = {}
+        self.name_of_constant = name_of_constant
+        self.modules: list[tuple[str, tuple[str, str]]] = []     # the modules whose forward is under way
+        self.quiet = 0
+        self.first: Node | None = None       # constants are made inputs before it
+        self.stack_of: Callable[[], tuple] = user_stack
+        self._nodes: dict[int, tuple[Tensor, Node]] = {}
+        self._places: dict[tuple[int, int], tuple[Tensor, Node]] = {}
+        self._stand_ins: dict[Node, Tensor] = {}
+        self._grad = dispatch.state.grad_enabled
+
+    # -- inputs ------------------------------------------------------------------------------------------------------
+    def input(self, name: str, value: Any) -> Node:
+        """A placeholder; `value` is a fake tensor, a symbol or a constant."""
+        node = self.graph.placeholder(name)
+        node.meta["val"] = value
+        if isinstance(value, Tensor):
+            node.meta["val"] = self._example(value)
+            self.know(value, node)
+        return node
+
+    def know(self, tensor: Tensor, node: Node) -> None:
+        """From now on `node` computes `tensor`."""
+        self._nodes[id(tensor)] = tensor, node
+        self._places[id(tensor._store), id(tensor._lay)] = tensor, node
+
+    @staticmethod
+    def _example(value: Tensor) -> Tensor:
+        made = stripped(value)
+        if value.requires_grad:
+            made.requires_grad = True
+        return made
+
+    def node_of(self, tensor: Tensor) -> Node:
+        """The node that computes a tensor; a tensor with data becomes a constant."""
+        found = self._nodes.get(id(tensor)) or self._places.get((id(tensor._store), id(tensor._lay)))
+        if found is not None:
+            return found[1]
+        if tensor._data is None:
+            raise RuntimeError(f"a tensor of shape {list(tensor.shape)} without data was used, which the exported program did not make")
+        return self.constant(tensor)
+
+    def constant(self, tensor: Tensor, made_here: bool = False) -> Node:
+        """An input for a tensor that the program holds."""
+        name = self.name_of_constant(tensor, made_here)
+        self.constants[name] = tensor
+        with self.graph.inserting_before(self.first or next(iter(self.graph.nodes), None)):
+            node = self.graph.placeholder("c_" + name.replace(".", "_"))
+        node.meta["val"] = stripped(tensor)
+        self.know(tensor, node)
+        return node
+
+    def argument(self, value: Any) -> Any:
+        """An operator's argument as a node's."""
+        if isinstance(value, Tensor):
+            return self.node_of(value)
+        if isinstance(value, (SymInt, SymFloat)):
+            return self.sizes.of(value)
+        if isinstance(value, SymBool):
+            return bool(value)
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(self.argument, value)) if type(value) in (tuple, list) else tuple(map(self.argument, value))
+        return value
+
+    # -- recording ---------------------------------------------------------------------------------------------------
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record what the block does."""
+        scope = dispatch.scope((*dispatch.state.modes, _Primitives(self)), 2, True, dispatch.state.grad_enabled)
+        with scope, _Operators(self):
+            yield
+        self._set_grad(self._grad)
+
+    def _set_grad(self, wanted: bool) -> None:
+        """A node where the program goes over to another grad mode."""
+        last = getattr(self, "_last_grad", self._grad)
+        if wanted != last:
+            self.graph.call_function(set_grad_enabled, (wanted,)).meta["val"] = None
+            self._last_grad = wanted
+
+    def operator(self, func: Callable, args: tuple, kwargs: dict) -> Any:
+        """Answer a call of an operator."""
+        if self.quiet:
+            return func(*args, **kwargs)
+        if dispatch.state.autocast is not None and dispatch.state.autocast[0].on:
+            with _Operators(self):
+                return registry.casting(func, args, kwargs)
+        if isinstance(func, CustomOperator):
+            return self.call(func, func, args, kwargs)
+        info = func._operator    # type: ignore[attr-defined]
+        if info.name in ("getitem_", "setitem_") and (made := self._subscript(info.name, *args, **kwargs)) is not NotImplemented:
+            return made
+        if "from_data" in info.tags:
+            return self._data(func, args, kwargs)
+        if kwargs.get("out") is not None:
+            return self._into(func, args, kwargs)
+        found = overload_target(func, args, kwargs)
+        if found is not None:
+            target, given, named = found
+            return self.call(target, func, args, kwargs, tuple(given), named)
+        if hasattr(func, "_plain") and not hasattr(func._plain, "_composite") and info.name not in ("getitem_", "setitem_"):
+            with _Operators(self):
+                return func._plain(*args, **kwargs)
+        return self.call(func, func, args, kwargs)
+
+    def call(self, target: Callable, run: Callable, args: tuple, kwargs: dict, given: tuple | None = None,
+             named: dict | None = None) -> Any:
+        """Run an operator on fake tensors and write it down as `target(*given, **named)`."""
+        self._set_grad(dispatch.state.grad_enabled)
+        node_args = self.argument(tuple(args if given is None else given))
+        node_kwargs = {name: self.argument(v) for name, v in (kwargs if named is None else named).items()}
+        args, kwargs = tree_map(self._fake, args), tree_map(self._fake, kwargs)
+        self.quiet += 1
+        try:
+            out = run(*args, **kwargs)
+        finally:
+            self.quiet -= 1
+        return self.write(target, node_args, node_kwargs, out)
+
+    def _fake(self, value: Any) -> Any:
+        """The stand-in for a tensor with data."""
+        if not isinstance(value, Tensor) or value._data is None:
+            return value
+        node = self.node_of(value)
+        found = self._stand_ins.get(node)
+        if found is None:
+            found = self._stand_ins[node] = stripped(value)
+            self.know(found, node)
+        return found
+
+    def write(self, target: Callable, args: tuple, kwargs: dict, out: Any) -> Any:
+        """The node of a call whose result is `out`."""
+        node = self.graph.call_function(target, args, kwargs, name=target.__name__ if isinstance(target, aten.Overload) else None)
+        node.meta = self.origin() | {"val": self._value(out)}
+        if isinstance(out, Tensor):
+            self.know(out, node)
+        elif isinstance(out, (tuple, list)):
+            for i, part in enumerate(out):
+                if isinstance(part, Tensor):
+                    item = self.graph.call_function(operator.getitem, (node, i))
+                    item.meta = self.origin() | {"val": self._example(part)}
+                    self.know(part, item)
+        return out
+
+    def _value(self, out: Any) -> Any:
+        if isinstance(out, Tensor):
+            return self._example(out)
+        return type(out)(map(self._value, out)) if type(out) in (tuple, list) else \
+            tuple(map(self._value, out)) if isinstance(out, tuple) else out
+
+    def origin(self) -> dict[str, Any]:
+        """The user's lines and the modules under way."""
+        stack = self.stack_of()
+        text = "".join(f'File "{file}", line {line}, in {function}\n    {source}\n' for file, line, function, source in stack)
+        return {"stack": stack, "stack_trace": text.rstrip("\n"), "nn_module_stack": dict(self.modules)}
+
+    def primitive(self, prim: Any, args: tuple) -> Any:
+        """A primitive that the program, or a function of ours that is no operator, called."""
+        owner = getattr(prim, "owner", None)
+        if prim is copy_into:
+            target = aten.copy_.default if isinstance(args[1], Tensor) else aten.fill_.Scalar
+            return self.call(target, lambda *a: dispatch.run(prim, a), args, {})
+        return self.call(owner or prim, lambda *a: dispatch.run(prim, a), args, {})
+
+    # -- operators that are read another way ------------------------------------------------------------------------------
+    def _step(self, name: str, *args: Any) -> Any:
+        target = aten.__getattr__(name.partition(".")[0])
+        return self.call(getattr(target, name.partition(".")[2] or "default"), target, args, {})
+
+    def _data(self, func: Callable, args: tuple, kwargs: dict) -> Tensor:
+        """A tensor made of Python's numbers, or of symbolic ones."""
+        data = args[0] if args else kwargs.get("data")
+        if isinstance(data, Tensor) or _holds(data):
+            with _Operators(self):
+                return func._plain(*args, **kwargs)    # type: ignore[attr-defined]
+        with dispatch.scope((), -dispatch.state.word, False, dispatch.state.grad_enabled):
+            self.quiet += 1
+            try:
+                made = func(*args, **kwargs)
+            finally:
+                self.quiet -= 1
+        self.constant(made, True)
+        return self._step("lift_fresh_copy", self._fake(made))
+
+    def _into(self, func: Callable, args: tuple, kwargs: dict) -> Any:
+        """A call with `out=`: the result, copied there."""
+        target = kwargs["out"]
+        made = self.operator(func, args, {k: v for k, v in kwargs.items() if k != "out"})
+        if not isinstance(target, Tensor) or target.shape != made.shape:
+            raise NotImplementedError(f"torch.export: {func.__name__}(out=) of another shape, or of several tensors; use the result")
+        return self._step("copy_", target, made)
+
+    def _subscript(self, name: str, x: Tensor, index: Any, *value: Any) -> Any:
+        """x[index] as selects, slices and an index by tensors; NotImplemented for an index by Python's bools."""
+        items = _as_items(index)
+        if any(isinstance(item, bool) for item in items) or not isinstance(x, Tensor):
+            return NotImplemented
+        taken = sum(item.ndim if _is_mask(item) else item is not None and item is not Ellipsis for item in items)
+        if sum(item is Ellipsis for item in items) > 1 or taken > x.ndim:
+            return NotImplemented
+        rest = [slice(None)] * (x.ndim - taken)
+        at = next((i for i, item in enumerate(items) if item is Ellipsis), None)
+        items = [*items, *rest] if at is None else [*items[:at], *rest, *items[at + 1:]]
+        indices: list[Any] = []
+        for item in items:
+            dim = len(indices)
+            if item is None:
+                x = self._step("unsqueeze", x, dim)
+                indices.append(None)
+            elif isinstance(item, Tensor):
+                indices += [item] + [None] * ((item.ndim if _is_mask(item) else 1) - 1)
+            elif isinstance(item, slice):
+                x = self._slice(x, dim, item)
+                indices.append(None)
+            else:
+                x = self._step("select.int", x, dim, item)
+        return self._read(x, indices) if name == "getitem_" else self._assign(x, indices, value[0])
+
+    def _slice(self, x: Tensor, dim: int, item: slice) -> Tensor:
+        if item == slice(None):
+            return x
+        start, stop, step = (n if n is None or isinstance(n, SymInt) else n.__index__() for n in (item.start, item.stop, item.step))
+        given = (x, dim, 0 if start is None else start, LAST if stop is None else stop, *(() if step in (None, 1) else (step,)))
+        return self.call(aten.__getattr__("slice").Tensor, lambda *_: aten.__getattr__("slice")(x, dim, start, stop, step or 1), given, {})
+
+    def _read(self, x: Tensor, indices: list) -> Any:
+        if not any(isinstance(i, Tensor) for i in indices):
+            return x
+        return self._step("index.Tensor", x, _positions(indices))
+
+    def _assign(self, x: Tensor, indices: list, value: Any) -> None:
+        if not isinstance(value, Tensor):
+            if not any(isinstance(i, Tensor) for i in indices):
+                self._step("fill_.Scalar", x, value)
+                return
+            with _Operators(self):
+                value = registry.OPERATORS["full"]((), value, dtype=x.dtype, device=x.device)
+        if any(isinstance(i, Tensor) for i in indices):
+            self._step("index_put_", x, _positions(indices), value if value.dtype is x.dtype else value.to(x.dtype))
+        else:
+            self._step("copy_", x, value)
+
+
+def _positions(indices: list) -> list:
+    """Indices for ATen: None for whole dimensions, and none at the end."""
+    while indices and indices[-1] is None:
+        indices.pop()
+    return indices
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, Tensor) and item.dtype.name in ("bool", "uint8")
+
+
+def _holds(data: Any) -> bool:
+    """Whether there is a tensor or a symbolic number in Python's lists."""
+    return any(map(_holds, data)) if isinstance(data, (list, tuple)) else is_symbolic(data) or isinstance(data, Tensor)
+
+
+def outputs(recorder: Recorder, leaves: Sequence[Any]) -> list[Any]:
+    """What a program returned, as the output node's arguments."""
+    return [recorder.argument(leaf) for leaf in leaves]
+
+
+__all__ = ["Recorder", "outputs", "set_grad_enabled"]

@@ -1,0 +1,400 @@
+"""From a module and example inputs to an `ExportedProgram`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ..aot.trace import stripped, user_stack
+from ..core.device import device
+from ..core.dtypes import dtype
+from ..core.expr import free_variables, is_var, to_python
+from ..core.memory_format import layout, memory_format
+from ..core.symbolic import SymInt, is_symbolic
+from ..core.tensor import Tensor, fake
+from ..dynamo.exceptions import UserError, UserErrorType
+from ..fx import Graph, Node
+from ..nn import Module
+from ..nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from ..ops import aten
+from ..utils._pytree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from .dims import Sizes, Wanted, dims_of, named_inputs, walk
+from .graph_signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymIntArgument,
+    TensorArgument,
+)
+from .program import ExportedProgram, InputText, ModuleCallEntry, ModuleCallSignature, Symbol, ValueRange
+from .record import Recorder
+
+_CONSTANTS = (int, float, str, type(None), bool, complex, dtype, device, layout, memory_format)
+
+
+class Leaf:
+    """One of the user's inputs: its value, its path as text and as a name, and what stands for it in the trace."""
+
+    def __init__(self, value: Any, text: str, said: Any) -> None:
+        self.value, self.text, self.said = value, text, said
+        self.name = re.sub(r"\W+", "_", text.replace("'", "")).strip("_")
+        self.stand_in: Any = value
+
+
+class Inputs:
+    """The user's inputs as they were given, flat, with the sizes that vary."""
+
+    def __init__(self, mod: Module, args: tuple, kwargs: dict[str, Any], dynamic_shapes: Any) -> None:
+        try:
+            named = named_inputs(mod, args, kwargs)
+        except TypeError as error:
+            raise TypeError(f"torch.export.export: the inputs do not fit forward{inspect.signature(mod.forward)}: {error}") from None
+        kinds = {name: p.kind for name, p in inspect.signature(mod.forward).parameters.items()}
+        given = {name: value for name, value in named.items() if kinds[name] is not inspect.Parameter.VAR_KEYWORD}
+        rest: dict[str, Any] = next((value for name, value in named.items() if kinds[name] is inspect.Parameter.VAR_KEYWORD), {})
+        ordered = {name: kwargs[name] for name in (*given, *rest) if name in kwargs}
+        self.args, self.kwargs = args, ordered
+        self.arg_names = [*list(given), *rest]
+        said = walk(named, dynamic_shapes)
+        paths = [name + keystr(path) for name, value in given.items() for path, _ in tree_flatten_with_path(value)[0]]
+        paths += [name + keystr(path) for name, value in rest.items() for path, _ in tree_flatten_with_path(value)[0]]
+        leaves, self.spec = tree_flatten((args, ordered))
+        order = _order(named, kinds)
+        self.sizes = Sizes()
+        self.leaves = [Leaf(value, text, what) for value, text, what in zip(leaves, paths, [said[i] for i in order], strict=True)]
+        for leaf in self.leaves:
+            self._stand_in(leaf)
+
+    def _stand_in(self, leaf: Leaf) -> None:
+        value = leaf.value
+        if isinstance(value, Tensor):
+            sizes = [self.sizes.size(Wanted(f"{leaf.text}.size()[{d}]", said, int(n)))
+                     for d, (n, said) in enumerate(zip(value.shape, dims_of(value, leaf.said), strict=True))]
+            leaf.stand_in = _fake_like(value, sizes)
+        elif leaf.said is not None:
+            leaf.stand_in = self.sizes.size(Wanted(leaf.text, leaf.said, value))
+        elif not isinstance(value, _CONSTANTS):
+            raise UserError(UserErrorType.INVALID_INPUT, f"Unsupported input type {type(value)} of {leaf.text}. Export only supports "
+                            "pytree containers of basic types (Tensor, int, float, ...) as input. To register a custom dataclass, use "
+                            "torch.export.register_dataclass. To register a custom container type, use torch.utils._pytree."
+                            "register_pytree_node.")
+
+    def tree(self) -> tuple[tuple, dict[str, Any]]:
+        """The inputs to trace with."""
+        args, kwargs = tree_unflatten([leaf.stand_in for leaf in self.leaves], self.spec)
+        return args, kwargs
+
+
+def _order(named: Mapping[str, Any], kinds: Mapping[str, Any]) -> list[int]:
+    """Where among the leaves of `named` those of the inputs are: `**kwargs` come last in a call too, so they are as they stand."""
+    return list(range(sum(len(tree_flatten(value)[0]) for value in named.values())))
+
+
+def _fake_like(value: Tensor, sizes: list[Any]) -> Tensor:
+    """A fake tensor with these sizes, dense in the order in which `value` lies."""
+    strides = list(value.stride())
+    if any(is_symbolic(n) for n in sizes):
+        step: Any = 1
+        for d in sorted(range(len(sizes)), key=lambda d: (strides[d], value.shape[d])):
+            if strides[d]:
+                strides[d] = step
+                step = step * sizes[d]
+    made = fake(tuple(sizes), value.dtype, value.device, tuple(strides))
+    if value.requires_grad:
+        made.requires_grad = True
+    return made
+
+
+# -- the module's tensors --------------------------------------------------------------------------------------------------
+class State:
+    """The parameters, buffers and other tensors of a module, and their stand-ins while it is traced."""
+
+    def __init__(self, mod: Module) -> None:
+        self.mod = mod
+        self.parameters = dict(mod.named_parameters())
+        self.buffers = dict(mod.named_buffers())
+        self.hidden = {f"{path}.{name}".lstrip(".") for path, m in mod.named_modules() for name in m._non_persistent_buffers_set}
+        self.stand_ins: dict[int, Tensor] = {}
+        self.names = {id(value): f"{path}.{name}".lstrip(".") for path, m in mod.named_modules() for name, value in vars(m).items()
+                      if isinstance(value, Tensor)}
+        self.lifted = 0
+        self.written: list[tuple[str, Tensor]] = []
+
+    def name_of(self, tensor: Tensor, made_here: bool) -> str:
+        """The name of a constant: its path in the module, or a number."""
+        known = self.names.get(id(tensor))
+        if known is not None and not made_here:
+            return known
+        self.lifted += 1
+        return f"lifted_tensor_{self.lifted - 1}"
+
+    def stand_in(self, value: Tensor) -> Tensor:
+        """The fake tensor for a parameter or buffer."""
+        made = stripped(value)
+        if value.requires_grad:
+            made.requires_grad = True
+        made = made._as_subclass(type(value)) if type(value) is not Tensor else made
+        self.stand_ins[id(value)] = made
+        return made
+
+    @contextmanager
+    def swapped(self) -> Iterator[None]:
+        """The module with stand-ins; what it assigns to its buffers is noted, to other tensors refused."""
+        homes: list[tuple[str, Module, Any, dict]] = [
+            (path, m, home, dict(home)) for path, m in self.mod.named_modules() for home in (m._parameters, m._buffers)]
+        plain = [(path, m, {k: v for k, v in vars(m).items() if not k.startswith("_") or isinstance(v, Tensor)})
+                 for path, m in self.mod.named_modules()]
+        try:
+            for _, _, home, values in homes:
+                home.update({name: self.stand_ins.get(id(value), value) for name, value in values.items() if value is not None})
+            yield
+            for path, _, home, values in homes:
+                self._note(path, home, values)
+            for path, m, before in plain:
+                self._refuse_assigned(path, m, before)
+        finally:
+            for _, _, home, values in homes:
+                home.clear()
+                home.update(values)
+            for _, m, before in plain:
+                for name in [k for k, v in vars(m).items() if isinstance(v, Tensor) and k not in before]:
+                    del m.__dict__[name]
+                for name, value in before.items():
+                    m.__dict__[name] = value
+
+    def _note(self, path: str, home: dict, values: dict) -> None:
+        for name, now in home.items():
+            before = values.get(name)
+            if isinstance(now, Tensor) and isinstance(before, Tensor) and now is not self.stand_ins.get(id(before), before):
+                self.written.append((f"{path}.{name}".lstrip("."), now))
+
+    @staticmethod
+    def _refuse_assigned(path: str, m: Module, before: dict) -> None:
+        assigned = [k for k, v in vars(m).items() if isinstance(v, Tensor) and v is not before.get(k)]
+        if assigned:
+            names = ", ".join(f"self.{path}.{name}".replace("..", ".") for name in assigned)
+            several = len(assigned) > 1
+            raise ValueError(f"The tensor attribute{'s' if several else ''} {names} {'were' if several else 'was'} assigned during export. "
+                             "Such attributes must be registered as buffers using the `register_buffer` API")
+
+
+# -- tracing -----------------------------------------------------------------------------------------------------------------
+@contextmanager
+def _noting_modules(recorder: Recorder, mod: Module) -> Iterator[None]:
+    """The recorder knows which modules' forward is under way."""
+    paths = {id(m): path for path, m in mod.named_modules()}
+
+    def enter(module: Any, *_: Any) -> None:
+        path = paths.get(id(module))
+        if path is not None:
+            key = "L__self__" + ("_" + path.replace(".", "_") if path else "")
+            cls = type(module)
+            recorder.modules.append((key, (path, f"{cls.__module__}.{cls.__qualname__}")))
+
+    def leave(module: Any, *_: Any) -> None:
+        if id(module) in paths:
+            recorder.modules.pop()
+
+    hooks = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _without(outer: tuple) -> Callable[[], tuple]:
+    """The user's frames inside of what is exported."""
+    def stack() -> tuple:
+        frames = user_stack()
+        same = 0
+        while same < min(len(frames), len(outer)) and frames[same][:3:2] == outer[same][:3:2]:
+            same += 1
+        return frames[same:] or frames[-1:]
+
+    return stack
+
+
+class Trace:
+    """One export: the recorder, the inputs and the state, and what comes of them."""
+
+    def __init__(self, mod: Module, inputs: Inputs) -> None:
+        self.mod, self.inputs = mod, inputs
+        self.state = State(mod)
+        self.recorder = Recorder(self.state.name_of)
+        self.recorder.stack_of = _without(user_stack())
+        self.placed: list[tuple[Node, InputSpec]] = []
+        self._place_state()
+        self._place_inputs()
+
+    def _place(self, kind: InputKind, prefix: str, path: str, value: Any, persistent: bool | None = None) -> Node:
+        node = self.recorder.input(prefix + path.replace(".", "_"), value)
+        target = path if kind is not InputKind.USER_INPUT else None
+        self.placed.append((node, InputSpec(kind, TensorArgument(node.name), target, persistent)))
+        return node
+
+    def _place_state(self) -> None:
+        for path, value in self.state.parameters.items():
+            self._place(InputKind.PARAMETER, "p_", path, self.state.stand_in(value))
+        for path, buffer in self.state.buffers.items():
+            self._place(InputKind.BUFFER, "b_", path, self.state.stand_in(buffer), path not in self.state.hidden)
+
+    def _place_inputs(self) -> None:
+        for leaf in self.inputs.leaves:
+            node = self._place(InputKind.USER_INPUT, "", leaf.name, leaf.stand_in)
+            spec = self.placed[-1][1]
+            if isinstance(leaf.stand_in, SymInt):
+                spec.arg = SymIntArgument(node.name)
+            elif not isinstance(leaf.stand_in, Tensor):
+                spec.arg = ConstantArgument(node.name, leaf.stand_in)
+            self.recorder.first = self.recorder.first or node
+        self._read_sizes()
+
+    def _read_sizes(self) -> None:
+        """A node for each symbol, which is an input or read off one."""
+        recorder = self.recorder
+        users = [node for node, spec in self.placed if spec.kind is InputKind.USER_INPUT]
+        for node in users:
+            value = node.meta["val"]
+            if isinstance(value, SymInt) and is_var(value.expr):
+                recorder.symbols.setdefault(to_python(value.expr), node)
+        for bare in (True, False):
+            for node in users:
+                if isinstance(node.meta["val"], Tensor):
+                    for dim, size in enumerate(node.meta["val"]._layout.shape):
+                        if isinstance(size, SymInt) and is_var(size.expr) == bare:
+                            self._read_size(node, dim, size)
+
+    def _read_size(self, node: Node, dim: int, size: SymInt) -> None:
+        names = free_variables(size.expr) - self.recorder.symbols.keys()
+        if not names:
+            return
+        read = self.recorder.graph.call_function(aten.sym_size.int, (node, dim))
+        read.meta["val"] = size
+        name, = names
+        if is_var(size.expr):
+            self.recorder.symbols[name] = read
+            return
+        derived = next(d for leaf in self.inputs.leaves if isinstance(leaf.value, Tensor) and leaf.name == node.target
+                       for i, d in enumerate(dims_of(leaf.value, leaf.said)) if i == dim)
+        make = self.recorder.sizes._call
+        less = make(_sub, read, derived.offset) if derived.offset else read
+        self.recorder.symbols[name] = make(_floordiv, less, derived.scale) if derived.scale != 1 else less
+
+    def run(self, call: Callable[..., Any]) -> tuple[list[Any], Any]:
+        """Trace; the leaves and the structure of what comes out."""
+        args, kwargs = self.inputs.tree()
+        with self.state.swapped(), _noting_modules(self.recorder, self.mod), self.recorder.recording():
+            answer = call(*args, **kwargs)
+            leaves, spec = tree_flatten(answer)
+            out = [self._output(leaf) for leaf in leaves]
+        for path, value in self.state.written:
+            target = next(node for node, s in self.placed if s.target == path)
+            self.recorder.graph.call_function(aten.copy_.default, (target, self.recorder.node_of(value))).meta = {"val": target.meta["val"]}
+        return out, spec
+
+    def _output(self, leaf: Any) -> Any:
+        if isinstance(leaf, Tensor) or is_symbolic(leaf):
+            return self.recorder.argument(leaf)
+        if isinstance(leaf, (int, float, str, bool, complex, type(None))):
+            return leaf
+        raise UserError(UserErrorType.INVALID_OUTPUT, f"Unsupported output type {type(leaf)}. Export only supports pytree containers of "
+                        "tensors, numbers, strings and None as output")
+
+    def program(self, out: list[Any], out_spec: Any) -> ExportedProgram:
+        """What all of it is."""
+        checks = self.inputs.sizes.finish()
+        graph = self.recorder.graph
+        graph.output(tuple(out))
+        _drop_unused_sizes(graph)
+        signature = self._signature(out)
+        state_dict = {path: value for path, value in self.mod.state_dict(keep_vars=True).items() if isinstance(value, Tensor)}
+        constants = dict(self.recorder.constants) | {path: self.state.buffers[path] for path in self.state.hidden
+                                                     if path in self.state.buffers}
+        entries = [ModuleCallEntry("", ModuleCallSignature([], [], self.inputs.spec, out_spec, self.inputs.arg_names))]
+        entries += [ModuleCallEntry(path) for path, _ in self.mod.named_modules() if path]
+        texts = [InputText(leaf.text, leaf.stand_in) for leaf in self.inputs.leaves]
+        return ExportedProgram({}, graph, signature, state_dict, self._ranges(), entries, (self.inputs.args, self.inputs.kwargs), constants,
+                               user_inputs=texts, checks=checks + self._range_checks())
+
+    def _signature(self, out: list[Any]) -> ExportGraphSignature:
+        known = dict(self.placed)
+        specs = []
+        for node in self.recorder.graph.nodes:
+            if node.op == "placeholder":
+                path = next((name for name in self.recorder.constants if "c_" + name.replace(".", "_") == node.target), node.name)
+                specs.append(known.get(node) or InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), path))
+        outs = []
+        for value in out:
+            arg: Any = ConstantArgument("", value)
+            if isinstance(value, Node):
+                arg = TensorArgument(value.name) if isinstance(value.meta["val"], Tensor) else SymIntArgument(value.name)
+            outs.append(OutputSpec(OutputKind.USER_OUTPUT, arg, None))
+        return ExportGraphSignature(specs, outs)
+
+    def _ranges(self) -> dict[Symbol, ValueRange]:
+        """How far each size may vary: as was promised, or as it was found to."""
+        sizes, found = self.inputs.sizes, {}
+        for leaf in self.inputs.leaves:
+            shape = leaf.stand_in._layout.shape if isinstance(leaf.stand_in, Tensor) else (leaf.stand_in,)
+            for size, said in zip(shape, dims_of(leaf.value, leaf.said) if isinstance(leaf.value, Tensor) else [leaf.said]):
+                if isinstance(size, SymInt):
+                    named = hasattr(said, "__name__")
+                    lo, hi = (said.min, said.max) if named else sizes.env._ranges[to_python(size.expr)]
+                    found[Symbol(to_python(size.expr))] = ValueRange(lo, hi)
+        return found
+
+    def _range_checks(self) -> list[Any]:
+        return self.inputs.sizes.range_checks()
+
+
+def _sub(a: Any, b: int) -> Any:
+    return a - b
+
+
+def _floordiv(a: Any, b: int) -> Any:
+    return a // b
+
+
+def _drop_unused_sizes(graph: Graph) -> None:
+    """Sizes that were read, and computed, for nothing."""
+    for node in reversed(graph.nodes):
+        if not node.users and node.op == "call_function" and is_symbolic(node.meta.get("val")):
+            graph.erase_node(node)
+
+
+def export(mod: Module, args: tuple, kwargs: dict[str, Any] | None = None, *, dynamic_shapes: Any = None, strict: bool = False,
+           preserve_module_call_signature: tuple[str, ...] = (),
+           prefer_deferred_runtime_asserts_over_guards: bool = False) -> ExportedProgram:
+    """The program that `mod` is for inputs like these, whole and without Python: an ExportedProgram.
+
+    `dynamic_shapes` says which sizes vary: for each input, by name or in order, a dict from dimension to a `Dim`, Dim.AUTO or Dim.DYNAMIC;
+    all others are fixed, as are numbers and strings. `strict`: capture with dynamo, which understands the program's Python, instead of
+    running it on tensors without data. UserError tells all sizes that cannot vary as was said, with the lines that fix them.
+    """
+    if not isinstance(mod, Module):
+        raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
+    if not isinstance(args, tuple):
+        raise UserError(UserErrorType.INVALID_INPUT, f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
+    if preserve_module_call_signature:
+        raise NotImplementedError("torch.export.export(preserve_module_call_signature=) is not implemented; export the submodules by "
+                                  "themselves, with the inputs that they are to take")
+    if prefer_deferred_runtime_asserts_over_guards:
+        raise NotImplementedError("torch.export.export(prefer_deferred_runtime_asserts_over_guards=True) is not implemented; what sizes "
+                                  "have to keep to is checked when the program is called")
+    inputs = Inputs(mod, args, kwargs or {}, dynamic_shapes)
+    if inputs.sizes.problems:
+        inputs.sizes.finish()
+    if strict:
+        raise NotImplementedError("torch.export.export(strict=True)")
+    trace = Trace(mod, inputs)
+    return trace.program(*trace.run(mod))
+
+
+__all__ = ["export"]

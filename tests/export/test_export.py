@@ -1,0 +1,207 @@
+"""torch.export: one program, exported, run, saved, loaded and run again, against eager and against PyTorch's own export."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import Any
+
+import pytest
+
+import flambeau as fl
+from flambeau.export import Dim, export
+
+
+def block(torch: Any = fl) -> Any:
+    """A module of either library: parameters, buffers of both kinds, a constant, writes to buffers, inputs and outputs of all kinds."""
+
+    class Block(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = torch.nn.Linear(4, 8)
+            self.bn = torch.nn.BatchNorm1d(8)
+            self.register_buffer("count", torch.zeros(()))
+            self.register_buffer("hidden", torch.zeros(2), persistent=False)
+            self.c = torch.ones(3, 8)[:1]
+
+        def forward(self, x: Any, k: int = 2, *, y: Any = None) -> Any:
+            self.count.add_(1)
+            h = self.bn(self.lin(x)).relu() + self.c
+            h = h[:, 1:5].reshape(x.shape[0] * 2, -1)
+            return {"a": h * k, "b": x, "n": k, "z": h.sum(-1).softmax(0) / 2 == 1}, self.hidden
+
+    return Block()
+
+
+def _exported() -> Any:
+    return export(block(), (fl.randn(3, 4),), {"y": None}, dynamic_shapes={"x": {0: Dim("batch", max=100)}, "y": None})
+
+
+def test_the_graph_is_torchs():
+    torch = pytest.importorskip("torch", reason="PyTorch is the oracle")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        want = torch.export.export(block(torch), (torch.randn(3, 4),), {"y": None},
+                                   dynamic_shapes={"x": {0: torch.export.Dim("batch", max=100)}, "y": None})
+    ours = _exported()
+    assert [str(n.target) for n in ours.graph.nodes] == [str(n.target) for n in want.graph.nodes]
+    assert [str(s) for s in ours.graph_signature.input_specs] == [str(s) for s in want.graph_signature.input_specs]
+    assert [(s.kind.name, s.target) for s in ours.graph_signature.output_specs] == [
+        (s.kind.name, s.target) for s in want.graph_signature.output_specs]
+    assert [str(r) for r in ours.range_constraints.values()] == [str(r) for r in want.range_constraints.values()]
+    assert sorted(ours.state_dict) == sorted(want.state_dict) and sorted(ours.constants) == sorted(want.constants)
+    assert [list(n.meta["val"].shape) for n in ours.graph.nodes if isinstance(n.meta.get("val"), fl.Tensor) and not n.meta["val"].ndim] == [
+        [] for n in want.graph.nodes if isinstance(n.meta.get("val"), torch.Tensor) and not n.meta["val"].ndim]
+    assert all("nn_module_stack" in n.meta and "forward" in n.meta["stack_trace"] for n in ours.graph.nodes
+               if n.op == "call_function" and isinstance(n.meta["val"], fl.Tensor))
+
+
+@pytest.mark.parametrize("batch", [2, 3, 7])
+def test_runs_as_eager_after_a_file(batch):
+    eager = block()
+    program = export(eager, (fl.randn(3, 4),), {"y": None}, dynamic_shapes={"x": {0: Dim("batch", max=100)}, "y": None})
+    file = io.BytesIO()
+    fl.export.save(program, file)
+    loaded = fl.export.load(io.BytesIO(file.getvalue()))
+    x = fl.randn(batch, 4)
+    module = loaded.module()
+    want, got = eager(x), module(x, y=None)
+    for a, b in zip(fl.utils._pytree.tree_leaves(want), fl.utils._pytree.tree_leaves(got), strict=True):
+        assert fl.equal(a, b) if isinstance(a, fl.Tensor) else a == b
+    assert {k: v.tolist() for k, v in module.state_dict().items()} == {k: v.tolist() for k, v in eager.state_dict().items()}
+    assert float(module.count) == 1
+
+
+@pytest.mark.parametrize(("args", "kwargs", "error", "text"), [
+    ((fl.zeros(101, 4),), {"y": None}, AssertionError, r"Guard failed: x.size\(\)\[0\] <= 100"),
+    ((fl.zeros(5, 5),), {"y": None}, AssertionError, r"Guard failed: x.size\(\)\[1\] == 4"),
+    ((fl.zeros(5, 4), 3), {"y": None}, ValueError, "Trying to flatten user inputs with exported input tree spec"),
+    ((fl.zeros(5, 4),), {"y": 3}, AssertionError, "Guard failed: y is None"),
+    ((fl.zeros(5, 4, dtype=fl.float64),), {"y": None}, AssertionError, "dtype"),
+    ((fl.zeros(5, 4, 1),), {"y": None}, AssertionError, "dim"),
+    ((None,), {"y": None}, ValueError, "x is a tensor"),
+])
+def test_calls_are_checked(args, kwargs, error, text):
+    with pytest.raises(error, match=text):
+        _exported().module()(*args, **kwargs)
+
+
+def test_a_program_is_not_called_itself():
+    with pytest.raises(RuntimeError, match="Unable to call ExportedProgram directly"):
+        _exported()(1)
+    with pytest.raises(NotImplementedError, match="train"):
+        _exported().module().train()
+
+
+# -- what sizes may be ---------------------------------------------------------------------------------------------------------
+class Of(fl.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, f: Any) -> None:
+        super().__init__()
+        self.f = f
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return self.f(x, y)
+
+
+X, Y = fl.ones(3, 4), fl.ones(4, 4)
+
+
+def test_all_problems_at_once():
+    def f(x, y):
+        if x.shape[0] > 10:
+            return x
+        return x.reshape(12) + y.sum() if y.shape[0] == 4 else x
+
+    with pytest.raises(fl._dynamo.exc.UserError) as caught:
+        export(Of(f), (X, Y), dynamic_shapes=({0: Dim("a")}, {0: Dim("b")}))
+    text = str(caught.value)
+    assert "Constraints violated (a, b)!" in text and "a = Dim('a', max=10)" in text and "b = 4" in text and "a = 3" in text
+    assert "test_export.py" in text and "if x.shape[0] > 10:" in text
+
+
+@pytest.mark.parametrize(("f", "shapes", "fix"), [
+    (lambda x, y: x + y[:3], ({0: Dim("a")}, None), "a = 3"),
+    (lambda x, y: x + y, ({0: Dim("a")}, {0: Dim("b")}), "b = a"),
+    (lambda x, y: x + 1 if x.shape[0] < 10 else x, ({0: Dim("a")}, None), "a = Dim('a', max=9)"),
+    (lambda x, y: x + 1 if x.shape[0] > 2 else x, ({0: Dim("a")}, None), "a = Dim('a', min=3)"),
+])
+def test_fixes(f, shapes, fix):
+    x, y = (X, fl.ones(3, 4)) if "b" in fix else (X, Y)
+    with pytest.raises(fl._dynamo.exc.UserError, match="Constraints violated") as caught:
+        export(Of(f), (x, y), dynamic_shapes=shapes)
+    assert f"Suggested fixes:\n  {fix}" in str(caught.value)
+
+
+@pytest.mark.parametrize(("shapes", "error", "text"), [
+    ({"z": None, "y": None}, RuntimeError, r"top-level keys must be the arg names \['x', 'y'\]"),
+    (({0: Dim("a")},), RuntimeError, "`inputs` has 2 elements, but `dynamic_shapes` has 1 elements"),
+    (({7: Dim("a")}, None), IndexError, "dimension 7"),
+    (({0: Dim("a", min=4)}, None), RuntimeError, "3 not in range"),
+    (({0: 4}, None), RuntimeError, "said to be 4"),
+    (({0: "a"}, None), RuntimeError, "Unexpected dimension 'a'"),
+    ((3, None), RuntimeError, "Unexpected dynamic_shape 3"),
+    (({0: Dim("a")}, {0: 2 * Dim("a")}), RuntimeError, "a"),
+])
+def test_shapes_that_do_not_fit(shapes, error, text):
+    with pytest.raises(error, match=text):
+        export(Of(lambda x, y: x.sum() + y), (X, Y), dynamic_shapes=shapes)
+
+
+def test_derived_sizes():
+    a = Dim("a")
+    program = export(Of(lambda x, y: x + y[1:]), (X, Y), dynamic_shapes=({0: a}, {0: a + 1}))
+    assert list(map(repr, program.range_constraints.values())) == ["VR[0, int_oo]", "VR[1, int_oo]"]
+    module = program.module()
+    assert fl.equal(module(fl.ones(6, 4), fl.ones(7, 4)), fl.ones(6, 4) * 2)
+    with pytest.raises(AssertionError, match="Guard failed: y"):
+        module(fl.ones(6, 4), fl.ones(6, 4))
+    only = export(Of(lambda x, y: x.reshape(x.shape[0] // 2, -1) + y), (fl.ones(6, 2), fl.ones(4)), dynamic_shapes=({0: 2 * a}, None))
+    assert only.module()(fl.ones(10, 2), fl.ones(4)).shape == (5, 4)
+    with pytest.raises(AssertionError, match="Guard failed"):
+        only.module()(fl.ones(5, 2), fl.ones(4))
+
+
+def test_hints():
+    program = export(Of(lambda x, y: x.reshape(12) + y.sum()), (X, Y), dynamic_shapes=({0: Dim.AUTO, 1: Dim.AUTO}, {0: Dim.DYNAMIC}))
+    assert program.module()(fl.ones(4, 3), fl.ones(9, 4)).shape == (12,)
+    with pytest.raises(AssertionError, match="Guard failed"):
+        program.module()(fl.ones(4, 4), Y)
+    with pytest.raises(RuntimeError, match=r"Dim\.STATIC or Dim\.AUTO"):
+        export(Of(lambda x, y: x + y[:3]), (X, Y), dynamic_shapes=({0: Dim.DYNAMIC}, None))
+
+
+@pytest.mark.parametrize(("make", "error"), [
+    (lambda d: d * d, NotImplementedError), (lambda d: 3 - d, NotImplementedError), (lambda d: d - 1, AssertionError),
+    (lambda d: Dim("d", min=3, max=2), AssertionError), (lambda d: Dim("1"), AssertionError)])
+def test_dims_that_are_none(make, error):
+    with pytest.raises(error):
+        make(Dim("d"))
+
+
+# -- files -----------------------------------------------------------------------------------------------------------------------
+def test_damaged_files(tmp_path):
+    path = tmp_path / "a.pt2"
+    fl.export.save(_exported(), path, extra_files={"note": "hello"})
+    extra = {"note": ""}
+    fl.export.load(path, extra_files=extra)
+    assert extra == {"note": "hello"}
+    whole = path.read_bytes()
+    rng = fl.Generator()
+    rng.manual_seed(0)
+    for at in fl.randint(0, len(whole), (60,), generator=rng).tolist():
+        for damaged in (whole[:at], whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1:]):
+            path.write_bytes(damaged)
+            try:
+                loaded = fl.export.load(path)
+            except fl.export.serialize.ArchiveError as error:
+                assert str(path) in str(error)
+            else:    # the bit was in what the archive does not use
+                assert str(loaded.graph) == str(_exported().graph)
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../../b", "", "a\\b"])
+def test_names_that_lead_elsewhere(tmp_path, name):
+    with pytest.raises(ValueError, match="plain relative path"):
+        fl.export.save(_exported(), tmp_path / "a.pt2", extra_files={name: "x"})
