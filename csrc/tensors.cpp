@@ -43,7 +43,7 @@ struct Record {
 Record<9> meta = {nullptr, {"grad_fn", "output_nr", "requires_grad", "grad", "hooks", "retains_grad", "accumulator",
                             "post_accumulate_hooks", "generation"}};
 enum { meta_grad_fn, meta_output_nr, meta_requires_grad, meta_generation = 8 };
-Record<6> storage = {nullptr, {"_array", "_buffer", "device", "nbytes", "version", "inference"}};
+Record<7> storage = {nullptr, {"_array", "_buffer", "device", "nbytes", "version", "inference", "uncounted"}};
 enum { storage_array, storage_buffer, storage_nbytes = 3, storage_inference = 5 };
 PyObject* zero;
 
@@ -160,7 +160,7 @@ PyObject* storage_of(PyObject* tensor) {
     if (array == nullptr || !is_dense(array)) return nullptr;
     PyObject* nbytes = !is_gpu_array(array) ? PyLong_FromSsize_t(PyArray_NBYTES((PyArrayObject*)array)) : gpu_nbytes(array);
     if (nbytes == nullptr) return nullptr;
-    PyObject* made = storage({array, Py_None, read_slot(tensor, known_slots().device), nbytes, zero, found == inference ? Py_True : Py_False});
+    PyObject* made = storage({array, Py_None, read_slot(tensor, known_slots().device), nbytes, zero, found == inference ? Py_True : Py_False, zero});
     Py_DECREF(nbytes);
     if (made == nullptr) return nullptr;
     Py_SETREF(*(PyObject**)((char*)tensor + store_slot), made);

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._absent import absent, absent_type
+from .autograd.batched import levels
 from .autograd.grad_mode import is_grad_enabled
 from .core import dispatch
 from .core.device import device
@@ -34,6 +35,11 @@ def _get_privateuse1_backend_name() -> str:
 def _get_accelerator(check: bool | None = None) -> device:
     """The device type to prefer: the CPU, as there is no accelerator."""
     return device("cpu")
+
+
+def _are_functorch_transforms_active() -> bool:
+    """Whether vmap is at work. Derivatives need no care: their tensors are ordinary ones."""
+    return bool(levels())
 
 
 def _set_grad_enabled(mode: bool) -> None:
@@ -105,6 +111,7 @@ EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} |
     "_log_api_usage_once": _log_api_usage_once,
     "_get_privateuse1_backend_name": _get_privateuse1_backend_name,
     "_get_accelerator": _get_accelerator,
+    "_are_functorch_transforms_active": _are_functorch_transforms_active,
     "_set_grad_enabled": _set_grad_enabled,
     "DispatchKey": DispatchKey,
     "DispatchKeySet": DispatchKeySet,

@@ -103,7 +103,7 @@ class CompiledBackward(Node):
         if self.released:
             raise RuntimeError(SECOND_TIME)
         for i, version in self.versions:
-            if saved[i]._writes != version:
+            if saved[i]._store is not None and saved[i]._store.version != version:
                 Saved.get(_as_saved(saved[i], version), self)  # raises
         given = [value.get(self) if type(value) is Saved else value for value in saved]
         sources = [*given, *gs] if state.grad_enabled else None

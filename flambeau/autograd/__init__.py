@@ -119,7 +119,27 @@ Tensor.retain_grad = lambda self: retain_grad(self)  # type: ignore[attr-defined
 Tensor.retains_grad = property(lambda self: self._grad is not None and bool(self._grad.retains_grad))  # type: ignore[attr-defined]
 writing.InPlace.check = staticmethod(batched.check_inplace)
 writing.InPlace.rebase = staticmethod(batched.rebase)
-Variable = Tensor
+
+
+class _VariableMeta(type):
+    """isinstance(x, Variable) asks for a tensor."""
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, Tensor)
+
+
+class Variable(metaclass=_VariableMeta):
+    """`Variable(x, requires_grad=...)`: the tensor as a leaf of its own over the same memory, as of old. Tensors need no wrapping."""
+
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = False, volatile: bool | None = None) -> Any:
+        if volatile is not None:
+            warnings.warn("volatile was removed and now has no effect. Use `with torch.no_grad():` instead.", UserWarning, stacklevel=2)
+        if not isinstance(data, (Tensor, type(None))):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(data).__name__}")
+        made = Tensor() if data is None else data.detach()
+        return made.requires_grad_(bool(requires_grad))
+
+
 
 def __getattr__(name: str) -> Any:
     if name in ("profiler", "forward_ad", "variable"):

@@ -8,6 +8,8 @@ from . import dispatch
 from .settings import add_setting
 
 _TYPES = ("cpu", "cuda", "meta")
+_OTHERS = ("ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla", "lazy", "vulkan", "mps", "hpu", "mtia",
+           "privateuseone")   # can be named and compared; no tensor lies there
 
 
 class device(_C.DeviceScope):
@@ -31,8 +33,8 @@ class device(_C.DeviceScope):
                 if not text.isdigit():
                     raise RuntimeError(f"Invalid device string: '{type}'")
                 index = int(text)
-        if name not in _TYPES:
-            raise RuntimeError(f"Expected one of {', '.join(_TYPES)} device type at start of device string: {name}")
+        if name not in _TYPES and name not in _OTHERS:
+            raise RuntimeError(f"Expected one of {', '.join(_TYPES + _OTHERS)} device type at start of device string: {name}")
         self.type, self.index = name, index
 
     def __repr__(self) -> str:
@@ -72,6 +74,8 @@ def as_device(where: device | str | int | None) -> device:
     if where is None:
         where = default_device()
     found = where if isinstance(where, device) else device(where)
+    if found.type not in _TYPES:
+        raise NotImplementedError(f"tensors on {found} are not implemented; use one of {', '.join(_TYPES)}")
     return device("cuda", current_cuda[0]) if found.type == "cuda" and found.index is None else found
 
 

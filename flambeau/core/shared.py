@@ -18,7 +18,7 @@ import numpy as np
 
 from flambeau import _C
 
-from .storage import Storage, shared, view_of
+from .storage import Aside, Storage, shared, view_of
 from .tensor import Tensor
 
 
@@ -97,13 +97,18 @@ def _is_to_move(storage: Storage) -> bool:
 
 def share(storage: Storage) -> None:
     """Move a storage on the CPU into shared memory, unless it is there. All tensors over it follow; NumPy arrays do not."""
+    storage = storage.memory
     if _is_to_move(storage):
-        _move(storage, [t for t in gc.get_referrers(storage) if isinstance(t, Tensor) and t._store is storage])
+        asides = [a for a in gc.get_referrers(storage) if type(a) is Aside]
+        found = gc.get_referrers(storage, *asides)
+        _move(storage, [t for t in found if isinstance(t, Tensor) and isinstance(t._store, Storage) and t._store.memory is storage])
+        for aside in asides:
+            aside.buffer = storage.buffer
 
 
 def share_tensor(tensor: Tensor) -> None:
     """`share` for the storage of a tensor, without a search for others over it where there can be none."""
-    storage = tensor._storage
+    storage = tensor._storage.memory
     if sys.getrefcount(storage) > 3:  # the tensor's reference, this one and the argument
         share(storage)
     elif _is_to_move(storage):

@@ -18,15 +18,17 @@ class Storage:
 
     `buffer` is a 1-D uint8 array, or None where there is no memory (fake and meta tensors). It may be given as a dense array
     that lies at its beginning: most storages exist for the sake of the version alone. `inference`: it was made in inference
-    mode (by default, if that is on now). `asked_where`: of a fake tensor's, that a program depends on where in it the tensor begins.
+    mode (by default, if that is on now). `uncounted` counts the writes that autograd isn't told of. `asked_where`: of a fake
+    tensor's, that a program depends on where in it the tensor begins.
     """
 
-    __slots__ = ("__weakref__", "_array", "_buffer", "asked_where", "device", "inference", "nbytes", "version")
+    __slots__ = ("__weakref__", "_array", "_buffer", "asked_where", "device", "inference", "nbytes", "uncounted", "version")
     asked_where: bool
 
     def __init__(self, buffer: Any, nbytes: Any, where: device = CPU, array: Any = None, inference: bool | None = None):
         self.inference = state.inference if inference is None else inference
         self._buffer, self._array, self.nbytes, self.device, self.version = buffer, array, nbytes, where, 0
+        self.uncounted = 0
 
     @property
     def buffer(self) -> Any:
@@ -38,9 +40,34 @@ class Storage:
     def buffer(self, buffer: Any) -> None:
         self._buffer, self._array = buffer, None
 
+    @property
+    def memory(self) -> Storage:
+        """What stands for the bytes: of two storages of the same bytes, the one that was there first."""
+        return self
+
+    @property
+    def writes(self) -> int:
+        """All writes in place, those through `Tensor.data` too."""
+        return self.memory.version + self.memory.uncounted
+
     def __reduce__(self) -> tuple:
         """Pickled as its bytes: the copy is made by whoever loads it, in the mode that is on there."""
         return Storage, (self.buffer, self.nbytes, self.device)
+
+
+class Aside(Storage):
+    """The bytes of a storage as `Tensor.data` shows them: with a version of its own, so that what autograd saved may be written to."""
+
+    __slots__ = ("_memory",)
+
+    def __init__(self, storage: Storage):
+        super().__init__(storage._buffer, storage.nbytes, storage.device, storage._array, storage.inference)
+        self._memory = storage.memory
+
+    @property
+    def memory(self) -> Storage:
+        """The storage that stands for the bytes."""
+        return self._memory
 
 
 class Examples(Storage):
@@ -66,7 +93,7 @@ class Examples(Storage):
 class Unasked:
     """Stands for the storage of an inference tensor that nobody has asked for yet."""
 
-    version, inference = 0, True
+    version, writes, inference = 0, 0, True
 
 
 UNASKED = Unasked()

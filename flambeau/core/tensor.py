@@ -17,7 +17,7 @@ from . import dispatch, memory
 from .device import CPU, device
 from .dtypes import dtype, dtype_of_numpy
 from .size import Size, contiguous_strides, is_contiguous
-from .storage import UNASKED, Examples, Storage, Unasked, flat_bytes, view_of
+from .storage import UNASKED, Aside, Examples, Storage, Unasked, flat_bytes, view_of
 
 
 class Layout(NamedTuple):
@@ -156,7 +156,7 @@ class Tensor:
     @property
     def _writes(self) -> int:
         """`_version`, for Flambeau's own eyes: the memory of inference tensors is written to as well."""
-        return 0 if self._store is None else self._store.version
+        return 0 if self._store is None else self._store.writes
 
     def is_inference(self) -> bool:
         """Whether this is an inference tensor: its memory was allocated in inference mode (see torch.inference_mode)."""
@@ -427,3 +427,5 @@ def bump_version(tensor: Tensor) -> None:
     if store is None or store is UNASKED:
         store = tensor._storage
     store.version += 1
+    if type(store) is Aside:
+        store.memory.uncounted += 1

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from .._lazy import submodules
+from ..ops.creation import CUDA_TENSORS
 from . import library, memory, random, streams
 from .devices import (
     DeviceProperties,
@@ -87,6 +88,7 @@ class DeferredCudaCallError(Exception):
 AcceleratorError = CudaError
 default_generators: tuple = ()
 has_half = has_magma = False
+globals().update(CUDA_TENSORS)
 
 
 def ipc_collect() -> None:

@@ -212,7 +212,7 @@ def reduce_tensor(tensor: Tensor) -> tuple[Callable, tuple]:
         return tensor.__reduce_ex__(2)  # type: ignore[return-value]
     shared.share_tensor(tensor)
     layout = Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
-    return rebuild_tensor, (type(tensor), tensor._storage, tensor.dtype, layout, tensor.requires_grad, dict(tensor.__dict__))
+    return rebuild_tensor, (type(tensor), tensor._storage.memory, tensor.dtype, layout, tensor.requires_grad, dict(tensor.__dict__))
 
 
 def init_reductions() -> None:

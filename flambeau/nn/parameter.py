@@ -53,6 +53,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
     def __repr__(self) -> str:
         return "Parameter containing:\n" + repr(self._as_subclass(Tensor))
 
+    __str__ = __repr__
+
     def __reduce_ex__(self, protocol: Any) -> tuple:
         plain = self.detach()._as_subclass(Tensor)
         state = dict(self.__dict__)

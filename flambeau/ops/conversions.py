@@ -13,6 +13,7 @@ from ..core.device import CPU, as_device, device
 from ..core.dtypes import dtype
 from ..core.memory_format import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
 from ..core.size import canonical_dim, copied_strides, looks_channels_last, permuted_strides
+from ..core.storage import Aside, Storage
 from ..core.tensor import Tensor, fake, from_array, is_example
 from . import prims
 from .primitives import BACKENDS
@@ -206,15 +207,20 @@ def _type_as(self: Tensor, other: Tensor) -> Tensor:
 
 @method("type")
 def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The type's old name ('torch.FloatTensor'), or the tensor converted to `dtype`."""
+    """The type's old name ('torch.FloatTensor'), or the tensor converted to `dtype`: one, or such a name, or torch.FloatTensor itself."""
     if dtype is None:
-        return f"torch.{_OLD_NAMES.get(self.dtype.name, self.dtype.name.capitalize())}Tensor"
+        place = "" if self.device.type == "cpu" else f"{self.device.type}."
+        return f"torch.{place}{_OLD_NAMES.get(self.dtype.name, self.dtype.name.capitalize())}Tensor"
+    where = getattr(dtype, "where", None)
     if isinstance(dtype, str):
-        old = {f"torch.{short}Tensor": name for name, short in _OLD_NAMES.items()}
-        if dtype not in old:
-            raise ValueError(f"invalid type: {dtype!r}; a dtype and {', '.join(old)} are valid")
-        dtype = dtypes.DTYPES[old[dtype]]
-    return to(self, dtype=dtype)
+        old = {f"{short}Tensor": name for name, short in _OLD_NAMES.items()}
+        place, _, short = dtype.removeprefix("torch.").rpartition(".")
+        if not dtype.startswith("torch.") or short not in old or place not in ("", "cuda"):
+            raise ValueError(f"invalid type: {dtype!r}; a dtype and {', '.join(f'torch.{name}' for name in old)} are valid")
+        where, dtype = as_device(place or "cpu"), dtypes.DTYPES[old[short]]
+    elif where is not None:
+        where, dtype = self.device if self.device.type == where.type else where, dtype.kind
+    return to(self, device=where, dtype=dtype, non_blocking=non_blocking)
 
 
 _OLD_NAMES = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int",
@@ -429,7 +435,10 @@ def _get_device(self: Tensor) -> int:
 
 
 def _get_data(self: Tensor) -> Tensor:
-    return detach(self)
+    found = detach(self)
+    if found._data is not None and type(found._storage) in (Storage, Aside) and not found._storage.inference:    # something counts
+        found._store = Aside(found._storage)
+    return found
 
 
 def _set_data(self: Tensor, value: Tensor) -> None:

@@ -764,20 +764,25 @@ Tensor._legacy_constructor = staticmethod(_legacy_constructor)
 
 
 class _TypedMeta(type):
-    """isinstance(x, torch.FloatTensor) asks for a CPU tensor of that dtype."""
+    """isinstance(x, torch.FloatTensor) asks for a CPU tensor of that dtype, torch.cuda.FloatTensor for one on a GPU."""
 
     kind: dtype
+    where: device
 
     def __instancecheck__(cls, x: Any) -> bool:
-        return isinstance(x, Tensor) and x.dtype is cls.kind and x.device.type == "cpu"
+        return isinstance(x, Tensor) and x.dtype is cls.kind and x.device.type == cls.where.type
 
     def __call__(cls, *args: Any) -> Tensor:
-        return _legacy(args, cls.kind, CPU)
+        return _legacy(args, cls.kind, cls.where)
 
 
 _TYPED = {"Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16, "Long": int64,
           "Int": dtypes.int32, "Short": dtypes.int16, "Char": dtypes.int8, "Byte": dtypes.uint8, "Bool": bool_}
-# torch.FloatTensor and its kin: constructors of old, and types for isinstance.
-TYPED_TENSORS: dict[str, type] = {
-    f"{_short}Tensor": _TypedMeta(f"{_short}Tensor", (), {"kind": _kind, "dtype": _kind, "__module__": "torch"})
-    for _short, _kind in _TYPED.items()}
+def _typed_tensors(where: device, module: str) -> dict[str, type]:
+    return {f"{short}Tensor": _TypedMeta(f"{short}Tensor", (), {"kind": kind, "dtype": kind, "where": where, "__module__": module})
+            for short, kind in _TYPED.items()}
+
+
+# torch.FloatTensor, torch.cuda.FloatTensor and their kin: constructors of old, and types for isinstance and `type`.
+TYPED_TENSORS = _typed_tensors(CPU, "torch")
+CUDA_TENSORS = _typed_tensors(device("cuda"), "torch.cuda")

@@ -46,7 +46,7 @@ def _dequantize(self: Tensor) -> Tensor:
 @method("is_shared")
 def _is_shared(self: Tensor) -> bool:
     """Whether the memory is shared between processes: what one writes, the others see."""
-    return shared.is_shared(self._storage)
+    return shared.is_shared(self._storage.memory)
 
 
 @method("share_memory_")
@@ -88,7 +88,7 @@ def _dim_order(self: Tensor) -> tuple[int, ...]:
 @method("is_set_to")
 def _is_set_to(self: Tensor, other: Tensor) -> bool:
     """Whether both look at the same memory in the same way."""
-    return self._storage is other._storage and self._layout == other._layout
+    return self._storage.memory is other._storage.memory and self._layout == other._layout
 
 
 @method("const_data_ptr")
@@ -144,7 +144,7 @@ class UntypedStorage:
     """The bytes that a tensor and its views share; equal and hashed by that memory. `UntypedStorage(n)`: n fresh bytes."""
 
     def __init__(self, storage: Storage | int = 0):
-        self._storage = storage if isinstance(storage, Storage) else Storage(np.zeros(storage, np.uint8), storage)
+        self._storage = storage.memory if isinstance(storage, Storage) else Storage(np.zeros(storage, np.uint8), storage)
 
     @classmethod
     def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
@@ -220,6 +220,8 @@ class UntypedStorage:
 
     def __hash__(self) -> int:
         return id(self._storage)
+
+    _cdata = property(__hash__)
 
     def __repr__(self) -> str:
         return f"[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"

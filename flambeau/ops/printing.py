@@ -292,7 +292,7 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
         raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
                            "moment.  If you were attempting to deepcopy a module, this may be because of a "
                            "torch.nn.utils.weight_norm usage")
-    made = _make(type(self), _copied_storage(self._storage, memo), self.dtype, self._layout, self.requires_grad, {})
+    made = _make(type(self), _copied_storage(self._storage.memory, memo), self.dtype, self._layout, self.requires_grad, {})
     memo[id(self)] = made
     if self.grad is not None:
         made.grad = copy.deepcopy(self.grad, memo)
@@ -312,7 +312,7 @@ def _reduce_ex(self: Tensor, protocol: int) -> tuple[Callable, tuple]:
         raise RuntimeError("cannot pickle a tensor that is part of a graph (it has a grad_fn); detach() it first")
     if self.device.type == "cuda":
         return _from_host, (type(self), self.detach().cpu(), str(self.device), self.requires_grad, dict(self.__dict__))
-    return _make, (type(self), self._storage, self.dtype, Layout(*self._layout), self.requires_grad, dict(self.__dict__))
+    return _make, (type(self), self._storage.memory, self.dtype, Layout(*self._layout), self.requires_grad, dict(self.__dict__))
 
 
 def _from_host(cls: type, host: Tensor, where: str, requires_grad: bool, extra: dict) -> Tensor:

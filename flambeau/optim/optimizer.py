@@ -254,7 +254,10 @@ def _with_hooks(step: Callable) -> Callable:
 
     @functools.wraps(step)
     def wrapper(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        for hook in (*_pre_hooks.values(), *self._optimizer_step_pre_hooks.values()):     # type: ignore[attr-defined]
+        before = getattr(self, "_optimizer_step_pre_hooks", None)
+        if before is None:      # a class around another optimizer, whose __init__ doesn't call ours
+            return step(self, *args, **kwargs)
+        for hook in (*_pre_hooks.values(), *before.values()):
             answer = hook(self, (self, *args), kwargs)
             if answer is not None:
                 if not isinstance(answer, tuple) or len(answer) != 2:

@@ -76,7 +76,7 @@ class Pickler(_PythonPickler):
                 raise RuntimeError("cannot save a tensor that has a shape but no elements (a fake tensor)")
             return Global("torch._utils", "_rebuild_meta_tensor_no_storage"), (
                 tensor.dtype, size, stride, tensor.requires_grad)
-        reference = StorageReference(tensor._storage, tensor.dtype)
+        reference = StorageReference(tensor._storage.memory, tensor.dtype)
         args: tuple = (reference, int(tensor.storage_offset()), size, stride, tensor.requires_grad, OrderedDict())
         if tensor.dtype.name in STORAGE_NAMES:
             return Global("torch._utils", "_rebuild_tensor_v2"), args

@@ -114,12 +114,12 @@ class Settled:
 
 def _is_settled(state: _State, tensors: tuple) -> bool:
     return (state.is_of(tuple(map(data_of, tensors))) and state.facts == _facts(tensors)
-            and not (shared and any(t._store in shared for t in tensors)))
+            and not (shared and any(t._store is not None and t._store.memory in shared for t in tensors)))
 
 
 def _facts(tensors: Sequence[Tensor]) -> tuple:
-    """The versions, and the count of writes that no version tells of."""
-    return (unseen_writes[0], *[0 if store is None else store.version for store in map(store_of, tensors)])
+    """The counts of writes, and the count of writes that no version tells of."""
+    return (unseen_writes[0], *[0 if store is None else store.writes for store in map(store_of, tensors)])
 
 
 __all__ = ["Settled", "kept_buffers", "settled_steps"]
