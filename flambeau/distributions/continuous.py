@@ -14,6 +14,7 @@ from ..core.tensor import Tensor
 from ..ops.registry import OPERATORS
 from . import constraints
 from .distribution import Distribution, ExponentialFamily, broadcast_all, sum_rightmost
+from .utils import lazy_property
 
 __all__ = ["Beta", "Cauchy", "Chi2", "Dirichlet", "Exponential", "Gamma", "Gumbel", "Independent", "Laplace",
            "MultivariateNormal", "Normal", "Uniform"]
@@ -89,8 +90,8 @@ class Laplace(_LocationScale):
     """Density exp(-|x - loc| / scale) / (2 scale)."""
 
     def _standard(self, shape: Size) -> Tensor:
-        u = _uniform(shape, self.loc) - 0.5
-        return -u.sign() * _op("log1p", -2 * u.abs().clamp(max=0.5 - finfo(u.dtype).eps / 4))
+        u = self.loc.new_empty(shape).uniform_(finfo(self.loc.dtype).eps - 1, 1)
+        return -u.sign() * _op("log1p", -u.abs())
 
     variance = property(lambda self: 2 * self.scale**2)
 
@@ -136,7 +137,7 @@ class Cauchy(_LocationScale):
     """Density 1 / (pi scale (1 + z^2))."""
 
     def _standard(self, shape: Size) -> Tensor:
-        return (math.pi * (_uniform(shape, self.loc) - 0.5)).tan()
+        return self.loc.new_empty(shape).cauchy_()
 
     mean = property(lambda self: _op("full_like", self.loc, math.nan))
     variance = property(lambda self: _op("full_like", self.loc, math.inf))
@@ -173,6 +174,7 @@ class Uniform(Distribution):
         return self.low + drawn * (self.high - self.low)
 
     mean = property(lambda self: (self.low + self.high) / 2)
+    mode = property(lambda self: math.nan * self.high)
     variance = property(lambda self: (self.high - self.low) ** 2 / 12)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -202,8 +204,9 @@ class Exponential(ExponentialFamily):
         super().__init__(self.rate.shape, (), validate_args)
 
     def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
-        return -_uniform(self._extended_shape(sample_shape), self.rate).log() / self.rate
+        return self.rate.new_empty(self._extended_shape(sample_shape)).exponential_() / self.rate
 
+    mode = property(lambda self: _op("zeros_like", self.rate))
     mean = property(lambda self: 1 / self.rate)
     variance = property(lambda self: self.rate**-2)
 
@@ -222,8 +225,9 @@ class Exponential(ExponentialFamily):
 
 
 class Gamma(ExponentialFamily):
-    """Density proportional to x^(concentration - 1) exp(-rate x). Sampled without gradients."""
+    """Density proportional to x^(concentration - 1) exp(-rate x)."""
 
+    has_rsample = True
     support = constraints.nonnegative
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
 
@@ -231,9 +235,13 @@ class Gamma(ExponentialFamily):
         self.concentration, self.rate = broadcast_all(concentration, rate)
         super().__init__(self.rate.shape, (), validate_args)
 
-    def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
-        shape = self._extended_shape(sample_shape)
-        return _op("_standard_gamma", self.concentration.detach().expand(shape)) / self.rate.detach()
+    def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
+        drawn = _op("_standard_gamma", self.concentration.expand(self._extended_shape(sample_shape))) / self.rate
+        return drawn.clamp(min=finfo(drawn.dtype).tiny)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        self._validate_sample(value)
+        return _op("igamma", self.concentration, self.rate * value)
 
     mean = property(lambda self: self.concentration / self.rate)
     mode = property(lambda self: ((self.concentration - 1) / self.rate).clamp(min=0))
@@ -258,8 +266,9 @@ class Chi2(Gamma):
 
 
 class Dirichlet(ExponentialFamily):
-    """Points of the simplex, density proportional to the product of x_i^(concentration_i - 1). Sampled without gradients."""
+    """Points of the simplex, density proportional to the product of x_i^(concentration_i - 1)."""
 
+    has_rsample = True
     support = constraints.simplex
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
 
@@ -269,9 +278,16 @@ class Dirichlet(ExponentialFamily):
         self.concentration = concentration
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args)
 
-    def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
-        drawn = _op("_standard_gamma", self.concentration.detach().expand(self._extended_shape(sample_shape)))
-        return drawn / drawn.sum(-1, keepdim=True)
+    def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
+        return _op("_sample_dirichlet", self.concentration.expand(self._extended_shape(sample_shape)))
+
+    @property
+    def mode(self) -> Tensor:
+        """Where the density is highest; a corner, where all concentrations are below 1."""
+        above = (self.concentration - 1).clamp(min=0)
+        inside = above / above.sum(-1, True)
+        corner = _op("one_hot", self.concentration.argmax(-1), self.concentration.shape[-1]).to(above.dtype)
+        return corner.where((self.concentration < 1).all(-1, keepdim=True), inside)
 
     mean = property(lambda self: self.concentration / self.concentration.sum(-1, True))
 
@@ -294,8 +310,9 @@ class Dirichlet(ExponentialFamily):
 
 
 class Beta(ExponentialFamily):
-    """Density proportional to x^(concentration1 - 1) (1 - x)^(concentration0 - 1). Sampled without gradients."""
+    """Density proportional to x^(concentration1 - 1) (1 - x)^(concentration0 - 1)."""
 
+    has_rsample = True
     support = constraints.unit_interval
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
 
@@ -303,10 +320,13 @@ class Beta(ExponentialFamily):
         self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
         super().__init__(self.concentration1.shape, (), validate_args)
 
-    def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
-        shape = self._extended_shape(sample_shape)
-        x, y = (_op("_standard_gamma", c.detach().expand(shape)) for c in (self.concentration1, self.concentration0))
-        return x / (x + y)
+    def _pair(self) -> Dirichlet:
+        return Dirichlet(_op("stack", [self.concentration1, self.concentration0], -1), False)
+
+    def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
+        return self._pair().rsample(sample_shape).select(-1, 0)
+
+    mode = property(lambda self: self._pair().mode[..., 0])
 
     mean = property(lambda self: self.concentration1 / (self.concentration1 + self.concentration0))
 
@@ -326,19 +346,49 @@ class Beta(ExponentialFamily):
 
 
 class _OfFactor(Distribution):
-    """Has a covariance Sigma = L L^T, by its factor `scale_tril`."""
+    """Has a covariance Sigma = L L^T, by its factor `scale_tril`. What it was given by is kept as it was given."""
 
-    scale_tril: Tensor
+    _unbroadcasted_scale_tril: Tensor
 
-    @property
+    def _given(self, covariance_matrix: Tensor | None, precision_matrix: Tensor | None, scale_tril: Tensor | None,
+               refusal: type[Exception]) -> Tensor:
+        """Keep the one matrix that is given, under its name."""
+        forms = {"covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix, "scale_tril": scale_tril}
+        given = {name: m for name, m in forms.items() if m is not None}
+        if len(given) != 1:
+            raise refusal("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
+        (self._form, matrix), = given.items()
+        if matrix.ndim < 2:
+            raise ValueError(f"{self._form} must be at least two-dimensional, with optional leading batch dimensions")
+        setattr(self, self._form, matrix)
+        return matrix
+
+    def _spread(self, batch: Size) -> None:
+        """Give the matrix this batch shape."""
+        matrix = getattr(self, self._form)
+        setattr(self, self._form, matrix.expand((*batch, *matrix.shape[-2:])))
+
+    def _factor(self) -> None:
+        """Find the factor of what was given."""
+        matrix = getattr(self, self._form)
+        if self._form == "precision_matrix":
+            matrix = linalg.inv(matrix)
+        self._unbroadcasted_scale_tril = matrix if self._form == "scale_tril" else linalg.cholesky(matrix)
+
+    @lazy_property
+    def scale_tril(self) -> Tensor:
+        """L, for each distribution of the batch."""
+        return self._unbroadcasted_scale_tril
+
+    @lazy_property
     def covariance_matrix(self) -> Tensor:
         """Sigma."""
         return self.scale_tril @ self.scale_tril.mT
 
-    @property
+    @lazy_property
     def precision_matrix(self) -> Tensor:
         """The inverse of Sigma."""
-        return linalg.inv(self.covariance_matrix)
+        return _op("cholesky_inverse", self.scale_tril)
 
 
 class MultivariateNormal(_OfFactor):
@@ -346,38 +396,38 @@ class MultivariateNormal(_OfFactor):
 
     has_rsample = True
     support = constraints.real_vector
-    arg_constraints = {"loc": constraints.real_vector, "scale_tril": constraints.lower_cholesky}
+    arg_constraints = {"loc": constraints.real_vector, "covariance_matrix": constraints.positive_definite,
+                       "precision_matrix": constraints.positive_definite, "scale_tril": constraints.lower_cholesky}
 
     def __init__(self, loc: Tensor, covariance_matrix: Tensor | None = None, precision_matrix: Tensor | None = None,
                  scale_tril: Tensor | None = None, validate_args: bool | None = None) -> None:
         if loc.ndim < 1:
             raise ValueError("loc must be at least one-dimensional.")
-        if sum(m is not None for m in (covariance_matrix, precision_matrix, scale_tril)) != 1:
-            raise ValueError("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
-        if scale_tril is None:
-            scale_tril = linalg.cholesky(covariance_matrix if covariance_matrix is not None else linalg.inv(precision_matrix))
-        batch = _op("broadcast_tensors", loc[..., 0], scale_tril[..., 0, 0])[0].shape
-        self.loc, self.scale_tril = loc.expand((*batch, *loc.shape[-1:])), scale_tril.expand((*batch, *scale_tril.shape[-2:]))
+        matrix = self._given(covariance_matrix, precision_matrix, scale_tril, ValueError)
+        batch = _op("broadcast_tensors", loc[..., 0], matrix[..., 0, 0])[0].shape
+        self.loc = loc.expand((*batch, *loc.shape[-1:]))
+        self._spread(batch)
         super().__init__(batch, loc.shape[-1:], validate_args)
+        self._factor()
 
     mean = mode = property(lambda self: self.loc)
-    variance = property(lambda self: (self.scale_tril**2).sum(-1))
+    variance = property(lambda self: (self._unbroadcasted_scale_tril**2).sum(-1).expand(self._batch_shape + self._event_shape))
 
     def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         drawn = _op("randn", self._extended_shape(sample_shape), dtype=self.loc.dtype, device=self.loc.device)
-        return self.loc + (self.scale_tril @ drawn.unsqueeze(-1)).squeeze(-1)
+        return self.loc + (self._unbroadcasted_scale_tril @ drawn.unsqueeze(-1)).squeeze(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         difference = (value - self.loc).unsqueeze(-1)
-        z = linalg.solve_triangular(self.scale_tril, difference, upper=False).squeeze(-1)
+        z = linalg.solve_triangular(self._unbroadcasted_scale_tril, difference, upper=False).squeeze(-1)
         return -0.5 * (self._event_shape[0] * _LOG_2PI + (z * z).sum(-1)) - self._half_log_det()
 
     def _half_log_det(self) -> Tensor:
-        return self.scale_tril.diagonal(0, -2, -1).log().sum(-1)
+        return self._unbroadcasted_scale_tril.diagonal(0, -2, -1).log().sum(-1)
 
     def entropy(self) -> Tensor:
-        return 0.5 * self._event_shape[0] * (1 + _LOG_2PI) + self._half_log_det()
+        return (0.5 * self._event_shape[0] * (1 + _LOG_2PI) + self._half_log_det()).expand(self._batch_shape)
 
 
 class Independent(Distribution):
@@ -394,6 +444,9 @@ class Independent(Distribution):
         split = len(base_distribution.batch_shape) - reinterpreted_batch_ndims
         super().__init__(shape[:split], shape[split:], validate_args)
         self.has_rsample = base_distribution.has_rsample
+
+    def __repr__(self) -> str:
+        return f"Independent({self.base_dist}, {self.reinterpreted_batch_ndims})"
 
     support = property(lambda self: constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims))
 

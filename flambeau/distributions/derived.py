@@ -203,8 +203,9 @@ class InverseGamma(TransformedDistribution):
 
 
 class StudentT(Distribution):
-    """loc + scale * Z / sqrt(V / df) for a standard normal Z and a Chi2(df) V. Sampled without gradients."""
+    """loc + scale * Z / sqrt(V / df) for a standard normal Z and a Chi2(df) V."""
 
+    has_rsample = True
     support = constraints.real
     arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
 
@@ -219,10 +220,10 @@ class StudentT(Distribution):
     def variance(self) -> Tensor:
         return _where(self.df > 1, _where(self.df > 2, self.scale**2 * self.df / (self.df - 2), math.inf), math.nan)
 
-    def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
+    def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         z = _op("randn", self._extended_shape(sample_shape), dtype=self.loc.dtype, device=self.loc.device)
-        v = Chi2(self.df, False).sample(sample_shape)
-        return self.loc.detach() + self.scale.detach() * z * (v / self.df.detach()).rsqrt()
+        v = Chi2(self.df, False).rsample(sample_shape)
+        return self.loc + self.scale * (z * (v / self.df).rsqrt())
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -237,8 +238,9 @@ class StudentT(Distribution):
 
 
 class FisherSnedecor(Distribution):
-    """(V / df1) / (W / df2) for a Chi2(df1) V and a Chi2(df2) W. Sampled without gradients."""
+    """(V / df1) / (W / df2) for a Chi2(df1) V and a Chi2(df2) W."""
 
+    has_rsample = True
     support = constraints.positive
     arg_constraints = {"df1": constraints.positive, "df2": constraints.positive}
 
@@ -254,8 +256,8 @@ class FisherSnedecor(Distribution):
         m, n = self.df1, self.df2
         return _where(n > 4, 2 * n**2 * (m + n - 2) / (m * (n - 2) ** 2 * (n - 4)), math.nan)
 
-    def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
-        v, w = (Chi2(df, False).sample(sample_shape) / df.detach() for df in (self.df1, self.df2))
+    def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
+        v, w = (Chi2(df, False).rsample(sample_shape) / df for df in (self.df1, self.df2))
         return v / w
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from ..ops.registry import OPERATORS
 from . import constraints
 from .continuous import _op, _uniform
 from .distribution import Distribution, ExponentialFamily, broadcast_all
+from .utils import lazy_property
 
 __all__ = ["Bernoulli", "Binomial", "Categorical", "Geometric", "Multinomial", "NegativeBinomial", "OneHotCategorical",
            "OneHotCategoricalStraightThrough", "Poisson"]
@@ -45,13 +46,21 @@ class _Binary(Distribution):
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "probs":
-            return self.__dict__["logits"].sigmoid()
-        if name == "logits":
-            p = _clamped(self.__dict__["probs"])
-            return p.log() - _op("log1p", -p)
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+    @lazy_property
+    def probs(self) -> Tensor:
+        """The probability of a yes."""
+        return self.logits.sigmoid()
+
+    @lazy_property
+    def logits(self) -> Tensor:
+        """The logarithm of the odds."""
+        p = _clamped(self.probs)
+        return p.log() - _op("log1p", -p)
+
+    @property
+    def param_shape(self) -> Size:
+        """The shape of probs or logits."""
+        return self._param.shape
 
 
 class Bernoulli(_Binary, ExponentialFamily):
@@ -130,6 +139,7 @@ class Geometric(_Binary):
     support = constraints.nonnegative_integer
 
     mean = property(lambda self: 1 / self.probs - 1)
+    mode = property(lambda self: _op("zeros_like", self.probs))
     variance = property(lambda self: (1 / self.probs - 1) / self.probs)
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
@@ -166,12 +176,15 @@ class Categorical(Distribution):
         self._num_events = given.shape[-1]
         super().__init__(given.shape[:-1], (), validate_args)
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "probs":
-            return self.__dict__["logits"].softmax(-1)
-        if name == "logits":
-            return _clamped(self.__dict__["probs"]).log()
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+    @lazy_property
+    def probs(self) -> Tensor:
+        """The probabilities of the classes."""
+        return self.logits.softmax(-1)
+
+    @lazy_property
+    def logits(self) -> Tensor:
+        """The logarithms of the probabilities."""
+        return _clamped(self.probs).log()
 
     support = property(lambda self: constraints.integer_interval(0, self._num_events - 1))
 
@@ -209,6 +222,7 @@ class OneHotCategorical(Distribution):
     """A Categorical whose values are one-hot vectors."""
 
     support = constraints.one_hot
+    has_enumerate_support = True
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
     def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None) -> None:
@@ -230,12 +244,19 @@ class OneHotCategorical(Distribution):
         """The logarithms of the probabilities."""
         return self._categorical.logits
 
+    param_shape = property(lambda self: self._categorical.param_shape)
     mean = property(lambda self: self.probs)
+    mode = property(lambda self: self._one_hot(self.probs.argmax(-1)))
     variance = property(lambda self: self.probs * (1 - self.probs))
 
+    def _one_hot(self, classes: Tensor) -> Tensor:
+        return _op("one_hot", classes, self._event_shape[0]).to(self.probs.dtype)
+
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
-        drawn = self._categorical.sample(sample_shape)
-        return _op("one_hot", drawn, self._event_shape[0]).to(self.probs.dtype)
+        return self._one_hot(self._categorical.sample(sample_shape))
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        return self._one_hot(self._categorical.enumerate_support(expand))
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -256,6 +277,9 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
 class Multinomial(OneHotCategorical):
     """How often each class comes in `total_count` draws."""
+
+    has_enumerate_support = False
+    mode, enumerate_support = Distribution.mode, Distribution.enumerate_support
 
     def __init__(self, total_count: int = 1, probs: Tensor | None = None, logits: Tensor | None = None,
                  validate_args: bool | None = None) -> None:
@@ -309,27 +333,20 @@ class Poisson(ExponentialFamily):
         return _op("xlogy", value, rate) - rate - _op("lgamma", value + 1)
 
 
-class NegativeBinomial(Distribution):
+class NegativeBinomial(_Binary):
     """How many successes come before `total_count` failures."""
 
     support = constraints.nonnegative_integer
-    arg_constraints = {"total_count": constraints.nonnegative, "logits": constraints.real}
+    arg_constraints = {"total_count": constraints.nonnegative, "probs": constraints.half_open_interval(0, 1), "logits": constraints.real}
 
     def __init__(self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         _one_of(probs, logits)
-        if probs is not None:
-            self.total_count, p = broadcast_all(total_count, probs)
-            self.logits = _clamped(p).log() - _op("log1p", -_clamped(p))
-        else:
-            self.total_count, self.logits = broadcast_all(total_count, logits)
-        super().__init__(self.logits.shape, (), validate_args)
-
-    @property
-    def probs(self) -> Tensor:
-        """The probability of a success."""
-        return self.logits.sigmoid()
+        self.total_count, given = broadcast_all(total_count, probs if probs is not None else logits)
+        self.total_count = self.total_count.type_as(given)
+        super().__init__(None if probs is None else given, None if logits is None else given, validate_args)
 
     mean = property(lambda self: self.total_count * self.logits.exp())
+    mode = property(lambda self: ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0))
     variance = property(lambda self: self.mean / (-self.logits).sigmoid())
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:

@@ -168,9 +168,9 @@ class Distribution:
 
     def __repr__(self) -> str:
         shown = ", ".join(
-            f"{n}: {v if v.numel() == 1 else tuple(v.shape)}"
-            for n, v in self.__dict__.items()
-            if n in self.arg_constraints and isinstance(v, Tensor)
+            f"{n}: {v if v.numel() == 1 else v.shape}"
+            for n, v in ((n, self.__dict__.get(n)) for n in self.arg_constraints)
+            if isinstance(v, Tensor)
         )
         return f"{type(self).__name__}({shown})"
 

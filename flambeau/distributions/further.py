@@ -97,17 +97,22 @@ class GeneralizedPareto(Distribution):
         c = self.concentration
         return (self.scale**2 / ((1 - c) ** 2 * (1 - 2 * c))).masked_fill(c >= 0.5, math.inf)
 
-    def _log_survival(self, value: Tensor) -> Tensor:
+    def log_survival_function(self, value: Tensor) -> Tensor:
+        """log P(X > value)."""
         z = (value - self.loc) / self.scale
         return (-(self._shape * z).log1p() / self._shape).where(~self._plain, -z)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        return (1 + self.concentration) * self._log_survival(value) - self.scale.log()
+        return (1 + self.concentration) * self.log_survival_function(value) - self.scale.log()
+
+    def log_cdf(self, value: Tensor) -> Tensor:
+        """log P(X <= value)."""
+        return self.cdf(value).log()
 
     def cdf(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        return -self._log_survival(value).expm1()
+        return -self.log_survival_function(value).expm1()
 
     def icdf(self, value: Tensor) -> Tensor:
         log = (-value).log1p()

@@ -59,26 +59,22 @@ class LKJCholesky(Distribution):
 
 class Wishart(_OfFactor, ExponentialFamily):
     """The sum of x x^T for df draws x of N(0, Sigma), by one of covariance_matrix, precision_matrix and scale_tril (Sigma = L L^T);
-    df need not be whole. Sampled without gradients."""
+    df need not be whole."""
 
     support = constraints.positive_definite
-    arg_constraints = {"scale_tril": constraints.lower_cholesky}
+    arg_constraints = {"covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite,
+                       "scale_tril": constraints.lower_cholesky, "df": constraints.dependent}
 
     def __init__(self, df: Any, covariance_matrix: Tensor | None = None, precision_matrix: Tensor | None = None,
                  scale_tril: Tensor | None = None, validate_args: bool | None = None) -> None:
-        given = [m for m in (covariance_matrix, precision_matrix, scale_tril) if m is not None]
-        if len(given) != 1:
-            raise AssertionError("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
-        if given[0].ndim < 2:
-            raise ValueError("scale_tril must be at least two-dimensional, with optional leading batch dimensions")
-        if scale_tril is None:
-            scale_tril = linalg.cholesky(covariance_matrix if covariance_matrix is not None else linalg.inv(precision_matrix))
-        self.df = broadcast_all(df, scale_tril[..., 0, 0])[0]
-        self.scale_tril = scale_tril.expand(*self.df.shape, *scale_tril.shape[-2:])
-        size = scale_tril.shape[-1]
+        matrix = self._given(covariance_matrix, precision_matrix, scale_tril, AssertionError)
+        self.df = broadcast_all(df, matrix[..., 0, 0])[0]
+        size = matrix.shape[-1]
         if (self.df <= size - 1).any():
             raise ValueError(f"Value of df={df} expected to be greater than ndim - 1 = {size - 1}.")
-        super().__init__(self.df.shape, scale_tril.shape[-2:], validate_args)
+        self._spread(self.df.shape)
+        super().__init__(self.df.shape, matrix.shape[-2:], validate_args)
+        self._factor()
 
     def _of_df(self, factor: Tensor) -> Tensor:
         return factor.unsqueeze(-1).unsqueeze(-1) * self.covariance_matrix
@@ -99,12 +95,18 @@ class Wishart(_OfFactor, ExponentialFamily):
     def _log_det(self) -> Tensor:
         return 2 * self.scale_tril.diagonal(0, -2, -1).log().sum(-1)
 
-    def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
+    has_rsample = True
+
+    def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         """Bartlett's decomposition: L A A^T L^T for a lower triangle A of normal numbers, with chi on its diagonal."""
-        p, shape = self.event_shape[0], self._extended_shape(sample_shape)
-        df = self.df.detach().unsqueeze(-1) - _op("arange", p, dtype=self.df.dtype, device=self.df.device)
-        normal = _op("randn", tuple(shape), dtype=self.df.dtype, device=self.df.device)
-        factor = self.scale_tril.detach() @ (normal.tril(-1) + Chi2(df, False).sample(sample_shape).sqrt().diag_embed())
+        p, shape, options = self.event_shape[0], self._extended_shape(sample_shape), {"dtype": self.df.dtype, "device": self.df.device}
+        df = self.df.unsqueeze(-1) - _op("arange", p, **options)
+        diagonal = Chi2(df, False).rsample(sample_shape).sqrt().diag_embed()
+        below = _op("randn", (*shape[:-2], p * (p - 1) // 2), **options)
+        rows, columns = _op("tril_indices", p, p, -1, device=self.df.device)
+        lower = below.new_zeros(tuple(shape))
+        lower[..., rows, columns] = below
+        factor = self.scale_tril @ (lower + diagonal)
         return factor @ factor.mT
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -76,8 +76,8 @@ class MixtureSameFamily(Distribution):
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         with no_grad():
             shape, events = tuple(sample_shape), len(self.event_shape)
-            drawn = self.component_distribution.sample(shape)
             choice = self.mixture_distribution.expand(self.batch_shape).sample(shape)
+            drawn = self.component_distribution.sample(shape)
             at = choice.reshape(*choice.shape, *(1,) * (events + 1)).expand(*choice.shape, 1, *self.event_shape)
             return drawn.gather(drawn.ndim - events - 1, at).squeeze(drawn.ndim - events - 1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..autograd.grad_mode import enable_grad
 from ..core.dtypes import dtype, finfo
 from ..core.tensor import Tensor
 from ..ops.registry import OPERATORS
@@ -47,7 +48,8 @@ class lazy_property:
     def __get__(self, instance: Any, obj_type: Any = None) -> Any:
         if instance is None:
             return _LazyPropertyOfClass(self.wrapped)
-        value = self.wrapped(instance)
+        with enable_grad():
+            value = self.wrapped(instance)
         setattr(instance, self.wrapped.__name__, value)
         return value
 

@@ -183,6 +183,10 @@ igamma_prim = _library("igamma", special.gammainc, {
 igammac_prim = _library("igammac", special.gammaincc, {
     "x": _unknown("igammac", "first"), "y": lambda x, y: -((x - 1) * y.log() - y - x.lgamma()).exp()},
     params=("x", "y"), samples=_two_positive)
+betainc_prim = _library("betainc", special.betainc, {
+    "x": _unknown("betainc", "first"), "y": _unknown("betainc", "second"),
+    "z": lambda x, y, z: ((x - 1) * z.log() + (y - 1) * (-z).log1p() + (x + y).lgamma() - x.lgamma() - y.lgamma()).exp()},
+    params=("x", "y", "z"), samples=lambda r: [(*(r.uniform(0.5, 3, (2, 3)) for _ in range(2)), r.uniform(0.1, 0.9, (2, 3)))])
 
 
 def _airy(slope: bool) -> Callable:

@@ -506,9 +506,8 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     return _fair(cast(k.masked_fill(p == 0, 0).where(p < 1, cast(n, float64)), count.dtype), p)
 
 
-@operator(tags=("random",))
-def _standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
-    """Gamma-distributed numbers of these shapes and rate 1."""
+def _drawn_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """Gamma-distributed numbers of these shapes and rate 1, without gradients."""
     engine = engine_for(input.device, generator) if known(input) else None
     if engine is not None:
         return cast(from_array(_variates(engine, "gamma", _parameter(input, input.shape))), input.dtype)
