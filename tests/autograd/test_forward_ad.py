@@ -17,7 +17,6 @@ try:
 except ImportError:  # pragma: no cover
     torch = None
 
-# There is no derivative by their first argument, which says so.
 FREE_PHASES = {"eig", "svd", "eigh", "qr", "lu_factor"}     # see tests/ops/test_registry.py, test_linalg.py
 
 

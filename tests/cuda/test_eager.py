@@ -62,12 +62,14 @@ def test_round_trip_keeps_bits(dtype):
     assert fl.equal(x.t().cuda().cpu(), x.t())
 
 
-def test_random_numbers_are_the_cpus():
+def test_random_numbers_follow_the_seed():
     fl.manual_seed(3)
-    a = fl.rand(1000)
-    fl.manual_seed(3)
-    b = fl.rand(1000, device="cuda")
-    assert fl.equal(a, b.cpu())
+    state, a, b = fl.cuda.get_rng_state(), fl.rand(1000, device="cuda"), fl.rand(1000, device="cuda")
+    fl.cuda.manual_seed(3)
+    assert fl.equal(fl.rand(1000, device="cuda"), a) and not fl.equal(a, b)
+    assert fl.equal(fl.rand(1000, device="cuda"), b)
+    fl.cuda.set_rng_state(state)
+    assert fl.equal(fl.rand(1000, device="cuda"), a)
 
 
 def test_bfloat16_products():
