@@ -484,6 +484,13 @@ PyObject* any_wants_grad(PyObject*, PyObject* const* given, Py_ssize_t count) {
     Py_RETURN_FALSE;
 }
 
+PyObject* holds_none(PyObject*, PyObject* args) {
+    if (!PyTuple_Check(args)) return PyErr_Format(PyExc_TypeError, "expected holds_none(args)");
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(args); k++)
+        if (PyTuple_GET_ITEM(args, k) == Py_None) Py_RETURN_TRUE;
+    Py_RETURN_FALSE;
+}
+
 PyObject* any_refuses_writes(PyObject*, PyObject* const* lists, Py_ssize_t count) {
     for (Py_ssize_t k = 0; k < count; k++) {
         if (!PyList_Check(lists[k]) && !PyTuple_Check(lists[k])) continue;
@@ -500,6 +507,7 @@ PyMethodDef methods[] = {
      "any_refuses_writes(*lists) -> bool\n\nWhether one of the tensors in these lists (or None) may not be written to: inference tensors elsewhere."},
     {"any_wants_grad", (PyCFunction)(void*)any_wants_grad, METH_FASTCALL,
      "any_wants_grad(args, positions) -> bool\n\nWhether gradients flow to or through one of the arguments at `positions`."},
+    {"holds_none", holds_none, METH_O, "holds_none(args) -> bool\n\nWhether one of a tuple's items is None; nothing is compared."},
     {"tensor_storage", tensor_storage, METH_O, "The storage of a tensor, made where there is none yet; NotImplemented where Python has to."},
     {"tensor_view", (PyCFunction)(void*)tensor_view, METH_FASTCALL,
      "tensor_view(prim, args, spec)\n\nargs[0] seen with the layout of `spec`, as the result of the view primitive; or NotImplemented."},

@@ -18,7 +18,7 @@ from ..core.tensor import Tensor, fake, from_array, is_example
 from . import prims
 from .primitives import BACKENDS
 from .promotion import cast
-from .registry import Linear, Spec, method, operator, primitive
+from .registry import Absent, Linear, Spec, method, operator, primitive
 from .writing import assign
 
 
@@ -61,7 +61,7 @@ def clone(input: Tensor, *, memory_format: memory_format | None = preserve_forma
 
 
 @operator(method=True)
-def contiguous(self: Tensor, *, memory_format: memory_format = contiguous_format) -> Tensor:
+def contiguous(self: Tensor, *, memory_format: memory_format | Absent = contiguous_format) -> Tensor:
     """Itself if it lies in this order in memory, else a copy that does."""
     if self.is_contiguous(memory_format=memory_format):
         return self

@@ -64,7 +64,8 @@ def _strided_sizes(size: Any, stride: Any, name: str) -> tuple[tuple, tuple]:
     return shape, strides
 
 
-def finish(made: Tensor, requires_grad: bool, out: Tensor | None = None, layout: Any = None, pin_memory: bool = False) -> Tensor:
+def finish(made: Tensor, requires_grad: bool | None, out: Tensor | None = None, layout: Any = None,
+           pin_memory: bool | None = False) -> Tensor:
     """The last step of every factory: `layout=`, `pin_memory=`, `out=` and `requires_grad=`."""
     if layout is not None and layout is not strided:
         refuse_layout(layout)
@@ -319,7 +320,7 @@ def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tens
 
 @operator(tags=("from_data",))
 def asarray(obj: Any, *, dtype: dtype | None = None, device: Any = None, copy: bool | None = None,
-            requires_grad: bool = False) -> Tensor:
+            requires_grad: bool | None = False) -> Tensor:
     """`obj` (tensor, array, DLPack exporter, buffer, number, sequence) as a tensor; `copy` True or False forces or forbids one."""
     if isinstance(obj, Tensor):
         made = obj
@@ -474,8 +475,8 @@ def _alone(made: Tensor) -> Tensor:
 
 
 def _like(name: str, value: Any) -> Callable:
-    def fn(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, pin_memory: bool = False,
-           requires_grad: bool = False, memory_format: memory_format | None = preserve_format) -> Tensor:
+    def fn(input: Tensor, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, pin_memory: bool | None = False,
+           requires_grad: bool | None = False, memory_format: memory_format | None = preserve_format) -> Tensor:
         kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
         with faking_like(input):
             made = _in_layout(input, memory_format, lambda shape: uninitialised(shape, kind, where) if value is None else
@@ -491,7 +492,8 @@ zeros_like, ones_like, empty_like = _like("zeros_like", 0), _like("ones_like", 1
 
 @operator
 def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, layout: Any = None, device: Any = None,
-              pin_memory: bool = False, requires_grad: bool = False, memory_format: memory_format | None = preserve_format) -> Tensor:
+              pin_memory: bool | None = False, requires_grad: bool | None = False,
+              memory_format: memory_format | None = preserve_format) -> Tensor:
     """`fill_value` in the shape, layout, dtype and device of `input` unless given."""
     kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
     with faking_like(input):

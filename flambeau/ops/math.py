@@ -22,7 +22,7 @@ from .pointwise import _sine_over, logaddexp_backward, not_tensors, where
 from .primitives import lies_like
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, rounded, to_float
 from .reductions import _differ, linalg_vector_norm, scalar_type, vector_norm_vjp
-from .registry import OPERATORS, PRIMITIVES, General, Pointwise, Primitive, Spec, operator, pointwise, primitive
+from .registry import OPERATORS, PRIMITIVES, Absent, General, Pointwise, Primitive, Spec, operator, pointwise, primitive
 from .return_types import named
 from .writing import assign, inplace, new_value, with_out, with_out_in_rows
 
@@ -422,7 +422,7 @@ def _areas(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
 
 
 @operator
-def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
+def trapezoid(y: Tensor, x: Tensor | Absent = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """The trapezoidal rule along `dim`, over the points `x` or at distance dx."""
     return _trapezoid(y, x, dx, dim)
 
@@ -442,7 +442,7 @@ def trapz(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1)
 
 
 @operator
-def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
+def cumulative_trapezoid(y: Tensor, x: Tensor | Absent = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """Running sums of the trapezoidal rule."""
     return _areas(y, x, dx, dim).cumsum(canonical_dim(dim, y.ndim))
 

@@ -45,7 +45,7 @@ from .generators import Generator, default_generator, take_state
 from .prims import random as random_prims
 from .prims.random import blocks
 from .promotion import broadcast, cast, default_dtype
-from .registry import PRIMITIVES, Spec, operator, primitive
+from .registry import PRIMITIVES, Absent, Spec, operator, primitive
 from .writing import with_out
 
 special = LazyFunctions("scipy.special")
@@ -274,7 +274,7 @@ def _drawn_like(input: Tensor, kind: dtype, where: device, format: memory_format
 
 def _like(name: str, draw: Any, filler: str) -> Any:
     def fn(input: Tensor, *, generator: Generator | None = None, dtype: dtype | None = None, layout: Any = None,
-           device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+           device: Any = None, requires_grad: bool | None = False, pin_memory: bool | None = False,
            memory_format: memory_format = preserve_format) -> Tensor:
         kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
         made = _drawn_like(input, kind, where, memory_format, generator, lambda shape: draw(shape, kind, where, generator), filler)
@@ -289,7 +289,7 @@ rand_like, randn_like = _like("rand_like", _uniform, "uniform_"), _like("randn_l
 
 @operator(tags=("random",))
 def randint_like(input: Tensor, low: int, high: int | None = None, *, generator: Generator | None = None, dtype: dtype | None = None,
-                 layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+                 layout: Any = None, device: Any = None, requires_grad: bool | None = False, pin_memory: bool | None = False,
                  memory_format: memory_format = preserve_format) -> Tensor:
     """randint in the shape, dtype and device of `input` unless given."""
     low, high = (0, low) if high is None else (low, high)
@@ -334,7 +334,7 @@ def _check_std(std: Any) -> None:
 
 @operator(method=True, tags=("random",))
 @with_out
-def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+def bernoulli(input: Tensor, p: float | Absent = None, *, generator: Generator | None = None) -> Tensor:
     """1 with the probability that `input` (or `p`) gives, else 0."""
     chance = input if p is None else p
     _check_probability(chance)

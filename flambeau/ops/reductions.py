@@ -16,7 +16,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .order import in_rows
 from .promotion import apart, broadcast, cast, result_type, to_float
-from .registry import OPERATORS, Primitive, method, operator
+from .registry import OPERATORS, Absent, Primitive, method, operator
 from .return_types import named
 from .writing import assign, new_value, store_out, with_out, with_out_apart
 
@@ -113,7 +113,8 @@ def _nansum(input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
 
 
 @operator(method=True, autocast="wide")
-def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
+def prod(input: Tensor, dim: int | Absent = None, keepdim: bool = False, *, dtype: dtype | None = None,
+         out: Tensor | None = None) -> Tensor:
     """Product over one dimension, or over all."""
     return _finish(_reduce(prims.prod, _accumulator(input, _computed_in(dtype, out)), dim, keepdim), out)
 
@@ -285,7 +286,7 @@ def _extremum(name: str) -> Callable:
     all_of, arg_of = getattr(prims, "a" + name), _place_of("arg" + name)
     pairwise = getattr(prims, name + "imum")
 
-    def fn(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None, out: Any = None) -> Any:
+    def fn(input: Tensor, dim: Any | Absent = None, keepdim: bool = False, *, other: Tensor | Absent = None, out: Any = None) -> Any:
         _names(input, name)
         _check_ordered(input, name)
         if isinstance(dim, Tensor) or other is not None:
@@ -391,7 +392,7 @@ def _std(input: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
 
 
 def _moment(name: str, compute: Callable, doc: str, method: bool = False) -> Callable:
-    def fn(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+    def fn(input: Tensor, dim: Any = None, unbiased: bool | Absent = None, keepdim: bool = False, *,
            correction: float | None = None) -> Any:
         _check_moment(input)
         dim, correction = _arguments(dim, unbiased, correction)
@@ -430,7 +431,7 @@ def _logsumexp(input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
 
 @operator(method=True)
 @with_out
-def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
+def logsumexp(input: Tensor, dim: int | Sequence[int] | Absent, keepdim: bool = False) -> Tensor:
     """log(sum(exp(input))) over `dim`, without overflow."""
     return _logsumexp(to_float(input), dim, keepdim)
 

@@ -12,7 +12,7 @@ import operator as python_operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Number
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -212,18 +212,22 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
         body = _with_facets(op_name, fn, _derivative(vjp), lowering, fused)
         record = COMPOSITES[op_name]
         record.answers_views, record.batch, record.flops = "views" in tags, batch, flops
-    if "view" in tags:
-        body = _remembering(body)
-    state = dispatch.state
+    never_none = _never_none(fn)
+    if "view" in tags:  # what is remembered was looked at
+        body, never_none = _remembering(_refusing_none(op_name, never_none, body)), ()
+    state, holds_none = dispatch.state, _C.holds_none
     names = set(inspect.signature(fn).parameters)
     into_out = None if "inplace" in tags else vars(fn).get("into_out")  # with_out's mark
     checks_out = vars(fn).get("checks_out")     # with_out_apart's
+    from_place = never_none[0][0] if never_none else 1 << 30
     aliases = {alias: real for alias, real in NUMPY_NAMES.items() if real in names and alias not in names}
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
             _translate(op_name, kwargs, aliases)
+        if never_none and (kwargs or len(args) > from_place) and holds_none((*args, *kwargs.values()) if kwargs else args):
+            _refuse_none(op_name, never_none, args, kwargs)
         try:
             if (dispatch.override_classes or state.overrides) and (answer := call_override(wrapper, args, kwargs)) is not NotImplemented:
                 return answer
@@ -458,6 +462,37 @@ def method(*names: str) -> Callable:
             setattr(Tensor, n, _refusing(n, fn) if takes_others else fn)
         return fn
     return add
+
+
+Absent: TypeAlias = None
+"""In annotations: the argument may be left out, but not be given as None (`dim: int | Absent = None`)."""
+
+_PLAIN = {"bool", "int", "float"}
+
+
+def _never_none(fn: Callable) -> tuple[tuple[int, str, str], ...]:
+    """The parameters that may be left out and take no None: (place, name, annotation), a place that is never reached if by name only."""
+    found = []
+    for place, (key, p) in enumerate(inspect.signature(fn).parameters.items()):
+        if "Absent" in str(p.annotation) or (p.annotation in _PLAIN and p.default is not p.empty):
+            found.append((place if p.kind is p.POSITIONAL_OR_KEYWORD else 1 << 30, key, str(p.annotation).removesuffix(" | Absent")))
+    return tuple(found)
+
+
+def _refusing_none(name: str, parameters: tuple[tuple[int, str, str], ...], fn: Callable) -> Callable:
+    """The function behind a look at those arguments."""
+    @functools.wraps(fn)
+    def refusing(*args: Any, **kwargs: Any) -> Any:
+        _refuse_none(name, parameters, args, kwargs)
+        return fn(*args, **kwargs)
+    return refusing if parameters else fn
+
+
+def _refuse_none(name: str, parameters: tuple[tuple[int, str, str], ...], args: tuple, kwargs: dict) -> None:
+    """TypeError if one of these parameters was given as None."""
+    for place, key, kind in parameters:
+        if (args[place] is None) if place < len(args) else (key in kwargs and kwargs[key] is None):
+            raise TypeError(f"{name}(): argument '{key}' must be {kind}, not NoneType")
 
 
 def _tell_wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception) -> None:

@@ -19,14 +19,14 @@ from .creation import linspace
 from .pointwise import where
 from .promotion import apart, cast
 from .reductions import _is_zero, _pick, keep_dims, scalar_type
-from .registry import OPERATORS, General, Spec, operator, primitive
+from .registry import OPERATORS, Absent, General, Spec, operator, primitive
 from .return_types import named
 from .writing import with_out, with_out_apart, with_out_in_rows
 
 
 @operator(method=True)
 @with_out
-def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool | None = False) -> Any:
     """(values, indices) in order along `dim`; NaN counts as the largest. Always stable."""
     return named("sort", *prims.sort(input, canonical_dim(dim, input.ndim), bool(descending), True))
 
@@ -123,14 +123,14 @@ def _lowest(x: Tensor) -> int:
 
 @operator(method=True)
 @with_out
-def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def median(input: Tensor, dim: int | Absent = None, keepdim: bool = False) -> Any:
     """The lower median of everything, or (values, indices) along `dim`; a NaN makes the answer NaN."""
     return _median(input, dim, keepdim, "median")
 
 
 @operator(method=True)
 @with_out
-def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def nanmedian(input: Tensor, dim: int | Absent = None, keepdim: bool = False) -> Any:
     """The lower median of the elements that are not NaN."""
     return _median(input, dim, keepdim, "nanmedian")
 
@@ -419,7 +419,7 @@ def _histogram(input: Tensor, bins: Sequence, range: Sequence[float] | None, wei
 
 @operator(method=True)
 @with_out
-def histogram(input: Tensor, bins: Any, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
+def histogram(input: Tensor, bins: Any = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
               density: bool = False) -> Any:
     """(hist, bin_edges): how many elements, or how much `weight`, lie in each bin: [a, b), and [a, b] for the last one.
 

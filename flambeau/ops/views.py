@@ -19,7 +19,7 @@ from ..core.tensor import Tensor, bump_version
 from . import prims
 from .conversions import bare, clone, contiguous
 from .promotion import expand_to
-from .registry import method, operator
+from .registry import Absent, method, operator
 from .writing import InPlace
 
 
@@ -200,7 +200,7 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
 
 
 @operator(method=True, tags=("view",))
-def squeeze(input: Tensor, dim: int | Sequence[int] | None = None, *more: int) -> Tensor:
+def squeeze(input: Tensor, dim: int | Sequence[int] | Absent = None, *more: int) -> Tensor:
     """Without the dimensions of size 1 (or those of `dim` that are)."""
     shape = input._layout.shape
     listed = dim == () or dim == []     # of no dimension, where canonical_dims takes all

@@ -496,3 +496,29 @@ def test_what_is_no_dtype_is_a_type_error():
             walked += 1
             break
     assert walked > 50
+
+
+ALIASES = ("out", "axis", "generator", "inplace")   # `inplace` is of the function of that name in nn.functional
+NOT_ALONE = {"new": ("dtype", "device", "layout"), "normal": ("out", "generator", "size", "dtype", "layout", "device")}   # after `size`
+
+
+def _may_be_left_out():
+    for name, fn in OPERATORS.items():
+        owner = "Tensor" if hasattr(torch.Tensor, name) else "torch" if hasattr(torch, name) else None
+        for key, parameter in inspect.signature(fn).parameters.items():
+            if owner and parameter.default is not parameter.empty and key not in NOT_ALONE.get(name.split("_")[0], ALIASES):
+                yield pytest.param(owner, name, key, id=f"{name} {key}")
+
+
+@pytest.mark.parametrize(("owner", "name", "key"), list(_may_be_left_out()))
+def test_what_may_be_left_out_may_not_be_none(owner, name, key):
+    """Where torch takes no None, neither do we; and it is taken where torch takes it."""
+    def call(lib):
+        x = lib.ones(2, 2)
+        return getattr(x, name)(**{key: None}) if owner == "Tensor" else getattr(lib, name)(x, **{key: None})
+
+    got, want = outcome(fl, call), outcome(torch, call)
+    if not isinstance(want, Exception):
+        assert not isinstance(got, TypeError), got
+    elif isinstance(want, TypeError):
+        assert isinstance(got, Exception)

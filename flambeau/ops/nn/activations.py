@@ -282,12 +282,12 @@ def _logsigmoid(input: Tensor) -> Tensor:
     return prims.sub(low, prims.log1p(prims.exp(prims.neg(prims.abs(input)))))
 
 
-def _or_inplace(kernel: Callable, input: Tensor, write: bool, *settings: Any) -> Tensor:
+def _or_inplace(kernel: Callable, input: Tensor, write: bool | None, *settings: Any) -> Tensor:
     return assign(input, new_value(kernel, input, settings, {})) if write else kernel(input, *settings)
 
 
 def _without_options(name: str, kernel: Callable, doc: str) -> Callable:
-    def fn(input: Tensor, inplace: bool = False) -> Tensor:
+    def fn(input: Tensor, inplace: bool | None = False) -> Tensor:
         return _or_inplace(kernel, check_float(input, name), inplace)
 
     fn.__name__, fn.__doc__ = name, doc
@@ -301,13 +301,13 @@ hardsigmoid = _without_options("hardsigmoid", _hardsigmoid, "relu6(x + 3) / 6.")
 
 
 @operator(tags=("keeps_zero",))
-def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool | None = False) -> Tensor:
     """x where positive, else negative_slope * x."""
     return _or_inplace(_leaky_relu, check_float(input, "leaky_relu"), inplace, sym_float(negative_slope))
 
 
 @operator
-def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool | None = False) -> Tensor:
     """x where positive, else alpha * (e^x - 1)."""
     return _or_inplace(_elu, check_float(input, "elu"), inplace, sym_float(alpha), 1.0, 1.0)
 
@@ -316,13 +316,13 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.050700987355480493
 
 
 @operator
-def selu(input: Tensor, inplace: bool = False) -> Tensor:
+def selu(input: Tensor, inplace: bool | None = False) -> Tensor:
     """The self-normalising elu (Klambauer et al. 2017)."""
     return _or_inplace(_elu, check_float(input, "selu"), inplace, SELU_ALPHA, SELU_SCALE, 1.0)
 
 
 @operator
-def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool | None = False) -> Tensor:
     """x where positive, else alpha * (e^(x / alpha) - 1)."""
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
@@ -330,7 +330,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
 
 @operator
-def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool | None = False) -> Tensor:
     """x limited to [min_val, max_val]."""
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
@@ -347,7 +347,7 @@ def _limited(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tens
 
 
 @operator
-def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+def relu6(input: Tensor, inplace: bool | None = False) -> Tensor:
     """x limited to [0, 6]."""
     return hardtanh(input, 0.0, 6.0, inplace)
 
@@ -411,7 +411,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 @operator
 @with_out
-def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool | None = False) -> Tensor:
     """x where it exceeds `threshold`, else `value`."""
     return _or_inplace(lambda x: where(x <= fitting(threshold, x.dtype), fitting(value, x.dtype), x), input, inplace)
 

@@ -38,7 +38,7 @@ def _check(input: Tensor, p: float, name: str, training: bool) -> None:
                            f"integer tensor)")
 
 
-def _masked(input: Tensor, shape: tuple, p: float, inplace: bool) -> Tensor:
+def _masked(input: Tensor, shape: tuple, p: float, inplace: bool | None) -> Tensor:
     """Zero with probability p, independently over `shape`, which broadcasts to the input's; the rest grows by 1 / (1 - p)."""
     if p == 1.0:
         out = prims.mul(input, 0.0)
@@ -49,7 +49,7 @@ def _masked(input: Tensor, shape: tuple, p: float, inplace: bool) -> Tensor:
 
 
 @operator
-def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool | None = False) -> Tensor:
     """In training, zero each element with probability p and scale the rest by 1 / (1 - p)."""
     _check(input, p, "dropout", training)
     if not training or p == 0.0 or not input.numel():
@@ -62,7 +62,7 @@ def _channels(input: Tensor) -> tuple:
 
 
 @operator
-def feature_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+def feature_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool | None = False) -> Tensor:
     """dropout of whole channels: one draw for each (sample, channel)."""
     _check(input, p, "feature_dropout", training)
     if input.ndim < 2:
@@ -72,7 +72,7 @@ def feature_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplac
     return _masked(input, _channels(input), sym_float(p), inplace)
 
 
-def _alpha(input: Tensor, shape: tuple, p: float, inplace: bool) -> Tensor:
+def _alpha(input: Tensor, shape: tuple, p: float, inplace: bool | None) -> Tensor:
     """Dropped elements become selu's negative limit; an affine map restores mean 0 and variance 1 (Klambauer et al. 2017)."""
     low = -SELU_ALPHA * SELU_SCALE
     keep = 1.0 - p
@@ -86,14 +86,14 @@ def _alpha(input: Tensor, shape: tuple, p: float, inplace: bool) -> Tensor:
 
 
 @operator
-def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool | None = False) -> Tensor:
     """Dropout that keeps mean and variance of selu's outputs."""
     _check(input, p, "alpha_dropout", training)
     return _alpha(input, tuple(input.shape), sym_float(p), inplace) if training and p else input
 
 
 @operator
-def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool | None = False) -> Tensor:
     """alpha_dropout of whole channels."""
     _check(input, p, "feature_alpha_dropout", training)
     return _alpha(input, _channels(input), sym_float(p), inplace) if training and p else input

@@ -437,7 +437,7 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
 
 @operator(autocast={"cuda": "wide"})
 @with_out
-def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+def normalize(input: Tensor, p: float | None = 2.0, dim: int | None = 1, eps: float = 1e-12) -> Tensor:
     """x / max(norm_p(x), eps) along `dim`."""
     norm = input.norm(p, dim, keepdim=True).clamp_min(eps)
     return input / norm.expand_as(input)
