@@ -366,14 +366,18 @@ def fake(
 
 def view_tensor(base: Tensor, kind: dtype, layout: Layout) -> Tensor:
     """A tensor over the storage of `base` with another layout; knows nothing of autograd."""
-    storage = base._storage
+    return tensor_over(base._storage, kind, layout)
+
+
+def tensor_over(storage: Storage, kind: dtype, layout: Layout) -> Tensor:
+    """A tensor over a storage."""
     if storage.buffer is None:
-        return fake(layout.shape, kind, base.device, layout.strides, layout.offset, storage)
+        return fake(layout.shape, kind, storage.device, layout.strides, layout.offset, storage)
     made: Tensor = _new(Tensor)
     made._data = view_of(storage.buffer, kind.numpy, layout.shape, layout.strides, layout.offset)
     made._lay, made._store = layout, storage
     made._grad = made._view = None
-    made.dtype, made.device = kind, base.device
+    made.dtype, made.device = kind, storage.device
     return made
 
 

@@ -13,10 +13,14 @@ import numpy as np
 from ..core import shared
 from ..core.dtypes import complex64
 from ..core.memory_format import strided
+from ..core.size import contiguous_strides
 from ..core.storage import Storage
-from ..core.tensor import Tensor, from_array
+from ..core.tensor import Layout, Tensor, from_array, tensor_over
+from . import prims
+from .conversions import _set_data
 from .creation import from_data
 from .registry import method
+from .views import _ints
 from .writing import write
 
 for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_nested", "is_mps", "is_xpu", "is_xla", "is_ipu",
@@ -174,6 +178,10 @@ class UntypedStorage:
         buffer = self._storage.buffer
         return 0 if buffer is None else buffer.__array_interface__["data"][0]
 
+    def elements(self, kind: Any) -> Tensor:
+        """A tensor of this dtype over as many elements as there are; knows nothing of autograd."""
+        return tensor_over(self._storage, kind, Layout((self._storage.nbytes // kind.itemsize,), (1,), 0))
+
     def untyped(self) -> UntypedStorage:
         """As bytes: itself."""
         return self
@@ -259,6 +267,24 @@ class TypedStorage(UntypedStorage):
     def tolist(self) -> list:
         """The elements as numbers."""
         return self._elements().tolist()
+
+
+@method("set_")
+def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+    """Look at the memory of `source` (a tensor or a storage; nothing: an empty one) instead of one's own."""
+    if source is None:
+        source = self.new_empty((0,))
+    if isinstance(source, UntypedStorage):
+        source = source.elements(self.dtype)
+    if not isinstance(source, Tensor):
+        raise TypeError(f"set_(): argument 'source' must be Tensor or a storage, not {type(source).__name__}")
+    if source.dtype is not self.dtype:
+        raise RuntimeError(f"Could not set tensor of type {self.dtype} to a tensor of type {source.dtype}")
+    if size is not None:
+        shape = _ints((size,))
+        source = prims.as_strided(source, shape, contiguous_strides(shape) if stride is None else _ints((stride,)), storage_offset)
+    _set_data(self, source)
+    return self
 
 
 @method("untyped_storage")

@@ -17,7 +17,6 @@ from ..core.storage import view_of
 from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
 from . import batching, prims
 from .checks import checked
-from .conversions import _set_data
 from .creation import filled_where_asked
 from .joining import stack
 from .order import in_rows, like
@@ -697,19 +696,3 @@ def resize_as_(self: Tensor, other: Tensor, *, memory_format: Any = None) -> Ten
         formats = (contiguous_format, channels_last, channels_last_3d)
         memory_format = next((f for f in formats if f.matches(other.shape, other.stride())), contiguous_format)
     return resize_(self, tuple(other.shape), memory_format=memory_format)
-
-
-@method("set_")
-def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
-    """Look at the memory of `source` (a tensor; nothing: an empty one) instead of one's own."""
-    if source is None:
-        source = self.new_empty((0,))
-    if not isinstance(source, Tensor):
-        raise NotImplementedError(f"set_() from a {type(source).__name__}; give it a tensor")
-    if source.dtype is not self.dtype:
-        raise RuntimeError(f"Could not set tensor of type {self.dtype} to a tensor of type {source.dtype}")
-    if size is not None:
-        shape = tuple(size)
-        source = prims.as_strided(source, shape, tuple(stride) if stride is not None else contiguous_strides(shape), storage_offset)
-    _set_data(self, source)
-    return self

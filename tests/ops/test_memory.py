@@ -46,3 +46,19 @@ def test_results_share_memory_where_they_do_in_torch(values: Any) -> None:
         if mine is not None and theirs is not None and mine != theirs:
             wrong.append(f"{call}: shows {mine}, in torch {theirs}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_set_from_a_storage_shares_it(typed):
+    a = fl.arange(6.0)
+    storage = a.storage() if typed else a.untyped_storage()
+    whole = fl.empty(0).set_(storage)
+    part = fl.ones(2, 3).set_(storage, 1, (2, 2), (2, 1))
+    assert whole.shape == (6,) and part.tolist() == [[1, 2], [3, 4]] and part.storage_offset() == 1
+    part[0, 0] = 9
+    assert a.tolist() == whole.tolist() == [0, 9, 2, 3, 4, 5]
+    assert fl.empty(0, dtype=fl.int32).set_(storage).shape == (6,)
+    with pytest.raises(RuntimeError, match="the storage has 6"):
+        fl.empty(0).set_(storage, 4, (2, 2))
+    with pytest.raises(TypeError, match="a storage"):
+        fl.empty(0).set_([1.0])
