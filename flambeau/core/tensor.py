@@ -94,6 +94,8 @@ class Tensor:
     def __init_subclass__(cls, counted: bool = True, **kwargs: Any) -> None:
         """`counted`: operators look for arguments of this class from now on; else it is counted when the first one is made."""
         super().__init_subclass__(**kwargs)
+        if "__torch_function__" in cls.__dict__ and "_plain_torch_function" not in cls.__dict__:
+            cls._plain_torch_function = False           # type: ignore[attr-defined]
         if "__torch_dispatch__" in cls.__dict__:
             dispatch.wrapping = True
             if getattr(cls.__torch_function__, "__func__", None) is Tensor.__torch_function__.__func__:    # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import _C
+from ..core import dispatch
 from ..core.device import device
 from ..core.dtypes import dtype
 from ..core.memory_format import layout, memory_format
@@ -57,6 +58,7 @@ from .variables.sequences import (
     TupleVariable,
 )
 from .variables.tensor import SymVariable
+from .variables.wrappers import wrap_existing
 
 IMMUTABLE = (dtype, device, layout, memory_format, types.CodeType, types.UnionType, types.GenericAlias)
 """Objects that are constants, compared by identity or value."""
@@ -555,6 +557,8 @@ def _wrap_tensor(tx: Any, value: Tensor, source: Source) -> Variable:
     if kind is SparseTensor:
         raise RunEagerly(describe("sparse tensor", source.words))
     if value._data is None:
+        if dispatch.answers(value) and hasattr(kind, "__tensor_unflatten__") and not value.requires_grad:
+            return wrap_existing(tx, value, source)
         raise RunEagerly(describe("fake tensor", source.words))
     dynamic = tx.dynamic_dims(value, source)
     strides: Any = True if is_contiguous(value.shape, value.stride()) else tuple(value.stride())

@@ -42,6 +42,7 @@ from .variables.contexts import set_grad_mode
 from .variables.nn_module import ModuleObjectVariable
 from .variables.sequences import TupleVariable
 from .variables.tensor import SubclassVariable, SymVariable, TensorVariable, as_plain, keeps_class, operand_of
+from .variables.wrappers import WrapperVariable, holds_wrapper, run_through
 
 _PLUMBING = re.compile(r"\._(modules|parameters|buffers)\b|\.__dict__|\.__closure__|\.cell_contents|__function")
 _SUBMODULE = re.compile(r"\.(?:_modules|__dict__\['_modules'\])\['([^']*)'\]")
@@ -403,6 +404,8 @@ class GraphBuilder:
         kwargs = {name: value.realize(self) for name, value in kwargs.items()}
         if self.is_overridden(args, kwargs) and (found := self.redirected(function, args, kwargs)) is not None:
             return found
+        if holds_wrapper((*args, *kwargs.values())):
+            return run_through(self, function, args, kwargs)
         examples = [self.example(arg) for arg in args]
         named = {name: self.example(value) for name, value in kwargs.items()}
         name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
@@ -520,6 +523,8 @@ class GraphBuilder:
     def fake_variable(self, value: Tensor) -> Variable:
         """The variable of a fake tensor that turned up."""
         known = self._by_fake.get(id(value))
+        if known is None and dispatch.answers(value):
+            return WrapperVariable(value)
         if known is None:
             graph_break("unknown value", "a tensor made during capture that isn't in the graph")
         return known

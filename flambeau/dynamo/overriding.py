@@ -20,6 +20,7 @@ from .variables.dicts import DictVariable
 from .variables.objects import ObjectVariable
 from .variables.sequences import NamedTupleVariable, SequenceVariable, TupleVariable
 from .variables.tensor import SubclassVariable, TensorVariable, keeps_class
+from .variables.wrappers import WrapperVariable
 
 DEFAULT: Any = Tensor.__torch_function__.__func__
 
@@ -73,6 +74,8 @@ class _Redirect(_C.OverrideScope):
             made = variable.fake._as_subclass(Tensor)
         elif isinstance(variable, ObjectVariable):
             made = StandIn(variable)
+        elif isinstance(variable, WrapperVariable):
+            made = variable.fake
         else:
             return self.tx.example(variable)
         self.known[id(made)] = made, variable
@@ -97,7 +100,8 @@ class Overriding:
             arg = arg.realize(self)
             if isinstance(arg, SequenceVariable) and arg.python_type() in (tuple, list):
                 yield from self._owners(arg.items)
-            elif isinstance(arg, SubclassVariable) or (isinstance(arg, ObjectVariable) and overrides(arg.cls)):
+            elif isinstance(arg, SubclassVariable) or (isinstance(arg, ObjectVariable) and overrides(arg.cls)) or (
+                    isinstance(arg, WrapperVariable) and arg.overrides()):
                 yield arg.python_type()
 
     def redirected(self, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Variable | None:

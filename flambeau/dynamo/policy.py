@@ -116,6 +116,7 @@ IMPLICIT = frozenset(
     {"__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__get__", "__set__", "__hash__", "__eq__", "__repr__",
      "__str__", "__del__", "__iter__", "__len__", "__contains__", "__bool__", "__dir__", "__format__", "__instancecheck__",
      "__subclasscheck__", "__init_subclass__", "__set_name__", "__class_getitem__",
+     "__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__",
      "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__deepcopy__", "__copy__", "__prepare__", "__missing__",
      "find_spec", "create_module", "exec_module"}
 )  # fmt: skip

@@ -52,6 +52,7 @@ from .variables.sequences import (
     TupleVariable,
 )
 from .variables.tensor import SymVariable, TensorVariable
+from .variables.wrappers import run_through
 
 _GENERATOR = inspect.CO_GENERATOR
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -229,9 +230,21 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
             return self.numpy_number(cls, args, kwargs)
         if cls is Size:
             return SizeVariable(list(self.iterate(args[0])) if args else [], Size)
+        if issubclass(cls, Tensor) and hasattr(cls, "__torch_dispatch__"):
+            return run_through(self, cls, args, kwargs)
         if issubclass(cls, Tensor):
-            graph_break("call of C function", f"making a {cls.__name__} from Python data or another tensor")
+            return self._new_tensor(cls, args, kwargs)
         return MethodVariable(args[0], args[1]) if cls is types.MethodType else None
+
+    def _new_tensor(self, cls: type, args: Args, kwargs: Kwargs) -> Variable:
+        """A tensor of a program's class, by the class's own `__new__` and `__init__`."""
+        new, init = self.lookup(cls, "__new__"), self.lookup(cls, "__init__")
+        if policy.is_homemade(new):
+            graph_break("call of C function", f"making a {cls.__name__} from Python data or another tensor")
+        made = self.call(self.trusted(getattr(new, "__func__", new)), [self.class_variable(cls), *args], kwargs).realize(self)
+        if issubclass(made.python_type(), cls) and not policy.is_homemade(init):
+            self.call(self.trusted(init), [made, *args], kwargs)
+        return made
 
     # -- calls --------------------------------------------------------------------------------------------------------------
     def call_function(self, function: FunctionVariable, args: Args, kwargs: Kwargs) -> Variable:

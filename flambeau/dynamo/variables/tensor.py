@@ -53,6 +53,9 @@ RESIZING = frozenset({"resize_", "resize_as_", "set_"})
 
 HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 
+OURS = ("__", "_is_param", "_dynamo_", "_version_")
+"""Attributes that a tensor has from us, or Python."""
+
 AUTOGRAD = frozenset({"backward", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"})
 
 
@@ -145,7 +148,7 @@ class TensorVariable(Variable):
             return
         if name == "data":
             return set_data(tx, self, value)
-        if hasattr(type(self.fake), name) or name.startswith("_"):
+        if hasattr(type(self.fake), name) or name.startswith(OURS):
             graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
         tx.effects.touch(self)
         self.written[name] = value
@@ -395,8 +398,8 @@ def operand_of(tx: Trace, variable: Variable, tensor: Callable[[TensorVariable],
     def inner(part: Variable) -> Any:
         return operand_of(tx, part, tensor, size)
 
-    if isinstance(variable, TensorVariable):
-        return tensor(variable)
+    if isinstance(variable, TensorVariable) or hasattr(variable, "fake"):
+        return tensor(variable)     # type: ignore[arg-type]
     if isinstance(variable, SymVariable):
         return size(variable.value)
     if isinstance(variable, ListVariable):
