@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..aot import trace
+from ..core.symbolic import ShapeEnv
 from ..ops.registry import OPERATORS
 from ..overrides import TorchFunctionMode
 
@@ -14,16 +15,14 @@ from ..overrides import TorchFunctionMode
 def make_fx(f: Callable, decomposition_table: Mapping[Any, Callable] | None = None, tracing_mode: str = "real",
             *, pre_dispatch: bool = False) -> Callable[..., Any]:
     """`make_fx(f)(*args)`: a GraphModule of what `f` does on inputs like `args`, gradients that it takes included. Operators in the table
-    are computed by its functions; every operator is made of primitives."""
-    if tracing_mode == "symbolic":
-        raise NotImplementedError('make_fx(tracing_mode="symbolic") is not implemented; torch.compile(f, dynamic=True, backend=...) gives '
-                                  "graphs with symbolic sizes")
+    are computed by its functions; every operator is made of primitives. With `tracing_mode="symbolic"` sizes and ints are symbols;
+    what the function has asked of them stands in the result's `shape_env`."""
     if pre_dispatch:
         raise NotImplementedError("make_fx(pre_dispatch=True) is not implemented; torch.compile(f, backend=...) gives graphs of operators")
-    if tracing_mode not in ("real", "fake"):
+    if tracing_mode not in ("real", "fake", "symbolic"):
         raise ValueError(f"Unexpected tracing type: {tracing_mode}")
     function = _with(decomposition_table, f) if decomposition_table else f
-    traced: Callable[..., Any] = trace.make_fx(function)
+    traced: Callable[..., Any] = trace.make_fx(function, ShapeEnv(duck_shape=True) if tracing_mode == "symbolic" else None)
     return traced
 
 

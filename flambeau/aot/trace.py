@@ -24,8 +24,8 @@ from flambeau.core import dispatch
 from flambeau.core.device import device
 from flambeau.core.dtypes import int64
 from flambeau.core.memory_format import contiguous_format
-from flambeau.core.size import is_contiguous, is_dense, may_overlap, memory_order
-from flambeau.core.symbolic import SymFloat, SymInt
+from flambeau.core.size import is_contiguous, is_dense, may_overlap, memory_order, permuted_strides
+from flambeau.core.symbolic import ShapeEnv, SymFloat, SymInt
 from flambeau.core.tensor import Tensor, bump_version, fake
 from flambeau.fx import Graph, GraphModule, Interpreter, Node, map_aggregate
 from flambeau.ops.primitives import ViewPrimitive
@@ -398,30 +398,61 @@ class FunctionTrace(TraceMode):
         return super()._record(prim, node_args, out)
 
 
-def make_fx(f: Callable) -> Callable[..., GraphModule]:
+class _Given:
+    """The arguments of a function that is traced, as placeholders; with `env` their sizes are symbols, and so are ints."""
+
+    def __init__(self, mode: TraceMode, env: ShapeEnv | None) -> None:
+        self.mode, self.env = mode, env
+        self._sizes: list[tuple[str, Node, int]] = []
+
+    def enter(self, leaf: Any) -> Any:
+        """What the function is given for an argument."""
+        if type(leaf) is int and leaf > 1 and self.env is not None:
+            leaf = self.env.create_symint(leaf, f"arg{len(self.mode.graph.nodes)}", alone=True)
+        if isinstance(leaf, SymInt):
+            self.mode.size_input(str(leaf), leaf)
+        if not isinstance(leaf, Tensor):
+            return leaf
+        made = stripped(leaf) if self.env is None else self._of_any_size(leaf, f"arg{len(self.mode.graph.nodes)}")
+        made.requires_grad = leaf.requires_grad
+        node = self.mode.input(f"arg{len(self.mode.graph.nodes)}", made).node
+        self._sizes += [(str(n), node, dim) for dim, n in enumerate(made._layout.shape) if isinstance(n, SymInt)]
+        return made
+
+    def _of_any_size(self, tensor: Tensor, name: str) -> Tensor:
+        assert self.env is not None
+        shape, strides, offset = tensor._layout
+        sizes = [self.env.create_symint(n, f"{name}.shape[{dim}]") for dim, n in enumerate(shape)]
+        dense = permuted_strides(sizes, memory_order(strides, shape)) if is_dense(shape, strides) else strides
+        return fake(tuple(sizes), tensor.dtype, tensor.device, tuple(dense), offset)
+
+    def read_sizes(self) -> None:
+        """After the placeholders: a node for each symbol that the shape of one shows."""
+        for name, node, dim in self._sizes:
+            if name not in self.mode.symbols:
+                made = self.mode.symbols[name] = self.mode.graph.call_method("size", (node, dim))
+                made.meta["val"] = node.meta["val"].shape[dim]
+
+
+def make_fx(f: Callable, env: ShapeEnv | None = None) -> Callable[..., GraphModule]:
     """`make_fx(f)(*args)`: what `f` does on inputs like `args`, as a functional graph of primitives.
 
     Tensors and symbolic sizes anywhere in the arguments become placeholders; gradients that `f` takes are part of the
-    graph. Tensors that `f` captures become constants.
+    graph. Tensors that `f` captures become constants. With `env` the graph is for any sizes for which its guards hold.
     """
 
     def traced(*args: Any) -> GraphModule:
         mode = FunctionTrace()
-
-        def enter(leaf: Any) -> Any:
-            if isinstance(leaf, SymInt):
-                mode.size_input(str(leaf), leaf)
-            if not isinstance(leaf, Tensor):
-                return leaf
-            made = stripped(leaf)
-            made.requires_grad = leaf.requires_grad
-            mode.input(f"arg{len(mode.graph.nodes)}", made)
-            return made
-
+        given = _Given(mode, env)
         with tracing(mode):
-            answer = f(*map_aggregate(args, enter))
+            entered = map_aggregate(args, given.enter)
+            given.read_sizes()
+            answer = f(*entered)
             mode.graph.output(map_aggregate(answer, mode.argument))
         mode.graph.eliminate_dead_code(lambda node: False)
-        return GraphModule(mode.constants, mode.graph, getattr(f, "__name__", "GraphModule"))
+        made = GraphModule(mode.constants, mode.graph, getattr(f, "__name__", "GraphModule"))
+        if env is not None:
+            made.shape_env = env
+        return made
 
     return traced

@@ -1,9 +1,13 @@
 """Tracing of plain functions, and the user's lines."""
 
+import math
+
 import numpy as np
+import pytest
 
 import flambeau as torch
 from flambeau import fx
+from flambeau._functorch.make_fx import make_fx as make_fx_as_torch
 from flambeau.aot import make_fx
 from flambeau.aot.joint import LEAF, trace
 
@@ -62,3 +66,20 @@ def test_code_prints_and_runs_on_its_own():
     gm = program.module(name="inference")
     assert "prims.permute(primals_1, (1, 0))" in gm.code
     assert np.allclose(gm(data(2, 3))[0].sum().item(), 1)
+
+
+@pytest.mark.parametrize("f, first, then", [
+    (lambda x, n: x.view(-1, x.shape[1] * 2).sum(0) * x.shape[0] + n, ((4, 3), 5), ((6, 7), 9)),
+    (lambda x, n: torch.arange(x.shape[0]) + x.t().relu().contiguous().view(-1, n).shape[0], ((4, 6), 2), ((8, 3), 4)),
+    (lambda x, n: torch.autograd.grad((x * x.sin()).sum() * n, x)[0], ((2, 3), 3), ((5, 4), 7)),
+    (lambda x, n: torch.cat([x, x[:, :1].expand(-1, n)], 1).softmax(-1), ((2, 3), 4), ((3, 5), 2)),
+], ids=["view", "factory", "gradient", "cat"])  # fmt: skip
+def test_make_fx_for_any_sizes(f, first, then):
+    """With tracing_mode="symbolic" sizes and ints are symbols, and what was asked of them is kept."""
+    def given(shape, n):
+        return torch.arange(math.prod(shape)).reshape(shape).mul(0.1).requires_grad_(), n
+
+    gm = make_fx_as_torch(f, tracing_mode="symbolic")(*given(*first))
+    for arguments in (first, then):
+        assert torch.allclose(gm(*given(*arguments)), f(*given(*arguments)))
+    assert gm.shape_env.guard_expressions()

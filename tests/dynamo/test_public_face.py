@@ -542,7 +542,7 @@ def test_export() -> None:
 
 
 def test_what_is_not_there_says_what_to_use() -> None:
-    for call, word in ((lambda: make_fx(f, tracing_mode="symbolic"), "dynamic=True"),
+    for call, word in ((lambda: make_fx(f, pre_dispatch=True), "torch.compile"),
                        (lambda: _dynamo.export(f, aten_graph=True), "make_fx"),
                        (lambda: aot_function(f, lambda gm, inputs: gm, dynamic=True), "dynamic=True"),
                        (lambda: torch.compiler.skip_all_guards_unsafe([]), "microseconds"),
