@@ -10,15 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 from .. import fx
+from ..autograd import grad
 from ..autograd.function import Function
 from ..autograd.grad_mode import no_grad
 from ..core import dispatch
+from ..func.tape import derived
 from ..ops.creation import empty_like
 from .break_kinds import graph_break
-from .variables.base import NONE, Args, ConstantVariable, Kwargs, Variable
+from .variables.base import NONE, Args, ConstantVariable, Kwargs, Variable, is_none
+from .variables.builtins import HANDLERS
 from .variables.contexts import recording_in
 from .variables.objects import ObjectVariable
-from .variables.sequences import TupleVariable
+from .variables.sequences import ListVariable, TupleVariable
 from .variables.tensor import TensorVariable
 
 
@@ -113,3 +116,42 @@ def _check_pure(tx: Any, cls: Any, args: Args) -> None:
     for node in reversed(list(tx.graph.nodes)):
         if node not in nodes:
             tx.graph.erase_node(node)
+
+
+def _grad(tx: Any, outputs: Variable, inputs: Variable, grad_outputs: Variable = NONE, retain_graph: Variable = NONE,
+          create_graph: Variable = NONE, only_inputs: Variable = ConstantVariable(True), allow_unused: Variable = NONE,
+          is_grads_batched: Variable = NONE, materialize_grads: Variable = NONE) -> Variable:
+    """`torch.autograd.grad`: one node, where all history of what is differentiated is in the graph."""
+    if tx.truth(is_grads_batched) or not tx.truth(only_inputs) or not _begins_here(tx):
+        graph_break("autograd inside a compiled function", "grad()")
+    outs, wanted = _several(tx, outputs), _several(tx, inputs)
+    seeds: list[Variable] = [NONE] * len(outs) if is_none(grad_outputs.realize(tx)) else _several(tx, grad_outputs)
+    lists = [ListVariable(outs), ListVariable(seeds), ListVariable(wanted)]
+    given = list(tx.iterate(tx.emit(derived, [*lists, ConstantVariable(tx.truth(create_graph))], {})))
+    zeros = tx.truth(materialize_grads)
+    if any(map(is_none, given)) and not zeros and not tx.truth(allow_unused):
+        graph_break("autograd inside a compiled function", "grad() by a tensor that was not used, which is an error")
+    return TupleVariable([tx.emit_method("new_zeros", [x, tx.attr(x, "shape")], {}) if zeros and is_none(g) else g
+                          for g, x in zip(given, wanted, strict=True)])
+
+
+def _several(tx: Any, tensors: Variable) -> list[Variable]:
+    tensors = tensors.realize(tx)
+    found = [tensors] if isinstance(tensors, TensorVariable) else [item.realize(tx) for item in tx.iterate(tensors)]
+    if not all(isinstance(item, TensorVariable) or is_none(item) for item in found):
+        graph_break("autograd inside a compiled function", "grad() of something else than tensors")
+    return found
+
+
+def _begins_here(tx: Any) -> bool:
+    """Have the graph's inputs no history, and no hooks? Then no way leads from one to another outside of the graph."""
+    for variable in list(tx._by_fake.values()):
+        if variable.source is None or not variable.fake.requires_grad:
+            continue
+        if variable.real is None or variable.real.grad_fn is not None or variable.real._grad.hooks:
+            return False
+        tx.guard("{0}.grad_fn is None and not {0}._grad.hooks", variable.source, reason="a leaf without hooks", about="any")
+    return True
+
+
+HANDLERS[grad] = _grad

@@ -67,6 +67,11 @@ def _gradients(outs: Sequence[Any], seeds: Sequence[Tensor | None], inputs: Sequ
     return [x.new_zeros(x.shape) if g is None else g for x, g in zip(inputs, found)]
 
 
+def derived(outs: Sequence[Any], seeds: Sequence[Tensor | None], inputs: Sequence[Tensor], create_graph: bool) -> list[Tensor | None]:
+    """What `torch.autograd.grad` gives in a captured function; None where nothing flows."""
+    return engine.run_backward(list(outs), list(seeds), inputs=inputs, retain_graph=True, create_graph=create_graph, accumulate=False)
+
+
 def independent(outs: Sequence[Any], inputs: Sequence[Tensor]) -> bool:
     """Whether one of the results has nothing to do with the fresh `inputs`."""
     own = {edge.node for x in inputs if (edge := edge_of(stripped(x)[0])) is not None}

@@ -1,0 +1,108 @@
+"""`torch.autograd.grad` inside of captured functions: one graph where all history is in it, else a break; eager's gradients."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from dynamo_harness import Counter, same
+
+import flambeau as torch
+from flambeau import dynamo
+
+
+def leaf(*shape):
+    return (torch.arange(torch.Size(shape).numel()).reshape(shape) * 0.3 - 0.5).requires_grad_()
+
+
+class Physics(torch.nn.Module):
+    """An equation with second derivatives by the inputs."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+
+    def forward(self, x, t):
+        u = self.net(torch.cat([x, t], 1))
+        u_t, u_x = torch.autograd.grad(u, [t, x], torch.ones_like(u), create_graph=True)
+        (u_xx,) = torch.autograd.grad(u_x, x, torch.ones_like(u_x), create_graph=True)
+        return ((u_t + u * u_x - 0.01 * u_xx) ** 2).mean()
+
+
+class Learner(torch.nn.Module):
+    """Learns by gradient steps of its own."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = torch.nn.Linear(3, 1)
+
+    def forward(self, x, y):
+        w, b = self.net.weight, self.net.bias
+        for _ in range(2):
+            loss = ((x @ w.t() + b - y) ** 2).mean()
+            gw, gb = torch.autograd.grad(loss, (w, b), create_graph=True)
+            w, b = w - 0.1 * gw, b - 0.1 * gb
+        return ((x @ w.t() + b - y) ** 2).mean()
+
+
+@pytest.mark.parametrize("backend", ["counted", "inductor"])
+@pytest.mark.parametrize("make, given", [(Physics, lambda n: (leaf(n, 1), leaf(n, 1))),
+                                         (Learner, lambda n: (leaf(n, 3).detach(), leaf(n, 1).detach()))], ids=["physics", "learner"])
+def test_trained_through(make, given, backend):
+    counter, model = Counter(), make()
+    other = copy.deepcopy(model)
+    g = dynamo.compile(other, backend=counter if backend == "counted" else backend, fullgraph=True)
+    for n in (4, 5, 6):
+        for run in (model, g):
+            run.zero_grad()
+            run(*given(n)).backward()
+        pairs = zip(model.parameters(), other.parameters(), strict=True)
+        assert all(torch.allclose(a.grad, b.grad, rtol=1e-4, atol=1e-6) for a, b in pairs)
+    assert len(counter.graphs) <= 2
+
+
+def unused(x, y):
+    return (torch.autograd.grad((x * 2).sum(), [x, y], allow_unused=True),
+            torch.autograd.grad((x * x).sum(), [x, y], allow_unused=True, materialize_grads=True))
+
+
+def between(x, y):
+    h = x.sin()
+    return torch.autograd.grad((h * h * y).sum(), [h, x]), h.detach()
+
+
+def seeded(x, y):
+    return torch.autograd.grad([x * 2, (x * y).sum()], [x, y], [torch.arange(3.0), None])
+
+
+@pytest.mark.parametrize("f", [unused, between, seeded], ids=lambda f: f.__name__)
+def test_one_graph(f):
+    counter = Counter()
+    assert same(dynamo.compile(f, backend=counter, fullgraph=True)(leaf(3), leaf(3)), f(leaf(3), leaf(3)))
+    assert len(counter.graphs) == 1
+
+
+def test_what_was_not_used_is_an_error():
+    def f(x, y):
+        try:
+            return torch.autograd.grad((x * 2).sum(), [x, y])
+        except RuntimeError as error:
+            return str(error)
+
+    assert dynamo.compile(f, backend="eager")(leaf(3), leaf(3)) == f(leaf(3), leaf(3))
+
+
+def test_history_from_outside_and_hooks():
+    """A way through what was computed before counts, and so does a hook on a leaf."""
+    def f(p, x):
+        return torch.autograd.grad((x * 2).sum() + (p * 3).sum(), p, retain_graph=True)
+
+    g = dynamo.compile(f, backend="aot_eager")
+    p, hooked = leaf(3), leaf(3)
+    hooked.register_hook(lambda gradient: gradient * 10)
+    for x in (p * 5, leaf(3), p * 5):
+        assert same(g(p, x), f(p, x))
+    for given in (p, hooked, p):
+        assert same(g(given, leaf(3)), f(given, leaf(3)))
