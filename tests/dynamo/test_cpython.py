@@ -13,7 +13,8 @@ import pytest
 
 import flambeau as torch
 
-NAMES = ("list", "with", "dataclasses", "enum", "iter")
+NAMES = ("abc", "call", "copy", "dataclasses", "enum", "except_star", "fstring", "funcattrs", "functools", "generators", "grammar",
+         "iter", "list", "named_expressions", "operator", "patma", "raise", "scope", "types", "userlist", "with", "yield_from")
 
 
 class Raises:
