@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.dtypes import int32
 from ..core.tensor import Tensor, from_array
-from .groups import GroupMember, default_group, get_process_group_ranks, init_process_group, is_initialized, new_group
+from .groups import GroupMember, all_groups, default_group, get_process_group_ranks, init_process_group, is_initialized, new_group
 from .process_group import ProcessGroup
 
 _current: list[DeviceMesh] = []
@@ -110,7 +110,11 @@ class DeviceMesh:
         if self._coordinate is None:
             raise RuntimeError(f"rank {default_group().rank()} is not in {self}, and in none of its groups")
         row = self._array[tuple(slice(None) if d == dim else i for d, i in enumerate(self._coordinate))]
-        return self._root.groups[tuple(row.tolist())]
+        found = self._root.groups.get(tuple(row.tolist()))
+        if found is None:
+            raise RuntimeError(f"this process has no group of the ranks {row.tolist()}, which {self} needs: make such a DeviceMesh before "
+                               "one is unpickled")
+        return found
 
     def get_all_groups(self) -> list[ProcessGroup]:
         """The groups of this process along all dimensions."""
@@ -205,7 +209,8 @@ class DeviceMesh:
         return f"DeviceMesh(({sizes}), '{self.device_type}')"
 
     def __reduce__(self) -> Any:
-        raise TypeError("a DeviceMesh has groups, which belong to their process, and can't be pickled; make one there")
+        """Its ranks and names; where it is read it has the groups of these ranks that are there."""
+        return mesh_of, (self.device_type, self._array.tolist(), self.mesh_dim_names)
 
     def __deepcopy__(self, memo: dict) -> DeviceMesh:
         return memo.setdefault(id(self), self)
@@ -216,6 +221,16 @@ class DeviceMesh:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         _current.pop()
+
+
+def mesh_of(device_type: str, ranks: Any, names: Sequence[str] | None) -> DeviceMesh:
+    """The mesh of these ranks with the groups that this process has already: making new ones would need the other processes."""
+    array = np.array(ranks, np.int64)
+    made: DeviceMesh = object.__new__(DeviceMesh)
+    made._set(device_type, array, names, _Root())
+    for group in all_groups():
+        made._root.groups.setdefault(tuple(group._ranks), group)
+    return made
 
 
 def _begin() -> ProcessGroup:
@@ -266,4 +281,4 @@ def current_mesh() -> DeviceMesh:
     return DeviceMesh.from_group(world, next(iter(world.backends)))
 
 
-__all__ = ["DeviceMesh", "init_device_mesh"]
+__all__ = ["DeviceMesh", "init_device_mesh", "mesh_of"]

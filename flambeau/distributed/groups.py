@@ -243,6 +243,11 @@ def default_group() -> ProcessGroup:
 _get_default_group = default_group
 
 
+def all_groups() -> list[ProcessGroup]:
+    """The groups that this process is in."""
+    return list(_Groups.by_name.values())
+
+
 def new_group(
     ranks: Sequence[int] | None = None, timeout: timedelta | None = None, backend: str | None = None, pg_options: Any = None,
     use_local_synchronization: bool = False, group_desc: str | None = None, device_id: Any = None, sort_ranks: bool = True,

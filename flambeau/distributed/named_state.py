@@ -11,7 +11,9 @@ from typing import Any
 from ..autograd.grad_mode import no_grad
 from ..core.tensor import Tensor
 from ..nn.modules.module import Module
-from ..ops.creation import zeros_like
+from ..ops.creation import empty, zeros_like
+from .objects import broadcast_object_list
+from .process_group import ProcessGroup
 from .tensor.api import distribute_tensor
 from .tensor.dtensor import DTensor
 from .tensor.placement_types import Replicate
@@ -126,4 +128,30 @@ def _groups(names: Mapping[int, str], optimizer: Any, named: dict) -> Iterator[d
         at += len(members)
 
 
-__all__ = ["begin_state", "by_name", "by_number", "own_name", "parameter_names", "spread", "whole"]
+# -- what one process has, to all ----------------------------------------------------------------------------------------------
+def told(values: Mapping[Any, Any], group: ProcessGroup) -> Iterator[tuple[Any, Any]]:
+    """The first process's {key: value}, to all: keys and what is no tensor first, then one tensor after another."""
+    leads = group.rank() == 0
+    described = [[(k, (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else None, None if isinstance(v, Tensor) else v)
+                  for k, v in values.items()] if leads else None]
+    broadcast_object_list(described, group._ranks[0], group)
+    for key, tensor, other in described[0] or ():
+        if tensor is None:
+            yield key, other
+            continue
+        value = values[key].detach().cpu().contiguous() if leads else empty(tensor[0], dtype=tensor[1])
+        group.broadcast(value, 0).wait()
+        yield key, value
+
+
+def from_first(named: dict[str, Any], group: ProcessGroup) -> dict[str, Any]:
+    """The first process's state dict by names, to all."""
+    flat: dict[Any, Any] = {("state", name, key): value for name, state in named.get("state", {}).items() for key, value in state.items()}
+    flat.update({("param_groups", i, key): value for i, g in enumerate(named.get("param_groups", ())) for key, value in g.items()})
+    found: dict[str, Any] = {"state": {}, "param_groups": {}}
+    for (part, at, key), value in told(flat, group):
+        found[part].setdefault(at, {})[key] = value
+    return {"state": found["state"], "param_groups": list(found["param_groups"].values())}
+
+
+__all__ = ["begin_state", "by_name", "by_number", "from_first", "own_name", "parameter_names", "spread", "told", "whole"]

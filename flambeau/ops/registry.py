@@ -195,7 +195,8 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
 
     Tagged "view", it answers with a view of its first argument that depends on the layout and constant arguments alone;
     tagged "views", with several. Tagged "keeps_zero", it is a function of each element that gives 0 for 0. Tagged "from_data", it
-    takes data of any library, whose class is not asked for an override.
+    takes data of any library, whose class is not asked for an override. Tagged "alone", it works on lists of tensors in place, and
+    nothing that it does to one element depends on other elements: parts of tensors can be given to it as well.
     `method`: also a method of Tensor (True: under its own name; or the names). `vjp(g, ...)`: a cheaper gradient than the
     body's, with `Rule` parameter names, giving a tuple with an entry per tensor parameter, or a `Derivative` with a rule for each
     input, of which only those that are wanted save something. `lowering`: the name under which

@@ -93,7 +93,7 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = No
         if weights_only is None or weights_only:
             if pickle_load_args:
                 raise TypeError(f"torch.load with weights_only=True takes no argument {', '.join(pickle_load_args)}")
-            return restricted_load(data, storages.load, _allowed)
+            return restricted_load(data, storages.load, {**_library, **_allowed})
         return TrustingUnpickler(io.BytesIO(data), storages.load, **pickle_load_args).load()
 
 
@@ -169,6 +169,12 @@ def _cuda_is_available() -> bool:
 
 # -- what a weights-only file may name -------------------------------------------------------------------------
 _allowed: dict[tuple[str, str], Any] = {}
+_library: dict[tuple[str, str], Any] = {}
+
+
+def add_own_globals(things: Iterable[Any]) -> None:
+    """Let files name these of the library's classes and functions, which check what they are given."""
+    _library.update(_named(things))
 
 
 def _named(things: Iterable[Any]) -> dict[tuple[str, str], Any]:

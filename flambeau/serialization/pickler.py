@@ -26,6 +26,7 @@ class StorageReference:
 
 
 _PythonPickler: Any = pickle._Pickler
+_OWN = (Tensor.__reduce_ex__, Parameter.__reduce_ex__, SparseTensor.__reduce_ex__)     # what is spelled as PyTorch does
 
 
 class Pickler(_PythonPickler):
@@ -41,6 +42,8 @@ class Pickler(_PythonPickler):
 
     # -- tensors ----------------------------------------------------------------------------------------------------
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Tensor) and type(obj).__reduce_ex__ not in _OWN:
+            return NotImplemented   # a class that is made of others says how
         if isinstance(obj, Tensor):
             return self._reduce_tensor(obj)
         if type(obj) is device:

@@ -262,9 +262,24 @@ REFUSED = [
     (lambda m: distribute_tensor(fl.ones(4), m, [Shard(0), Shard(0)]), ValueError, "same length"),
     (lambda m: spread_zeros(4, device_mesh=m).redistribute(placements=[Partial()]), RuntimeError, "internal"),
     (lambda m: spread_zeros(4, device_mesh=m).redistribute(), RuntimeError, "placements is needed"),
-    (lambda m: pickle.dumps(spread_zeros(4, device_mesh=m)), NotImplementedError, "torch.distributed.checkpoint"),
     (lambda m: spread_zeros(4, device_mesh=m) + spread_zeros(4, device_mesh=init_device_mesh("cpu", (2, 2))), RuntimeError, "meshes"),
 ]
+
+
+def test_pickled(mesh: Any, tmp_path: Any) -> None:
+    """By pickle and by torch.save, as data alone: the part, how it lies, and the groups that are there."""
+    rows = nn.Parameter(distribute_tensor(fl.arange(12.0).reshape(6, 2), mesh, [Shard(0)]))
+    fl.save({"rows": rows, "all": spread_zeros(3, device_mesh=mesh)}, tmp_path / "d.pt")
+    loaded = fl.load(tmp_path / "d.pt")
+    for back in (pickle.loads(pickle.dumps(rows)), loaded["rows"]):
+        assert isinstance(back, DTensor) and back.placements == rows.placements and back.device_mesh == mesh and back.requires_grad
+        assert back.shape == rows.shape and fl.equal(back._local_tensor, rows._local_tensor)
+        assert back.device_mesh.get_group() is mesh.get_group()
+    assert loaded["all"].placements == (Replicate(),) and not loaded["all"].requires_grad
+    dist.destroy_process_group()
+    dist.init_process_group("fake", rank=3, world_size=4)
+    with pytest.raises(ValueError, match="is not this process's"):
+        pickle.loads(pickle.dumps(rows))
 
 
 @pytest.mark.parametrize(("call", "error", "message"), REFUSED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any
 
@@ -11,10 +12,12 @@ import flambeau as fl
 from flambeau import distributed as dist
 from flambeau import nn
 from flambeau.distributed.fsdp import (
+    FullOptimStateDictConfig,
     FullStateDictConfig,
     FullyShardedDataParallel,
     MixedPrecision,
     MixedPrecisionPolicy,
+    OptimStateKeyType,
     ShardingStrategy,
     StateDictType,
     fully_shard,
@@ -180,6 +183,114 @@ def test_as_one_process() -> None:
         assert found["clipped"] < 1e-5 and all(found["states"]) and found["accumulated"] < 1e-5, found
         half, full = "flambeau.bfloat16", "flambeau.float32"
         assert [kind.replace("torch.", "flambeau.") for kind in found["mixed"]] == [half, full, full, full, half, half, full, full]
+
+
+def optimizers(torch: Any, rank: int, world: int) -> list:
+    """An optimizer's state goes from each kind of wrapper and type of state dict to a new one, whose next losses are the same."""
+    dist.init_process_group("gloo")
+    blocks = functools.partial(wrap.transformer_auto_wrap_policy, transformer_layer_cls={Block})
+
+    def pair() -> tuple[Any, Any]:
+        net = FSDP(model(), auto_wrap_policy=blocks)
+        return net, fl.optim.AdamW([{"params": [p for p in net.parameters() if p.ndim > 1]},
+                                    {"params": [p for p in net.parameters() if p.ndim < 2], "lr": 0.02}], lr=0.01)
+
+    def losses(net: Any, optimizer: Any, count: int) -> list[float]:
+        found = []
+        for i in range(count):
+            optimizer.zero_grad()
+            loss = loss_of(net, batch(i, world)[2 * rank : 2 * rank + 2])
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    net, optimizer = pair()
+    losses(net, optimizer, 2)
+    weights = net.state_dict()
+    given = {}
+    first = {"optim_state_dict_config": FullOptimStateDictConfig(rank0_only=True)}
+    ways: dict[str, tuple] = {"full": (StateDictType.FULL_STATE_DICT, {}), "first": (StateDictType.FULL_STATE_DICT, first),
+                              "parts": (StateDictType.LOCAL_STATE_DICT, {}), "spread": (StateDictType.SHARDED_STATE_DICT, {})}
+    for name, (kind, options) in ways.items():
+        with FSDP.state_dict_type(net, kind, **options):
+            given[name] = copy.deepcopy(FSDP.optim_state_dict(net, optimizer))
+    old = {"old full": FSDP.full_optim_state_dict(net, optimizer, rank0_only=False),
+           "old first": FSDP.full_optim_state_dict(net, optimizer)}
+    numbered = FSDP.rekey_optim_state_dict(old["old full"], OptimStateKeyType.PARAM_ID, net, optim=optimizer)
+    plain = model()
+    alone = fl.optim.AdamW([{"params": [p for p in plain.parameters() if (p.ndim > 1) == large]} for large in (True, False)])
+    alone.load_state_dict(numbered)
+    want, checks = losses(net, optimizer, 2), [list(numbered["state"]) == list(range(len(list(net.parameters()))))]
+    checks.append(alone.state[plain.head.weight]["exp_avg"].shape == (11, 6) and alone.param_groups[1]["lr"] == 0.02)
+    checks.append(isinstance(given["spread"]["state"]["embedding.weight"]["exp_avg"], DTensor) and bool(given["first"]) == (rank == 0))
+    for name in (*ways, *old):
+        net, optimizer = pair()
+        net.load_state_dict(weights)
+        if name in ways:
+            with FSDP.state_dict_type(net, ways[name][0], **ways[name][1]):
+                FSDP.optim_state_dict_to_load(net, optimizer, given[name], load_directly=True)
+        elif name == "old full":
+            optimizer.load_state_dict(FSDP.shard_full_optim_state_dict(old[name], net, optim=optimizer))
+        else:
+            optimizer.load_state_dict(FSDP.scatter_full_optim_state_dict(old[name] if rank == 0 else None, net, optim=optimizer))
+        checks.append(max(abs(a - b) for a, b in zip(losses(net, optimizer, 2), want)) < 1e-6)
+    return checks
+
+
+@needs_mpi
+def test_state_of_optimizers() -> None:
+    for checks in run(optimizers, 2, timeout=110):
+        assert all(checks), checks
+
+
+def hybrid(torch: Any, rank: int, world: int) -> tuple:
+    """Two groups of two processes: parameters and buffers begin as those of the first, and training is one process's."""
+    dist.init_process_group("gloo")
+    fl.manual_seed(7 if rank == 0 else 100 + rank)
+    net = Model()
+    net.scale.fill_(1.5 if rank == 0 else 9.0)
+    where = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    wrapped = FSDP(net, device_mesh=where, sharding_strategy=ShardingStrategy.HYBRID_SHARD, sync_module_states=True,
+                   auto_wrap_policy=wrap.ModuleWrapPolicy({Block}))
+    plain, want = model(), []
+    optimizer = fl.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
+    for step in range(3):
+        loss = loss_of(plain, batch(step, world))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        want.append(loss.item())
+    losses = trained(wrapped, rank, world)
+    return max(abs(a - b) for a, b in zip(losses, want)), wrapped.scale.item(), tuple(wrapped.head.weight._local_tensor.shape)
+
+
+@needs_mpi
+def test_hybrid_begins_as_the_first() -> None:
+    for (gap, scale, shape), rows in zip(run(hybrid, 4, timeout=115), (6, 5, 6, 5)):
+        assert gap < 1e-5 and scale == 1.5 and shape == (rows, 6)
+
+
+def test_steps_run_on_parts() -> None:
+    """An optimizer's step is one native call on this process's parts, with the result of one process."""
+    dist.init_process_group("fake", rank=1, world_size=3)
+    try:
+        for make in (fl.optim.AdamW, fl.optim.Adam, functools.partial(fl.optim.SGD, momentum=0.9)):
+            spread, whole = nn.Linear(4, 5), nn.Linear(4, 5)
+            whole.load_state_dict(spread.state_dict())
+            fully_shard(spread)
+            pairs = list(zip(spread.parameters(), whole.parameters(), strict=True))
+            optimizers = [make(spread.parameters(), lr=0.1), make(whole.parameters(), lr=0.1)]
+            for _ in range(2):
+                for p, q in pairs:
+                    q.grad = fl.rand_like(q)
+                    p.grad = DTensor.from_local(q.grad[2:4], p.device_mesh, p.placements, shape=q.shape, stride=q.stride())
+                for optimizer in optimizers:
+                    optimizer.step()
+            assert all(fl.equal(p._local_tensor, q[2:4]) for p, q in pairs)
+            assert all(isinstance(s, DTensor) for s in optimizers[0].state[pairs[0][0]].values() if isinstance(s, fl.Tensor) and s.ndim)
+    finally:
+        dist.destroy_process_group()
 
 
 def test_memory_of_one_of_many() -> None:

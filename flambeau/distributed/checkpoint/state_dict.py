@@ -10,12 +10,10 @@ from typing import Any
 from ...autograd.grad_mode import no_grad
 from ...core.tensor import Tensor
 from ...nn.modules.module import Module, _IncompatibleKeys
-from ...ops.creation import empty
 from ...optim.optimizer import Optimizer
 from ..fsdp import FSDPModule, FullyShardedDataParallel, StateDictType
 from ..groups import default_group, get_rank, is_initialized
-from ..named_state import begin_state, by_name, by_number, own_name, parameter_names, spread, whole
-from ..objects import broadcast_object_list
+from ..named_state import begin_state, by_name, by_number, from_first, own_name, parameter_names, spread, told, whole
 
 Optimizers = Optimizer | Iterable[Optimizer]
 
@@ -100,24 +98,9 @@ def set_model_state_dict(model: Module, model_state_dict: dict[str, Any], *, opt
         own = {plain(key): (key, value) for key, value in model.state_dict().items()}
         values: Iterable[tuple[str, Any]] = model_state_dict.items()
         if options.broadcast_from_rank0:
-            values = _told(model_state_dict)
+            values = told(model_state_dict, default_group())
         state = {own[name][0] if name in own else name: spread(value, own[name][1]) if name in own else value for name, value in values}
         return model.load_state_dict(state, strict=options.strict)
-
-
-def _told(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Rank 0's values to all: names and what is no tensor first, then one tensor after another."""
-    described = [[(k, (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else None, None if isinstance(v, Tensor) else v)
-                  for k, v in values.items()] if get_rank() == 0 else None]
-    group = default_group()
-    broadcast_object_list(described, 0, group)
-    for name, tensor, other in described[0] or ():
-        if tensor is None:
-            yield name, other
-            continue
-        value = values[name].detach().cpu().contiguous() if get_rank() == 0 else empty(tensor[0], dtype=tensor[1])
-        group.broadcast(value, 0).wait()
-        yield name, value
 
 
 # -- optimizers ------------------------------------------------------------------------------------------------------------
@@ -172,8 +155,8 @@ def set_optimizer_state_dict(model: Module, optimizers: Optimizers, optim_state_
         names = parameter_names(model)
         given = optim_state_dict
         if options.broadcast_from_rank0:
-            flat = given if "param_groups" not in given else _flat(given) if given else {}
-            given = dict(_told(flat))
+            group = default_group()
+            given = dict(told(given, group)) if options.flatten_optimizer_state_dict else from_first(given, group)
         if "param_groups" not in given:
             given = _nested(given, names.values())
         for optimizer in _list(optimizers):

@@ -5,26 +5,32 @@ from __future__ import annotations
 from ..._absent import absent_names
 from ..._lazy import submodules
 from .fully_shard import FSDPModule, fully_shard
-from .fully_sharded import FullyShardedDataParallel, StateDictSettings
+from .fully_sharded import FullyShardedDataParallel
 from .policies import (
     BackwardPrefetch,
     CPUOffload,
     CPUOffloadPolicy,
+    FullOptimStateDictConfig,
     FullStateDictConfig,
+    LocalOptimStateDictConfig,
     LocalStateDictConfig,
     MixedPrecision,
     MixedPrecisionPolicy,
     OffloadPolicy,
+    OptimStateDictConfig,
+    OptimStateKeyType,
+    ShardedOptimStateDictConfig,
     ShardedStateDictConfig,
     ShardingStrategy,
     StateDictConfig,
+    StateDictSettings,
     StateDictType,
 )
 
-_absent = absent_names("torch.distributed.fsdp", ("FullOptimStateDictConfig", "ShardedOptimStateDictConfig", "FlatParameter"),
-                       "parameters and the optimizer's state are DTensors: full_tensor() gives the whole")
+_absent = absent_names("torch.distributed.fsdp", ("FlatParameter",), "parameters are DTensors: full_tensor() gives the whole")
 __getattr__ = submodules(__name__, "wrap", otherwise=_absent)
 
-__all__ = ["BackwardPrefetch", "CPUOffload", "CPUOffloadPolicy", "FSDPModule", "FullStateDictConfig", "FullyShardedDataParallel",
-           "LocalStateDictConfig", "MixedPrecision", "MixedPrecisionPolicy", "OffloadPolicy", "ShardedStateDictConfig", "ShardingStrategy",
-           "StateDictConfig", "StateDictSettings", "StateDictType", "fully_shard"]
+__all__ = ["BackwardPrefetch", "CPUOffload", "CPUOffloadPolicy", "FSDPModule", "FullOptimStateDictConfig", "FullStateDictConfig",
+           "FullyShardedDataParallel", "LocalOptimStateDictConfig", "LocalStateDictConfig", "MixedPrecision", "MixedPrecisionPolicy",
+           "OffloadPolicy", "OptimStateDictConfig", "OptimStateKeyType", "ShardedOptimStateDictConfig", "ShardedStateDictConfig",
+           "ShardingStrategy", "StateDictConfig", "StateDictSettings", "StateDictType", "fully_shard"]

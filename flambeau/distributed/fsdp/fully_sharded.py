@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,27 +18,22 @@ from ..process_group import ProcessGroup
 from ..reduce_op import RedOpType
 from ..tensor.dtensor import DTensor
 from .group import ParamGroup
+from .optim_state import OptimStateDicts
 from .policies import (
     BackwardPrefetch,
     CPUOffload,
-    FullStateDictConfig,
     MixedPrecision,
     MixedPrecisionPolicy,
+    OptimStateDictConfig,
     ShardingStrategy,
     StateDictConfig,
+    StateDictSettings,
     StateDictType,
 )
 from .wrap import wrapped
 
 
-class StateDictSettings(NamedTuple):
-    """How state dicts are made now."""
-
-    state_dict_type: StateDictType
-    state_dict_config: StateDictConfig
-
-
-class FullyShardedDataParallel(Module):
+class FullyShardedDataParallel(OptimStateDicts, Module):
     """`module` with its parameters, gradients and the optimizer's state spread over the processes, as `sharding_strategy` says.
 
     `auto_wrap_policy` makes submodules units of their own, which are gathered one at a time. Parameters keep their names, and are
@@ -79,8 +74,10 @@ class FullyShardedDataParallel(Module):
         policy = MixedPrecisionPolicy(self.mixed_precision.param_dtype, self.mixed_precision.reduce_dtype, None,
                                       self.mixed_precision.cast_forward_inputs or self.mixed_precision.cast_root_forward_inputs)
         keeps = strategy in (ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy.NO_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)
+        if sync_module_states:
+            _same_buffers(module, ignored, mesh)
         self._group = ParamGroup([module], mesh, policy, not keeps, ignored, 0 if sync_module_states else None)
-        self._settings = StateDictSettings(StateDictType.FULL_STATE_DICT, FullStateDictConfig())
+        self._settings = StateDictSettings()
         self._register_state_dict_hook(_leave)
         self.register_load_state_dict_pre_hook(_take)
 
@@ -177,14 +174,13 @@ class FullyShardedDataParallel(Module):
     # -- state dicts ---------------------------------------------------------------------------------------------------------------
     @staticmethod
     def set_state_dict_type(module: Module, state_dict_type: StateDictType, state_dict_config: StateDictConfig | None = None,
-                            optim_state_dict_config: Any = None) -> StateDictSettings:
-        """From now on state dicts of the units in `module` are of this type; how they were."""
-        if optim_state_dict_config is not None:
-            raise NotImplementedError("set_state_dict_type(optim_state_dict_config=) is not implemented; optimizers' state dicts hold "
-                                      "DTensors")
-        before = StateDictSettings(StateDictType.FULL_STATE_DICT, FullStateDictConfig())
+                            optim_state_dict_config: OptimStateDictConfig | None = None) -> StateDictSettings:
+        """From now on state dicts of the units in `module`, and of their optimizers, are of this type; how they were."""
+        before, default = StateDictSettings(), StateDictSettings()
+        now = StateDictSettings(state_dict_type, state_dict_config or StateDictConfig(),
+                                optim_state_dict_config or default.optim_state_dict_config)
         for unit in FullyShardedDataParallel.fsdp_modules(module):
-            before, unit._settings = unit._settings, StateDictSettings(state_dict_type, state_dict_config or StateDictConfig())
+            before, unit._settings = unit._settings, now
         return before
 
     @staticmethod
@@ -195,13 +191,24 @@ class FullyShardedDataParallel(Module):
     @staticmethod
     @contextlib.contextmanager
     def state_dict_type(module: Module, state_dict_type: StateDictType, state_dict_config: StateDictConfig | None = None,
-                        optim_state_dict_config: Any = None) -> Iterator[None]:
+                        optim_state_dict_config: OptimStateDictConfig | None = None) -> Iterator[None]:
         """Within the block state dicts are of this type."""
         before = FullyShardedDataParallel.set_state_dict_type(module, state_dict_type, state_dict_config, optim_state_dict_config)
         try:
             yield
         finally:
             FullyShardedDataParallel.set_state_dict_type(module, *before)
+
+
+def _same_buffers(module: Module, ignored: set[int], mesh: DeviceMesh) -> None:
+    """The buffers of the mesh's first process to all."""
+    with no_grad():
+        for b in module.buffers():
+            if id(b) not in ignored:
+                value = b.detach().clone().contiguous()
+                for group in mesh.get_all_groups():
+                    group.broadcast(value, 0).wait()
+                b.copy_(value)
 
 
 def _mesh_of(strategy: ShardingStrategy, group: ProcessGroup) -> DeviceMesh:
@@ -225,7 +232,7 @@ def _power(tensors: list[Tensor], norm_type: float) -> Tensor:
 def _leave(unit: Any, state: dict, prefix: str, metadata: Any) -> None:
     """A state dict of the unit's type, without the unit in its names."""
     del metadata
-    kind, config = unit._settings
+    kind, config, _ = unit._settings
     inner = prefix + _INNER
     for key in [k for k in state if k.startswith(inner)]:
         value = state.pop(key)
@@ -252,4 +259,4 @@ def _take(unit: Any, state: dict, prefix: str, *rest: Any) -> None:
 
 _INNER = FullyShardedDataParallel._wraps + "."
 
-__all__ = ["FullyShardedDataParallel", "StateDictSettings"]
+__all__ = ["FullyShardedDataParallel"]

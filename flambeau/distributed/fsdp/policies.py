@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -91,5 +91,47 @@ class ShardedStateDictConfig(StateDictConfig):
     """DTensors."""
 
 
-__all__ = ["BackwardPrefetch", "CPUOffload", "CPUOffloadPolicy", "FullStateDictConfig", "LocalStateDictConfig", "MixedPrecision",
-           "MixedPrecisionPolicy", "OffloadPolicy", "ShardedStateDictConfig", "ShardingStrategy", "StateDictConfig", "StateDictType"]
+@dataclass
+class OptimStateDictConfig:
+    """The same for an optimizer's state. `offload_to_cpu`: bring tensors to the CPU."""
+
+    offload_to_cpu: bool = True
+
+
+@dataclass
+class FullOptimStateDictConfig(OptimStateDictConfig):
+    """`rank0_only`: the other processes get an empty state dict, and need none to load."""
+
+    rank0_only: bool = False
+
+
+@dataclass
+class LocalOptimStateDictConfig(OptimStateDictConfig):
+    """This process's parts."""
+
+    offload_to_cpu: bool = False
+
+
+@dataclass
+class ShardedOptimStateDictConfig(OptimStateDictConfig):
+    """DTensors."""
+
+
+class OptimStateKeyType(enum.Enum):
+    """What state belongs to: a parameter's name or its number."""
+
+    PARAM_NAME, PARAM_ID = range(1, 3)
+
+
+class StateDictSettings(NamedTuple):
+    """How state dicts are made now."""
+
+    state_dict_type: StateDictType = StateDictType.FULL_STATE_DICT
+    state_dict_config: StateDictConfig = FullStateDictConfig()
+    optim_state_dict_config: OptimStateDictConfig = FullOptimStateDictConfig()
+
+
+__all__ = ["BackwardPrefetch", "CPUOffload", "CPUOffloadPolicy", "FullOptimStateDictConfig", "FullStateDictConfig",
+           "LocalOptimStateDictConfig", "LocalStateDictConfig", "MixedPrecision", "MixedPrecisionPolicy", "OffloadPolicy",
+           "OptimStateDictConfig", "OptimStateKeyType", "ShardedOptimStateDictConfig", "ShardedStateDictConfig", "ShardingStrategy",
+           "StateDictConfig", "StateDictSettings", "StateDictType"]

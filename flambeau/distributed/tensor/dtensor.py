@@ -60,6 +60,8 @@ class DTensor(Tensor, counted=False):
     def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         """The operator, whose primitives know what to do. What it makes like its arguments lies as they do."""
         inner = dispatch.state.classes_off
+        if "alone" in func._operator.tags and _lie_alike(args):  # type: ignore[attr-defined]
+            return func(*_in_parts(args), **(kwargs or {}))
         with dispatch.classes_off():
             out = getattr(func, "_plain", func)(*args, **(kwargs or {}))
         return out if inner else _like(out, args)
@@ -180,9 +182,10 @@ class DTensor(Tensor, counted=False):
             memo[id(self)] = copy
         return memo[id(self)]
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise NotImplementedError("a DTensor has a mesh, which belongs to its processes, and can't be pickled; save full_tensor(), or use "
-                                  "torch.distributed.checkpoint")
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        """This process's part, and how it lies: for a process at the same place of such a mesh."""
+        return _again, (self._local_tensor.detach(), self.device_mesh, self.placements, tuple(self.shape), self._layout.strides,
+                        self.requires_grad, dict(self.__dict__))
 
     def untyped_storage(self) -> Any:
         """The memory of this process's part."""
@@ -204,6 +207,17 @@ def dtensor(local: Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...], 
     return made
 
 
+def _again(local: Tensor, mesh: DeviceMesh, placements: tuple, shape: tuple, strides: tuple, requires_grad: bool, extra: dict) -> DTensor:
+    """The DTensor that a pickle describes."""
+    if not isinstance(mesh, DeviceMesh) or type(local) is not Tensor or local_shape(shape, mesh, placements) != tuple(local.shape):
+        raise ValueError(f"a part of {getattr(local, 'shape', local)} is not this process's of a tensor of {shape} over {mesh}, "
+                         f"{placements}")
+    made = dtensor(local, mesh, tuple(placements), tuple(shape), tuple(strides))
+    made.requires_grad = requires_grad
+    made.__dict__.update(extra)
+    return made
+
+
 def _mesh(mesh: DeviceMesh | None) -> DeviceMesh:
     if mesh is None:
         raise RuntimeError("No device mesh is given: device_mesh=init_device_mesh(...)")
@@ -212,6 +226,19 @@ def _mesh(mesh: DeviceMesh | None) -> DeviceMesh:
 
 def _is_spread(value: Any) -> bool:
     return isinstance(value, Tensor) and type(value._store) is _Parts
+
+
+def _lie_alike(args: tuple) -> bool:
+    """Whether the tensors at each place of the lists among arguments lie over the processes in the same way, and are no sums."""
+    for column in zip(*(a for a in args if type(a) is list)):
+        specs = {getattr(t._store, "spec", None) for t in column if isinstance(t, Tensor) and (t.ndim or _is_spread(t))}
+        if len(specs) > 1 or any(isinstance(p, Partial) for spec in specs if spec is not None for p in spec.placements):
+            return False
+    return not any(_is_spread(a) for a in args)
+
+
+def _in_parts(args: tuple) -> list:
+    return [[t._store.local if _is_spread(t) else t for t in a] if type(a) is list else a for a in args]
 
 
 def _like(out: Any, args: tuple) -> Any:

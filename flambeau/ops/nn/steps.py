@@ -84,7 +84,7 @@ def as_number(x: Any) -> Any:
 
 
 # -- Adam ----------------------------------------------------------------------------------------------------
-@operator
+@operator(tags=("alone",))
 def adam_step_(params: list, grads: list, means: list, squares: list, max_squares: list | None, steps: list, lr: Any,
                beta1: float, beta2: float, eps: float, weight_decay: float, decoupled: bool, maximize: bool) -> None:
     """Adam (Kingma and Ba 2014), or with `decoupled` weight decay AdamW (Loshchilov and Hutter 2017), in place.
@@ -132,7 +132,7 @@ def adam_formula(param: Any, grad: Any, mean: Any, square: Any, top: Any, step: 
 
 
 # -- SGD -----------------------------------------------------------------------------------------------------
-@operator
+@operator(tags=("alone",))
 def sgd_step_(params: list, grads: list, buffers: list | None, fresh: list, lr: Any, momentum: float, dampening: float,
               weight_decay: float, nesterov: bool, maximize: bool) -> None:
     """Stochastic gradient descent in place, with momentum `buffers` or None; a `fresh` buffer begins as the gradient."""
@@ -181,7 +181,7 @@ def total_norm(tensors: list) -> Tensor:
     return first.new_cat([n.to(first.device) for n in norms], 0).norm(2)
 
 
-@operator
+@operator(tags=("alone",))
 def scale_all_(tensors: list, factor: Any) -> None:
     """Multiply all the tensors in place."""
     if _native(tensors) and not (isinstance(factor, Tensor) and factor._data is None) and _C.scale_all(tensors, float(factor)):
