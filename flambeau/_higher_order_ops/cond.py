@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.symbolic import SymBool
 from ..core.tensor import Tensor, is_example
+from ..func.higher_order import capturing
 from ..ops.registry import OPERATORS
 from ..utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
@@ -27,6 +28,8 @@ def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: Any = ()) -
     if not isinstance(operands, (tuple, list)) or not all(isinstance(x, Tensor) for x in tree_leaves(operands)):
         raise RuntimeError("Expect operands to be a tuple of possibly nested dict/list/tuple that only consists of tensor leaves, but got "
                            f"{operands}.")
+    if isinstance(pred, Tensor) and capturing.by is not None:
+        return capturing.by.cond(pred, true_fn, false_fn, operands)
     if isinstance(pred, Tensor) and is_example(pred):
         return chosen(pred, true_fn(*operands), false_fn(*operands))
     return true_fn(*operands) if pred else false_fn(*operands)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..autograd.batched import stripped
 from ..core.tensor import Tensor, is_example
+from ..func.higher_order import capturing
 from .cond import chosen
 
 
@@ -21,6 +22,8 @@ def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: Any) -> Any
     if not isinstance(carried_inputs, (tuple, list)):
         raise RuntimeError(f"Expect carried_inputs to be a tuple, but got {type(carried_inputs).__name__}.")
     carried = tuple(carried_inputs)
+    if capturing.by is not None and carried and all(isinstance(x, Tensor) for x in carried):
+        return capturing.by.while_loop(cond_fn, body_fn, carried)
     while _goes_on(running := cond_fn(*carried)):
         after = body_fn(*carried)
         if not isinstance(after, (tuple, list)) or len(after) != len(carried):

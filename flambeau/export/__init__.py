@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from .._absent import absent_names
 from .._lazy import submodules
+from ..utils import _pytree
 from .dims import Dim, ShapesCollection, dims
 from .graph_signature import ExportGraphSignature
 from .program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from .serialize import load, save
 from .tracing import export
 
+
+def register_dataclass(cls: type, *, serialized_type_name: str | None = None) -> None:
+    """Let a dataclass be an input or an output of exported programs, whose fields are tensors and the like."""
+    if not dataclasses.is_dataclass(cls):
+        raise AssertionError(f"Only dataclasses can be registered with this function: {cls}")
+    name = f"{cls.__module__}.{cls.__qualname__}" if serialized_type_name is None else serialized_type_name
+    _pytree.register_dataclass(cls, serialized_type_name=name)
+
+
 _INSTEAD = "torch.export.export gives the graph with its inputs flat"
 __getattr__ = submodules(__name__, otherwise=absent_names("torch.export", (
     "export_for_training", "FlatArgsAdapter", "draft_export"), _INSTEAD))
 
 __all__ = ["Dim", "ExportGraphSignature", "ExportedProgram", "ModuleCallEntry", "ModuleCallSignature", "ShapesCollection", "dims", "export",
-           "load", "save"]
+           "load", "register_dataclass", "save"]

@@ -43,7 +43,10 @@ class Decoder:
         self.env = ExportEnv(duck_shape=False)
         self.known: dict[tuple, Tensor] = {}
         for name, hint, lo, hi in record["symbols"]:
-            self.env.hints[_identifier(name)] = _integer(hint)
+            if hint is None:
+                self.env.unbacked.add(_identifier(name))
+            else:
+                self.env.hints[_identifier(name)] = _integer(hint)
             self.env.sources[name] = [name]
             self.env._ranges[name] = (-math.inf if lo is None else lo, math.inf if hi is None else hi)
 
@@ -151,8 +154,8 @@ class Decoder:
     def _expr(self, node: ast.AST) -> Any:
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return node.value
-        if isinstance(node, ast.Name) and node.id in self.env.hints:
-            return var(node.id, lo=2)
+        if isinstance(node, ast.Name) and node.id in self.env.sources:
+            return var(node.id, lo=2 if node.id in self.env.hints else self.env._ranges[node.id][0])
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return -self._expr(node.operand)
         if isinstance(node, ast.BinOp):

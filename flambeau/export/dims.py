@@ -167,9 +167,9 @@ class ExportEnv(ShapeEnv):
 
     def evaluate(self, relation: Relation, reason: str = "") -> bool:
         """As ShapeEnv."""
-        if not reason:
-            frames = [f for f in user_stack() if "flambeau/" not in f[0]]
-            reason = f"{frames[-1][0]}:{frames[-1][1]}, in {frames[-1][2]}: {frames[-1][3]}" if frames else ""
+        if self.static_value(relation) is None and (frames := user_stack()):
+            file, line, function, source = frames[-1]
+            reason = f"{file}:{line}, in {function}: {source}" + (f" ({reason})" if reason else "")
         return super().evaluate(relation, reason)
 
 

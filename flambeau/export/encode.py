@@ -14,7 +14,7 @@ from ..core.symbolic import SymBool, SymFloat, SymInt, to_python
 from ..core.tensor import Tensor
 from ..fx import Graph, GraphModule, Node
 from ..nn import Parameter
-from ..utils._pytree import tree_flatten, treespec_dumps
+from ..utils._pytree import tree_flatten, tree_leaves, treespec_dumps
 from .graph_signature import ConstantArgument
 from .program import ExportedProgram
 from .targets import name_of
@@ -57,11 +57,14 @@ class Encoder:
 
     @staticmethod
     def _symbols(ep: ExportedProgram) -> list:
-        envs = {id(s.env): s.env for i in ep._user_inputs for s in (i.value._layout.shape if isinstance(i.value, Tensor) else (i.value,))
-                if isinstance(s, SymInt)}
-        for env in envs.values():
-            return [[name, hint, *[None if abs(end) == math.inf else end for end in env._ranges[name]]] for name, hint in env.hints.items()]
-        return []
+        values = [v for n in ep.graph.nodes for v in tree_leaves(n.meta.get("val"))]
+        envs = {id(s.env): s.env for v in values for s in (v._layout.shape if isinstance(v, Tensor) else (v,))
+                if isinstance(s, (SymInt, SymFloat))}
+        env = next(iter(envs.values()), None)
+        if env is None:
+            return []
+        names = [*env.hints, *sorted(env.unbacked)]
+        return [[name, env.hints.get(name), *[None if abs(end) == math.inf else end for end in env._ranges[name]]] for name in names]
 
     def _argument(self, arg: Any) -> list:
         name = type(arg).__name__

@@ -7,8 +7,10 @@ body, whose operators are seen instead; a primitive that is called directly is s
 
 from __future__ import annotations
 
+import inspect
+import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,16 +18,23 @@ from .. import _torch_c
 from ..aot.sizes import SizeNodes
 from ..aot.trace import stripped, user_stack
 from ..core import dispatch
-from ..core.symbolic import SymBool, SymFloat, SymInt, is_symbolic
+from ..core.dtypes import bool_
+from ..core.expr import is_var, to_python
+from ..core.symbolic import DataDependentSize, ShapeEnv, SymBool, SymFloat, SymInt, is_symbolic, unknown_sizes
 from ..core.tensor import Tensor
-from ..fx import Graph, Node, mark_impure
+from ..func.higher_order import capturing
+from ..fx import Graph, GraphModule, Node, mark_impure
 from ..ops import aten, registry
 from ..ops.aten import overload_target
+from ..ops.aten_schemas import behind
+from ..ops.conversions import DataNeeded
 from ..ops.custom import CustomOperator
+from ..ops.primitives import ViewPrimitive
 from ..ops.subscript import _as_items
 from ..ops.writing import copy_into
 from ..overrides import TorchFunctionMode
 from ..utils._pytree import tree_map
+from .functions import Functions
 
 set_grad_enabled = mark_impure(_torch_c._set_grad_enabled)
 LAST = 2**63 - 1     # the end of a slice that has none
@@ -58,8 +67,9 @@ class _Primitives:
 class Recorder:
     """Writes `graph` while a program runs within `recording()`."""
 
-    def __init__(self, name_of_constant: Callable[[Tensor, bool], str]) -> None:
-        self.graph = Graph()
+    def __init__(self, name_of_constant: Callable[[Tensor, bool], str], env: ShapeEnv) -> None:
+        self.graph, self.env = Graph(), env
+        self.functions: dict[str, GraphModule] = {}      # what cond, while_loop and scan are given, as graphs
         self.symbols: dict[str, Node] = {}
         self.sizes = SizeNodes(self.graph, self.symbols)
         self.constants: dict[str, Tensor] = {}
@@ -67,6 +77,7 @@ class Recorder:
         self.modules: list[tuple[str, tuple[str, str]]] = []     # the modules whose forward is under way
         self.quiet = 0
         self.first: Node | None = None       # constants are made inputs before it
+        self.outer_node: Callable[..., Node] | None = None       # of a function: an input for what the graph around knows
         self.stack_of: Callable[[], tuple] = user_stack
         self._nodes: dict[int, tuple[Tensor, Node]] = {}
         self._places: dict[tuple[int, int], tuple[Tensor, Node]] = {}
@@ -95,17 +106,27 @@ class Recorder:
             made.requires_grad = True
         return made
 
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether a tensor is of the graph, or can be made a constant of it."""
+        return tensor._data is not None or id(tensor) in self._nodes or (id(tensor._store), id(tensor._lay)) in self._places
+
     def node_of(self, tensor: Tensor) -> Node:
         """The node that computes a tensor; a tensor with data becomes a constant."""
         found = self._nodes.get(id(tensor)) or self._places.get((id(tensor._store), id(tensor._lay)))
         if found is not None:
             return found[1]
+        if self.outer_node is not None:
+            self.know(tensor, node := self.outer_node(tensor))
+            return node
         if tensor._data is None:
             raise RuntimeError(f"a tensor of shape {list(tensor.shape)} without data was used, which the exported program did not make")
         return self.constant(tensor)
 
     def constant(self, tensor: Tensor, made_here: bool = False) -> Node:
         """An input for a tensor that the program holds."""
+        if self.outer_node is not None:
+            self.know(tensor, node := self.outer_node(tensor, made_here))
+            return node
         name = self.name_of_constant(tensor, made_here)
         self.constants[name] = tensor
         with self.graph.inserting_before(self.first or next(iter(self.graph.nodes), None)):
@@ -131,9 +152,31 @@ class Recorder:
     def recording(self) -> Iterator[None]:
         """Record what the block does."""
         scope = dispatch.scope((*dispatch.state.modes, _Primitives(self)), 2, True, dispatch.state.grad_enabled)
-        with scope, _Operators(self):
-            yield
+        asked, DataNeeded.item = DataNeeded.item, self.read
+        outer, capturing.by = capturing.by, Functions(self)
+        try:
+            with scope, unknown_sizes(self._unknown), _Operators(self):
+                yield
+        finally:
+            DataNeeded.item, capturing.by = asked, outer
         self._set_grad(self._grad)
+
+    def _unknown(self, name: str, tensor: Any) -> SymInt:
+        """A symbol for a size that only a run knows."""
+        return self.env.create_unbacked()
+
+    def read(self, tensor: Tensor) -> Any:
+        """`tensor.item()`: a number that only a run knows."""
+        kind = tensor.dtype
+        if kind is bool_ or kind.is_complex:
+            raise DataDependentSize(f"the value of a tensor of {kind} is known only when the program runs")
+        made: Any = self.env.create_unbacked(lo=-math.inf) if not kind.is_floating_point else None
+        name = to_python(made.expr) if made is not None else f"f{len(self.symbols)}"
+        made = SymFloat.variable(name, self.env) if made is None else made
+        node = self.graph.call_function(aten.item.default, (self.node_of(tensor),))
+        node.meta = self.origin() | {"val": made}
+        self.symbols[name] = node
+        return made
 
     def _set_grad(self, wanted: bool) -> None:
         """A node where the program goes over to another grad mode."""
@@ -158,6 +201,8 @@ class Recorder:
             return self._data(func, args, kwargs)
         if kwargs.get("out") is not None:
             return self._into(func, args, kwargs)
+        if (changed := self._in_place(func, args, kwargs)) is not None:
+            return changed
         found = overload_target(func, args, kwargs)
         if found is not None:
             target, given, named = found
@@ -167,6 +212,18 @@ class Recorder:
                 return func._plain(*args, **kwargs)
         return self.call(func, func, args, kwargs)
 
+    def _in_place(self, func: Callable, args: tuple, kwargs: dict) -> Any:
+        """What `relu(x, inplace=True)` gives, by `relu_`."""
+        info = func._operator    # type: ignore[attr-defined]
+        form = registry.OPERATORS.get(info.name + "_")
+        if form is None or "inplace" not in inspect.signature(func).parameters:
+            return None
+        given = inspect.signature(func).bind(*args, **kwargs).arguments
+        if not given.pop("inplace", False):
+            return None
+        first, *rest = given.values()
+        return self.operator(form, (first, *rest[:len(inspect.signature(form).parameters)]), {})
+
     def call(self, target: Callable, run: Callable, args: tuple, kwargs: dict, given: tuple | None = None,
              named: dict | None = None) -> Any:
         """Run an operator on fake tensors and write it down as `target(*given, **named)`."""
@@ -175,10 +232,14 @@ class Recorder:
         node_kwargs = {name: self.argument(v) for name, v in (kwargs if named is None else named).items()}
         args, kwargs = tree_map(self._fake, args), tree_map(self._fake, kwargs)
         self.quiet += 1
+        large, self.env.large = self.env.large, True    # what is recorded takes any size, and equal ones
+        before = len(self.env.guards)
         try:
             out = run(*args, **kwargs)
         finally:
             self.quiet -= 1
+            self.env.large = large
+        self.env.guards[before:] = [guard for guard in self.env.guards[before:] if guard.relation.op != "!="]
         return self.write(target, node_args, node_kwargs, out)
 
     def _fake(self, value: Any) -> Any:
@@ -194,17 +255,33 @@ class Recorder:
 
     def write(self, target: Callable, args: tuple, kwargs: dict, out: Any) -> Any:
         """The node of a call whose result is `out`."""
+        self.quiet += 1    # asking for the history of a view may take it anew
+        try:
+            return self._write(target, args, kwargs, out)
+        finally:
+            self.quiet -= 1
+
+    def _write(self, target: Callable, args: tuple, kwargs: dict, out: Any) -> Any:
         node = self.graph.call_function(target, args, kwargs, name=target.__name__ if isinstance(target, aten.Overload) else None)
         node.meta = self.origin() | {"val": self._value(out)}
         if isinstance(out, Tensor):
-            self.know(out, node)
+            self._place(out, node)
         elif isinstance(out, (tuple, list)):
             for i, part in enumerate(out):
                 if isinstance(part, Tensor):
                     item = self.graph.call_function(operator.getitem, (node, i))
                     item.meta = self.origin() | {"val": self._example(part)}
-                    self.know(part, item)
+                    self._place(part, item)
         return out
+
+    def _place(self, tensor: Tensor, node: Node) -> None:
+        """`node` computes a tensor, and knows sizes of it that nothing else does."""
+        self.know(tensor, node)
+        for dim, size in enumerate(tensor._layout.shape):
+            if isinstance(size, SymInt) and is_var(size.expr) and to_python(size.expr) not in self.symbols:
+                read = self.graph.call_function(aten.sym_size.int, (node, dim))
+                read.meta = self.origin() | {"val": size}
+                self.symbols[to_python(size.expr)] = read
 
     def _value(self, out: Any) -> Any:
         if isinstance(out, Tensor):
@@ -221,10 +298,34 @@ class Recorder:
     def primitive(self, prim: Any, args: tuple) -> Any:
         """A primitive that the program, or a function of ours that is no operator, called."""
         owner = getattr(prim, "owner", None)
+        if isinstance(prim, ViewPrimitive) and not self.knows(args[0]):    # the history of a view is taken anew
+            return dispatch.run(prim, args)
         if prim is copy_into:
             target = aten.copy_.default if isinstance(args[1], Tensor) else aten.fill_.Scalar
             return self.call(target, lambda *a: dispatch.run(prim, a), args, {})
-        return self.call(owner or prim, lambda *a: dispatch.run(prim, a), args, {})
+        target, given, named = self._named_as(prim, args) if owner is None else (owner, args, {})
+        return self.call(target, lambda *a: dispatch.run(prim, a), args, {}, given, named)
+
+    def _named_as(self, prim: Any, args: tuple) -> tuple[Any, tuple, dict]:
+        """The overload that a primitive is: of views where it gives the same one, of what works on each element by its name."""
+        fn = behind(prim.name)
+        if fn is None or not (isinstance(prim, ViewPrimitive) or "pointwise" in prim.tags):
+            return prim, args, {}
+        found = overload_target(fn, args, {})
+        if found is None:
+            return prim, args, {}
+        if isinstance(prim, ViewPrimitive):
+            plain = [stripped(a) if isinstance(a, Tensor) else a for a in args]
+            self.quiet += 1
+            try:
+                mine, theirs = (tree_map(lambda t: t._layout, f(*plain)) for f in (prim, fn))
+            except (TypeError, RuntimeError, ValueError, IndexError):
+                return prim, args, {}
+            finally:
+                self.quiet -= 1
+            if mine != theirs:
+                return prim, args, {}
+        return found[0], tuple(found[1]), found[2]
 
     # -- operators that are read another way ------------------------------------------------------------------------------
     def _step(self, name: str, *args: Any) -> Any:
@@ -266,18 +367,15 @@ class Recorder:
         at = next((i for i, item in enumerate(items) if item is Ellipsis), None)
         items = [*items, *rest] if at is None else [*items[:at], *rest, *items[at + 1:]]
         indices: list[Any] = []
+        dim = 0
         for item in items:
-            dim = len(indices)
-            if item is None:
-                x = self._step("unsqueeze", x, dim)
-                indices.append(None)
-            elif isinstance(item, Tensor):
-                indices += [item] + [None] * ((item.ndim if _is_mask(item) else 1) - 1)
-            elif isinstance(item, slice):
-                x = self._slice(x, dim, item)
-                indices.append(None)
-            else:
+            if isinstance(item, (int, SymInt)):
                 x = self._step("select.int", x, dim, item)
+                continue
+            if not isinstance(item, Tensor):
+                x = self._step("unsqueeze", x, dim) if item is None else self._slice(x, dim, item)
+            indices.append(item if isinstance(item, Tensor) else None)
+            dim += item.ndim if _is_mask(item) else 1
         return self._read(x, indices) if name == "getitem_" else self._assign(x, indices, value[0])
 
     def _slice(self, x: Tensor, dim: int, item: slice) -> Tensor:
@@ -299,8 +397,18 @@ class Recorder:
                 return
             with _Operators(self):
                 value = registry.OPERATORS["full"]((), value, dtype=x.dtype, device=x.device)
-        if any(isinstance(i, Tensor) for i in indices):
-            self._step("index_put_", x, _positions(indices), value if value.dtype is x.dtype else value.to(x.dtype))
+        indices = _positions(indices)
+        if len(indices) == 1 and _is_mask(indices[0]) and value.ndim == 0:
+            mask = indices[0]
+            for _ in range(x.ndim - mask.ndim):
+                mask = self._step("unsqueeze", mask, mask.ndim)
+            self._step("masked_fill_.Tensor", x, mask, value if value.dtype is x.dtype else value.to(x.dtype))
+        elif any(isinstance(i, Tensor) for i in indices):
+            value = value if value.dtype is x.dtype else value.to(x.dtype)
+            if any(map(_is_mask, indices)):     # how many elements there are, only a run knows
+                self.call(aten.index_put_.default, lambda t, *_: t, (x, indices, value), {})
+            else:
+                self._step("index_put_", x, indices, value)
         else:
             self._step("copy_", x, value)
 
@@ -321,9 +429,4 @@ def _holds(data: Any) -> bool:
     return any(map(_holds, data)) if isinstance(data, (list, tuple)) else is_symbolic(data) or isinstance(data, Tensor)
 
 
-def outputs(recorder: Recorder, leaves: Sequence[Any]) -> list[Any]:
-    """What a program returned, as the output node's arguments."""
-    return [recorder.argument(leaf) for leaf in leaves]
-
-
-__all__ = ["Recorder", "outputs", "set_grad_enabled"]
+__all__ = ["Recorder", "set_grad_enabled"]

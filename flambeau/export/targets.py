@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core.symbolic import sym_float, sym_max, sym_min, sym_not
-from ..func.higher_order import choose, mapped, repeat, scanned
 from ..ops import aten
 from ..ops.aten import AtenOperator, Overload
 from ..ops.custom import CustomOperator, find
 from ..ops.registry import COMPOSITES, OPERATORS, PRIMITIVES, CompositeRecord, Primitive
+from .functions import OPERATORS as HIGHER_ORDER
 from .record import set_grad_enabled
 
 _PYTHON: dict[str, Callable] = {fn.__name__: fn for fn in (
@@ -19,7 +19,7 @@ _PYTHON: dict[str, Callable] = {fn.__name__: fn for fn in (
     operator.neg, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)}
 _FUNCTIONS: dict[str, Callable] = {
     "sym_max": sym_max, "sym_min": sym_min, "sym_not": sym_not, "sym_float": sym_float, "set_grad_enabled": set_grad_enabled,
-    "cond": choose, "while_loop": repeat, "scan": scanned, "vmap": mapped}
+    **HIGHER_ORDER}
 _NAMES = {id(fn): f"python:{name}" for name, fn in _PYTHON.items()} | {id(fn): f"function:{name}" for name, fn in _FUNCTIONS.items()}
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from ..aot.trace import _PACKAGE as PACKAGE
 from ..aot.trace import stripped, user_stack
 from ..core.device import device
 from ..core.dtypes import dtype
 from ..core.expr import free_variables, is_var, to_python
 from ..core.memory_format import layout, memory_format
-from ..core.symbolic import SymInt, is_symbolic
+from ..core.symbolic import DataDependentFloat, DataDependentSize, SymInt, is_symbolic
 from ..core.tensor import Tensor, fake
 from ..dynamo.exceptions import UserError, UserErrorType
 from ..fx import Graph, Node
@@ -34,6 +36,7 @@ from .graph_signature import (
 )
 from .program import ExportedProgram, InputText, ModuleCallEntry, ModuleCallSignature, Symbol, ValueRange
 from .record import Recorder
+from .strict import captured
 
 _CONSTANTS = (int, float, str, type(None), bool, complex, dtype, device, layout, memory_format)
 
@@ -144,15 +147,17 @@ class State:
         return made
 
     @contextmanager
-    def swapped(self) -> Iterator[None]:
-        """The module with stand-ins; what it assigns to its buffers is noted, to other tensors refused."""
+    def swapped(self, strict: bool) -> Iterator[None]:
+        """The module with stand-ins, but for a strict export, where dynamo sees it as it is; what it assigns to its buffers is noted, to
+        other tensors refused."""
         homes: list[tuple[str, Module, Any, dict]] = [
             (path, m, home, dict(home)) for path, m in self.mod.named_modules() for home in (m._parameters, m._buffers)]
         plain = [(path, m, {k: v for k, v in vars(m).items() if not k.startswith("_") or isinstance(v, Tensor)})
                  for path, m in self.mod.named_modules()]
         try:
             for _, _, home, values in homes:
-                home.update({name: self.stand_ins.get(id(value), value) for name, value in values.items() if value is not None})
+                if not strict:
+                    home.update({name: self.stand_ins.get(id(value), value) for name, value in values.items() if value is not None})
             yield
             for path, _, home, values in homes:
                 self._note(path, home, values)
@@ -171,7 +176,8 @@ class State:
     def _note(self, path: str, home: dict, values: dict) -> None:
         for name, now in home.items():
             before = values.get(name)
-            if isinstance(now, Tensor) and isinstance(before, Tensor) and now is not self.stand_ins.get(id(before), before):
+            if isinstance(now, Tensor) and isinstance(before, Tensor) and now is not before \
+                    and now is not self.stand_ins.get(id(before)):
                 self.written.append((f"{path}.{name}".lstrip("."), now))
 
     @staticmethod
@@ -227,7 +233,7 @@ class Trace:
     def __init__(self, mod: Module, inputs: Inputs) -> None:
         self.mod, self.inputs = mod, inputs
         self.state = State(mod)
-        self.recorder = Recorder(self.state.name_of)
+        self.recorder = Recorder(self.state.name_of, inputs.sizes.env)
         self.recorder.stack_of = _without(user_stack())
         self.placed: list[tuple[Node, InputSpec]] = []
         self._place_state()
@@ -287,17 +293,45 @@ class Trace:
         less = make(_sub, read, derived.offset) if derived.offset else read
         self.recorder.symbols[name] = make(_floordiv, less, derived.scale) if derived.scale != 1 else less
 
-    def run(self, call: Callable[..., Any]) -> tuple[list[Any], Any]:
+    def run(self, strict: bool) -> tuple[list[Any], Any]:
         """Trace; the leaves and the structure of what comes out."""
         args, kwargs = self.inputs.tree()
-        with self.state.swapped(), _noting_modules(self.recorder, self.mod), self.recorder.recording():
-            answer = call(*args, **kwargs)
+        call: Callable[..., Any] = self.mod
+        if strict:
+            call = captured(self, self.mod)
+            self._know_what_is_real()
+        with ExitStack() as stack:
+            stack.enter_context(self.state.swapped(strict))
+            if not strict:
+                stack.enter_context(_noting_modules(self.recorder, self.mod))
+                stack.enter_context(self.recorder.recording())
+            try:
+                answer = call(*args, **kwargs)
+            except (DataDependentSize, DataDependentFloat) as error:
+                raise self._data_dependent(error) from error
             leaves, spec = tree_flatten(answer)
             out = [self._output(leaf) for leaf in leaves]
         for path, value in self.state.written:
             target = next(node for node, s in self.placed if s.target == path)
             self.recorder.graph.call_function(aten.copy_.default, (target, self.recorder.node_of(value))).meta = {"val": target.meta["val"]}
         return out, spec
+
+    def _know_what_is_real(self) -> None:
+        """The nodes of the module's tensors and of the inputs."""
+        nodes = {spec.target or str(node.target): node for node, spec in self.placed}
+        for path, value in (*self.state.parameters.items(), *self.state.buffers.items()):
+            self.recorder.know(value, nodes[path])
+        for leaf in self.inputs.leaves:
+            if isinstance(leaf.value, Tensor):
+                self.recorder.know(leaf.value, self.recorder.node_of(leaf.stand_in))
+
+    def _data_dependent(self, error: Exception) -> UserError:
+        """A branch on what only a run knows."""
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(PACKAGE)]
+        where = f"\n  at {frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name}: {frames[-1].line}" if frames else ""
+        return UserError(UserErrorType.DYNAMIC_CONTROL_FLOW, f"Could not guard on data-dependent expression: {error}{where}\n  way out: "
+                         "where a tensor decides, use torch.cond, where or while_loop; keep a number that is read from a tensor "
+                         "in a tensor; or compute the value outside, and pass it in")
 
     def _output(self, leaf: Any) -> Any:
         if isinstance(leaf, Tensor) or is_symbolic(leaf):
@@ -320,7 +354,8 @@ class Trace:
         entries = [ModuleCallEntry("", ModuleCallSignature([], [], self.inputs.spec, out_spec, self.inputs.arg_names))]
         entries += [ModuleCallEntry(path) for path, _ in self.mod.named_modules() if path]
         texts = [InputText(leaf.text, leaf.stand_in) for leaf in self.inputs.leaves]
-        return ExportedProgram({}, graph, signature, state_dict, self._ranges(), entries, (self.inputs.args, self.inputs.kwargs), constants,
+        return ExportedProgram(self.recorder.functions, graph, signature, state_dict, self._ranges(), entries,
+                               (self.inputs.args, self.inputs.kwargs), constants,
                                user_inputs=texts, checks=checks + self._range_checks())
 
     def _signature(self, out: list[Any]) -> ExportGraphSignature:
@@ -391,10 +426,8 @@ def export(mod: Module, args: tuple, kwargs: dict[str, Any] | None = None, *, dy
     inputs = Inputs(mod, args, kwargs or {}, dynamic_shapes)
     if inputs.sizes.problems:
         inputs.sizes.finish()
-    if strict:
-        raise NotImplementedError("torch.export.export(strict=True)")
     trace = Trace(mod, inputs)
-    return trace.program(*trace.run(mod))
+    return trace.program(*trace.run(strict))
 
 
 __all__ = ["export"]

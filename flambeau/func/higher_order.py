@@ -7,6 +7,7 @@ own that holds the functions. Its shape rule is what they do on fake tensors, it
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,17 @@ from ..ops.higher_order import Function, HigherOrder, Scan, _tried, is_recorded,
 from ..ops.registry import General
 from . import tape
 from .trees import Spec, flatten, unflatten
+
+
+class Capturing(threading.local):
+    """Slot: who captures functions that are given to these operators, in this thread; None where nobody does."""
+
+    by: Any = None
+    """It has the methods `cond(pred, true_fn, false_fn, operands)`, `while_loop(cond_fn, body_fn, carried)` and `scan(combine_fn, carried,
+    carried_spec, rows, rows_spec, reverse)`."""
+
+
+capturing = Capturing()
 
 
 def choose(pred: Tensor, true: Function, false: Function, operands: Sequence[Any]) -> tuple:
@@ -41,6 +53,8 @@ def scan_rows(combine_fn: Callable, carried: list, carried_spec: Spec, rows: lis
 
     Capture has a graph for the step, and calls `scanned`.
     """
+    if capturing.by is not None:
+        return tuple(capturing.by.scan(combine_fn, carried, carried_spec, rows, rows_spec, reverse))
     specs = []
 
     def step(carried: tuple, inputs: tuple, captured: tuple) -> tuple[list, list]:

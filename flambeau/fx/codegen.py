@@ -94,6 +94,8 @@ class _Globals:
 
     def member(self, space: str, name: str, value: Any) -> str:
         """`space.name` for an object printed as a member of something that is not a module, such as a table."""
+        if space == "torch" and getattr(sys.modules["flambeau"], name, None) is value:
+            return f"{self.module_path('flambeau', 'torch')}.{name}"
         root, number = space, 0
         while root in self.taken or not self._fits(root, name, value):
             number += 1

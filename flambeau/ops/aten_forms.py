@@ -54,6 +54,12 @@ def sub(self: Any, other: Any, alpha: Any = 1, *, out: Tensor | None = None) -> 
 
 
 @_aten
+def item(self: Tensor) -> Any:
+    """The only element, as a Python number."""
+    return self.item()
+
+
+@_aten
 def arange(*args: Any, **kwargs: Any) -> Tensor:
     """Numbers from start (0) to end, in steps."""
     return _call("arange", *args, **kwargs)

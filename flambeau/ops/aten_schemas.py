@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ..core.device import device
 from ..core.dtypes import dtype
-from ..core.memory_format import layout, memory_format
+from ..core.memory_format import channels_last, channels_last_3d, contiguous_format, layout, memory_format, preserve_format
 from ..core.symbolic import SymBool, SymFloat, SymInt
 from ..core.tensor import Tensor
 from .registry import OPERATORS
@@ -30,6 +30,9 @@ ALIASES = {"cross_entropy": "cross_entropy_loss", "logsigmoid": "log_sigmoid", "
            "__abs__": "abs", "__neg__": "neg", "__invert__": "bitwise_not", "unfold_windows": "im2col", "fold": "col2im"}
 """Operators that ATen has another name for."""
 _BEHIND = {aten: ours for ours, aten in ALIASES.items() if aten not in OPERATORS}
+
+
+_MEMORY_FORMATS = (contiguous_format, preserve_format, channels_last, channels_last_3d)     # as ATen numbers them
 
 
 class Misfit(Exception):
@@ -95,6 +98,8 @@ def _never(value: Any) -> bool:
 
 def _default(kind: str, text: str) -> Any:
     value = ast.literal_eval(text)
+    if kind.startswith("MemoryFormat") and value is not None:
+        return _MEMORY_FORMATS[value]
     sized = re.search(r"\[(\d+)\]", kind)
     return [value] * int(sized[1]) if sized and isinstance(value, (int, float)) and value is not None else value
 
@@ -244,6 +249,9 @@ def overload_of(name: str, fn: Callable, args: Sequence[Any], kwargs: Mapping[st
         return None
     given = _PREPARED.get(name, lambda g: g)(given)
     name = ALIASES.get(name, name)
+    if name[0] == "_" and name not in schemas() and name[1:] in schemas() and behind(name[1:]) is not None:
+        theirs = {a.name for a in schemas()[name[1:]][0].arguments}
+        name = name[1:] if set(list(inspect.signature(fn).parameters)[1:]) <= theirs else name    # what an operator is inside
     for numbers_for_tensors in (False, True):
         for schema in schemas().get(name, ()):
             try:

