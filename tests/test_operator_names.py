@@ -26,6 +26,7 @@ LISTS = {
     "onnx/symbolic_opset9.py": "names of torch's modules",
     "backends/cpu/onednn.py": "operations of oneDNN", "nn/init.py": "PyTorch's gain of each",
     "special/__init__.py": "a namespace's own names", "export/targets.py": "Python's operators on sizes",
+    "export/core_table.py": "what core ATen lacks, and its views",
     "sparse/elementwise.py": "operators whose forms for sparse tensors follow there",
 }
 """Files outside of ops/ that may hold such lists, and why they are no facet of an operator."""

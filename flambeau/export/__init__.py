@@ -7,6 +7,7 @@ import dataclasses
 from .._absent import absent_names
 from .._lazy import submodules
 from ..utils import _pytree
+from .decompose import default_decompositions
 from .dims import Dim, ShapesCollection, dims
 from .graph_signature import ExportGraphSignature
 from .program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
@@ -24,7 +25,9 @@ def register_dataclass(cls: type, *, serialized_type_name: str | None = None) ->
 
 _INSTEAD = "torch.export.export gives the graph with its inputs flat"
 __getattr__ = submodules(__name__, otherwise=absent_names("torch.export", (
-    "export_for_training", "FlatArgsAdapter", "draft_export"), _INSTEAD))
+    "export_for_training", "FlatArgsAdapter", "UnflattenedModule", "draft_export", "unflatten"), _INSTEAD))
 
-__all__ = ["Dim", "ExportGraphSignature", "ExportedProgram", "ModuleCallEntry", "ModuleCallSignature", "ShapesCollection", "dims", "export",
-           "load", "register_dataclass", "save"]
+__all__ = [
+    "Dim", "ExportGraphSignature", "ExportedProgram", "ModuleCallEntry", "ModuleCallSignature", "ShapesCollection",
+    "default_decompositions", "dims", "export", "load", "register_dataclass", "save",
+]

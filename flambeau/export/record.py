@@ -50,6 +50,11 @@ class _Operators(TorchFunctionMode):
         return self.recorder.operator(func, args, kwargs or {})
 
 
+    def overload(self, target: aten.Overload, args: tuple, kwargs: dict) -> Any:
+        """A call of an overload itself."""
+        return target(*args, **kwargs) if self.recorder.quiet else self.recorder.call(target, target, args, kwargs)
+
+
 class _Primitives:
     """Sees what is called beside operators."""
 

@@ -10,10 +10,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ..core import dispatch
 from .aten_forms import FORMS
 from .aten_schemas import Schema, call, overload_of, schema_of, schemas
 from .custom import CustomOperator
-from .registry import OPERATORS, PRIMITIVES
+from .registry import OPERATORS, PRIMITIVES, without_top_mode
 
 
 class AtenOperator:
@@ -82,12 +83,26 @@ class Overload(AtenOperator):
         return _handle(self.__name__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        modes = dispatch.state.function_modes
+        if modes and hasattr(modes[-1], "overload"):     # a recorder, which writes down what was called
+            with without_top_mode():
+                return modes[-1].overload(self, args, kwargs)
         return super().__call__(*args, **kwargs) if self.__name__ in FORMS else call(self._schema, args, kwargs)
 
 
 @functools.cache
 def _overload(schema: Schema) -> Overload:
     return Overload(schema)
+
+
+def overload_named(name: str) -> Overload:
+    """`aten.NAME.OVERLOAD` by name; without an overload the default one, or the only one."""
+    operator, _, overload = name.partition(".")
+    known = schemas().get(operator, [])
+    found = schema_of(operator, overload or "default") or (known[0] if len(known) == 1 and not overload else None)
+    if found is None:
+        raise AttributeError(f"torch.ops.aten has no overload {name!r}")
+    return _overload(found)
 
 
 def overload_target(fn: Callable, args: tuple, kwargs: dict) -> tuple[Overload, list, dict] | None:

@@ -264,6 +264,14 @@ def _native_batch_norm_legit_no_training(input: Tensor, weight: Tensor | None, b
 
 
 @_aten
+def _native_batch_norm_legit_functional(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
+                                        running_var: Tensor, training: bool, momentum: float, eps: float) -> tuple[Tensor, ...]:
+    """`native_batch_norm`, and what becomes of the running statistics."""
+    mean, var = running_mean.clone(), running_var.clone()
+    return *_call("native_batch_norm", input, weight, bias, mean, var, training, momentum, eps), mean, var
+
+
+@_aten
 def native_layer_norm_backward(grad_out: Tensor, input: Tensor, normalized_shape: Sequence[int], mean: Tensor, rstd: Tensor,
                                weight: Tensor | None, bias: Tensor | None, output_mask: Sequence[bool]) -> tuple:
     """The gradients of `native_layer_norm`."""

@@ -1,0 +1,269 @@
+"""`ExportedProgram.run_decompositions`: a functional graph, of what remains when operators are taken apart.
+
+The graph is recorded again, step by step. An operator of the table is computed by its function, whose operators are recorded (and taken
+apart) in its place. What writes becomes a new value: every memory has a cell with its value now, and a view that is read after a write is
+taken again from it. Memories of inputs that were written to end as outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..aot.trace import stripped
+from ..core.symbolic import SymInt, is_symbolic, is_var, to_python
+from ..core.tensor import Tensor
+from ..fx import GraphModule, Node, map_arg
+from ..ops import aten
+from ..ops.aten import AtenOperator, Overload
+from . import program as programs
+from .core_table import TABLE, undo
+from .dims import ExportEnv
+from .graph_signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    OutputKind,
+    OutputSpec,
+    SymIntArgument,
+    TensorArgument,
+)
+from .program import ExportedProgram, copied
+from .record import Recorder, _Operators, set_grad_enabled
+
+
+def default_decompositions() -> dict[Any, Callable]:
+    """What `run_decompositions()` takes apart: overload -> the function that computes it from core operators. A copy, to be changed."""
+    return dict(TABLE)
+
+
+class Cell:
+    """A memory: its value now, and how often it was written to."""
+
+    def __init__(self, base: Tensor) -> None:
+        self.base, self.value, self.writes = base, base, 0
+
+
+class View:
+    """How a tensor looks into a memory: by which steps, and its value as of `writes`."""
+
+    def __init__(self, tensor: Tensor, cell: Cell, chain: tuple) -> None:
+        self.tensor, self.cell, self.chain = tensor, cell, chain
+        self.value, self.writes = tensor, cell.writes
+
+
+class Functional(Recorder):
+    """Records without writes, and takes operators apart."""
+
+    def __init__(self, name_of_constant: Callable[[Tensor, bool], str], env: Any, table: Mapping[Any, Callable]) -> None:
+        super().__init__(name_of_constant, env)
+        self.table = table
+        self._views: dict[int, View] = {}
+        self._apart: list[Any] = []      # operators whose functions are running
+
+    # -- memory ------------------------------------------------------------------------------------------------------
+    def view(self, tensor: Tensor) -> View:
+        """What is known of a tensor."""
+        found = self._views.get(id(tensor))
+        if found is None:
+            found = self._views[id(tensor)] = View(tensor, Cell(tensor), ())
+        return found
+
+    def current(self, value: Any) -> Any:
+        """A tensor's value now."""
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self.current, value)) if type(value) in (list, tuple) else list(map(self.current, value))
+        if not isinstance(value, Tensor):
+            return value
+        view = self.view(value)
+        if view.writes != view.cell.writes:
+            now = view.cell.value
+            for step in view.chain:
+                now = self._take(step, now)
+            view.value, view.writes = now, view.cell.writes
+        return view.value
+
+    def _take(self, step: tuple, base: Tensor) -> Any:
+        target, args, kwargs, place = step
+        made = super().call(target, target, (base, *args), kwargs)
+        return made if place is None else made[place]
+
+    def assign(self, target: Tensor, new: Tensor) -> None:
+        """Let the memory that `target` looks into have a new value there."""
+        view = self.view(target)
+        if new.dtype is not target.dtype:
+            new = aten._to_copy.default(new, dtype=target.dtype)
+        view.cell.value = self._put(view.cell.value, view.chain, new)
+        view.cell.writes += 1
+        view.value, view.writes = new, view.cell.writes
+
+    def _put(self, base: Tensor, chain: tuple, new: Tensor) -> Tensor:
+        if not chain:
+            return new
+        first, *rest = chain
+        if rest:
+            new = self._put(self._take(first, base), tuple(rest), new)
+        with _Operators(self):
+            return undo(base, first, new)
+
+    # -- recording ---------------------------------------------------------------------------------------------------
+    def call(self, target: Callable, run: Callable, args: tuple, kwargs: dict, given: tuple | None = None,
+             named: dict | None = None) -> Any:
+        """As the recorder, of values as they are now; in-place operators by others, those of the table by their functions."""
+        args, kwargs = (args if given is None else given), (kwargs if named is None else named)
+        if isinstance(target, Overload):
+            run = target
+        if target in self.table and target not in self._apart:
+            return self._by_table(target, args, kwargs)
+        if isinstance(target, Overload) and target.__name__.endswith("_") and not target.__name__.endswith("__") and args:
+            return self._without_writing(target, args, kwargs)
+        now = tuple(map(self.current, args)), {name: self.current(v) for name, v in kwargs.items()}
+        out = super().call(target, run, *now)
+        first = now[0][0] if now[0] else None
+        if isinstance(target, AtenOperator) and isinstance(first, Tensor):
+            for place, part in enumerate(out if isinstance(out, (tuple, list)) else (out,)):
+                if isinstance(part, Tensor) and part is not first and part._storage is first._storage:
+                    self._looks(part, args[0], (target, now[0][1:], now[1], place if isinstance(out, (tuple, list)) else None))
+        return out
+
+    def _looks(self, part: Tensor, source: Tensor, step: tuple) -> None:
+        of = self.view(source)
+        self._views[id(part)] = View(part, of.cell, (*of.chain, step))
+
+    def _by_table(self, target: Callable, args: tuple, kwargs: dict) -> Any:
+        self._apart.append(target)
+        try:
+            with _Operators(self):
+                out = self.table[target](*args, **kwargs)
+        finally:
+            self._apart.pop()
+        if out is NotImplemented:
+            self._apart.append(target)
+            try:
+                return self.call(target, target, args, kwargs)
+            finally:
+                self._apart.pop()
+        return out
+
+    def _without_writing(self, target: Overload, args: tuple, kwargs: dict) -> Tensor:
+        """An in-place operator as the new value of what it writes to."""
+        name = target.__name__[:-1]
+        if name == "zero":
+            return self._without_writing(aten.overload_named("fill_.Scalar"), (*args, 0), kwargs)
+        schema = aten.schema_of(name, target._overloadname)
+        if schema is None:
+            raise NotImplementedError(f"run_decompositions: {target} has no form that does not write; use one in the program")
+        source = self.current(args[1]) if name == "copy" and len(args) > 1 else None
+        if isinstance(source, Tensor) and list(source.shape) == list(args[0].shape) and source.device == args[0].device:
+            with _Operators(self):
+                self.assign(args[0], source)
+            return args[0]
+        with _Operators(self):
+            new = aten._overload(schema)(self.current(args[0]), *args[1:], **kwargs)
+            self.assign(args[0], new)
+        return args[0]
+
+
+class _Rerun:
+    """Records a program's graph again."""
+
+    def __init__(self, old: ExportedProgram, table: Mapping[Any, Callable]) -> None:
+        self.old = old
+        values = [n.meta.get("val") for n in old.graph.nodes]
+        env = next((s.env for v in values for s in (v._layout.shape if isinstance(v, Tensor) else (v,)) if isinstance(s, SymInt)), None)
+        self.recorder = Functional(self._constant, env or ExportEnv(duck_shape=False), table)
+        self.values: dict[Node, Any] = {}
+        self.lifted: dict[str, Tensor] = {}
+
+    def _constant(self, tensor: Tensor, made_here: bool) -> str:
+        raise NotImplementedError("run_decompositions: a decomposition uses a tensor that it holds; make it of the arguments")
+
+    def run(self) -> ExportedProgram:
+        """The new program."""
+        recorder, nodes = self.recorder, list(self.old.graph.nodes)
+        for node in (n for n in nodes if n.op == "placeholder"):
+            value = node.meta["val"]
+            made = self._fresh(value) if isinstance(value, Tensor) else value
+            new = recorder.input(str(node.target), made)
+            self.values[node] = made
+            if isinstance(made, SymInt) and is_var(made.expr):
+                recorder.symbols.setdefault(to_python(made.expr), new)
+        with recorder.recording():
+            for node in nodes:
+                self._step(node)
+            return self._finish(nodes)
+
+    @staticmethod
+    def _fresh(value: Tensor) -> Tensor:
+        made = stripped(value)
+        if value.requires_grad:
+            made.requires_grad = True
+        return made
+
+    def _step(self, node: Node) -> None:
+        recorder = self.recorder
+        if node.op in ("placeholder", "output"):
+            return
+        stack = node.meta.get("stack", ())
+        recorder.stack_of, recorder.modules = (lambda: stack), list(node.meta.get("nn_module_stack", {}).items())
+        if node.op == "get_attr":
+            recorder.functions[str(node.target)] = getattr(self.old.graph_module, str(node.target))
+            self.values[node] = recorder.graph.get_attr(str(node.target))
+            return
+        args, kwargs = map_arg((node.args, dict(node.kwargs)), self.values.__getitem__)
+        target: Any = node.target
+        value = node.meta.get("val")
+        if is_symbolic(value):
+            copy = recorder.graph.call_function(target, *map_arg((node.args, dict(node.kwargs)), self._node))
+            copy.meta = dict(node.meta)
+            self.values[node] = value
+            if isinstance(value, SymInt) and is_var(value.expr):
+                recorder.symbols.setdefault(to_python(value.expr), copy)
+            elif isinstance(value, SymInt):
+                recorder.sizes._made.setdefault(value.expr, copy)
+        elif isinstance(target, (AtenOperator,)) or hasattr(target, "_operator") or hasattr(target, "run"):
+            self.values[node] = recorder.call(target, target, tuple(args), kwargs)
+        elif any(isinstance(a, Node) and isinstance(getattr(self.old.graph_module, str(a.target), None), GraphModule) for a in node.args):
+            out = recorder.write(target, map_arg(node.args, self._node), {}, tuple([stripped(v) for v in value or ()]))
+            self.values[node] = out
+        elif target is set_grad_enabled:
+            pass
+        else:
+            self.values[node] = target(*args, **kwargs)
+
+    def _node(self, node: Node) -> Any:
+        value = self.values[node]
+        return value if isinstance(value, Node) else self.recorder.argument(self.recorder.current(value))
+
+    def _finish(self, nodes: list[Node]) -> ExportedProgram:
+        recorder, signature = self.recorder, self.old.graph_signature
+        outs, specs = [], []
+        for node, spec in zip([n for n in nodes if n.op == "placeholder"], signature.input_specs, strict=True):
+            value = self.values[node]
+            if isinstance(value, Tensor) and recorder.view(value).cell.writes:
+                kind = {InputKind.BUFFER: OutputKind.BUFFER_MUTATION, InputKind.PARAMETER: OutputKind.PARAMETER_MUTATION}.get(
+                    spec.kind, OutputKind.USER_INPUT_MUTATION)
+                outs.append(recorder.node_of(recorder.current(value)))
+                specs.append(OutputSpec(kind, TensorArgument(outs[-1].name), spec.target or node.name))
+        leading = len(outs)
+        outs += [self._node(out) if isinstance(out, Node) else out for out in nodes[-1].args[0]]
+        for out in outs[leading:]:
+            arg: Any = ConstantArgument("", out)
+            if isinstance(out, Node):
+                arg = TensorArgument(out.name) if isinstance(out.meta["val"], Tensor) else SymIntArgument(out.name)
+            specs.append(OutputSpec(OutputKind.USER_OUTPUT, arg, None))
+        graph = recorder.graph
+        graph.output(tuple(outs))
+        graph.eliminate_dead_code(lambda node: False)
+        graph.meta["dialect"] = "ATEN"
+        inputs = [type(s)(s.kind, s.arg, s.target, s.persistent) for s in signature.input_specs]
+        return copied(self.old, root=recorder.functions, graph=graph, graph_signature=ExportGraphSignature(inputs, specs))
+
+
+def run_decompositions(program: ExportedProgram, table: Mapping[Any, Callable] | None) -> ExportedProgram:
+    """`program.run_decompositions(table)`."""
+    return _Rerun(program, TABLE if table is None else table).run()
+
+
+programs.run_decompositions = run_decompositions
+__all__ = ["default_decompositions", "run_decompositions"]
