@@ -25,6 +25,10 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                        "einsum istft lu meshgrid norm split stft tensordot unique unique_consecutive unravel_index"),
     "_tensor": ("", "Tensor"),
     "_C._functorch": ("core.tensor", "is_batchedtensor=is_example"),
+    "_library.infer_schema": ("library", "infer_schema"),
+    "_library.custom_ops": ("library", "CustomOpDef custom_op"),
+    "autograd.profiler_util": ("profiler.events", "EventList FunctionEvent=Event"),
+    "fx._pytree": ("utils._pytree", "tree_flatten tree_unflatten"),
     "distributed.constants": ("distributed", "default_pg_timeout"),
     "distributed._tensor": ("distributed.tensor", "DTensor DeviceMesh Shard Replicate Partial Placement distribute_tensor "
                                                     "distribute_module"),
@@ -64,6 +68,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                                                         "collate_int_fn collate_str_fn np_str_obj_array_pattern"),
     "utils.data._utils.pin_memory": ("utils.data.collate", "pin_memory=pinned"),
     "utils.data._utils.worker": ("utils.data.worker", "WorkerInfo get_worker_info _generate_state"),
+    "utils.data._utils": ("utils.data.collate", "HAS_NUMPY MP_STATUS_CHECK_INTERVAL"),
     "utils.data.distributed": ("utils.data", "DistributedSampler"),
     "ao.quantization.stubs": ("ao.quantization", "QuantStub DeQuantStub QuantWrapper"),
     "_prims_common.wrappers": ("_prims_common", "_maybe_convert_to_dtype"),
@@ -136,6 +141,12 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "ao.quantization.quantize_fx": (_FLOATS, "prepare_fx prepare_qat_fx convert_fx fuse_fx convert_to_reference_fx"),
     "ao.quantization.quantizer": (_FLOATS, "Quantizer QuantizationAnnotation QuantizationSpec"),
     "ao.quantization.utils": (_FLOATS, "get_new_attr_name_with_prefix calculate_qmin_qmax check_min_max_valid"),
+    "backends.nnpack": ("oneDNN computes", "set_flags flags"),
+    "cuda.profiler": ("use torch.profiler", "profile start stop init"),
+    "cuda.sparse": ("use torch.sparse", ""),
+    "mtia": ("there is no such device", "synchronize current_device set_device"),
+    "utils.module_tracker": ("register forward hooks on the modules", "ModuleTracker"),
+    "numa.binding": ("use numactl", "AffinityMode NumaOptions"),
     "classes": ("TorchScript's classes are C++'s; write Python", "load_library"),
     "cuda.comm": (_PROCESSES, "broadcast broadcast_coalesced reduce_add reduce_add_coalesced scatter gather"),
     "distributed._shard.sharded_tensor": (_PROCESSES, "ShardedTensor Shard"),
@@ -186,6 +197,10 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "utils.bundled_inputs": (_EXPORT, "bundle_inputs augment_model_with_bundled_inputs"),
     "utils.data.graph": (_PIPES, "traverse traverse_dps"),
     "utils.data.graph_settings": (_PIPES, "apply_sharding apply_random_seed apply_shuffle_settings"),
+    "utils.data._utils.worker": ("write a DataLoader's worker_init_fn", "ManagerWatchdog _IterableDatasetStopIteration _ResumeIteration "
+                                                                        "_worker_loop"),
+    "utils.data._utils.signal_handling": ("the loader looks after its workers itself", "_set_worker_signal_handlers _set_worker_pids "
+                                          "_remove_worker_pids _set_SIGCHLD_handler"),
     "utils.mobile_optimizer": (_EXPORT, "optimize_for_mobile"),
 }
 

@@ -57,7 +57,15 @@ def _keeps_nothing(default: Any) -> Callable[..., Any]:
 class DispatchKey(enum.Enum):
     """Names of torch's dispatch keys, of which Flambeau's ladder has no use."""
 
-    Undefined, CPU, CUDA, AutocastCPU, AutocastCUDA, AutocastXPU = range(6)
+    (Undefined, CPU, CUDA, AutocastCPU, AutocastCUDA, AutocastXPU, CompositeExplicitAutograd, CompositeImplicitAutograd, Autograd,
+     AutogradCPU, AutogradCUDA, ADInplaceOrView, Python, Meta) = range(14)
+
+
+Tag = enum.IntEnum("Tag", "core cudagraph_unsafe data_dependent_output dynamic_output_shape flexible_layout generated inplace inplace_view "
+                   "maybe_aliasing_or_mutating needs_contiguous_strides needs_exact_strides needs_fixed_stride_order "
+                   "nondeterministic_bitwise nondeterministic_seeded out out_variant pointwise pt2_compliant_tag reduction view_copy",
+                   start=0)
+"""What torch says of operators; here a record's own tags say it."""
 
 
 class DispatchKeySet:
@@ -119,6 +127,7 @@ EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} |
     **{name: globals()[name] for name in _SCRIPT_TYPES},
     "_disabled_torch_function_impl": _disabled_torch_function_impl,
     "_TensorMeta": type(Tensor),
+    "Tag": Tag,
     "qscheme": qscheme,
     "_has_cuda": False,
     "_has_mps": False,

@@ -114,6 +114,7 @@ def install() -> None:
     for name, value in _torch_c.EXPORTED.items():  # torch._C is flambeau._C; libraries look there for names of PyTorch's module
         if not hasattr(package._C, name):
             setattr(package._C, name, value)
+    package._C._nn = importlib.import_module(f"{ROOM}._nn_c")
 
 
 install()

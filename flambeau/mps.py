@@ -1,8 +1,10 @@
-"""torch.mps: Apple's GPUs are not supported. Questions are answered truly; work raises AttributeError as an unknown name."""
+"""torch.mps: Apple's GPUs are not supported. Questions are answered truly; work raises."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from ._absent import absent_names
 
 
 def is_available() -> bool:
@@ -30,3 +32,8 @@ def manual_seed_all(seed: int) -> None:
 def memory_allocated(device: Any = None) -> int:
     """0: no memory of such a device is in use."""
     return 0
+
+
+__getattr__ = absent_names("torch.mps", ("Event", "compile_shader", "current_allocated_memory", "driver_allocated_memory", "get_rng_state",
+                                         "profiler", "recommended_max_memory", "seed", "set_per_process_memory_fraction", "set_rng_state",
+                                         "synchronize"), "there is no such device; use the CPU or an NVIDIA GPU")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..core import dispatch
@@ -48,6 +50,13 @@ class FakeTensorMode:
         made = fake(shape, tensor.dtype, tensor.device, strides, offset)
         made.requires_grad = tensor.requires_grad
         return made
+
+
+@contextmanager
+def unset_fake_temporarily() -> Iterator[None]:
+    """Within the block factories make tensors with data again."""
+    with dispatch.scope(fake=False):
+        yield
 
 
 class UnsupportedFakeTensorException(RuntimeError):

@@ -16,6 +16,7 @@ from .function import Function, FunctionCtx, once_differentiable
 from .grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .graph import save_on_cpu, saved_tensors_hooks
+from .joint_hooks import register_multi_grad_hook
 
 
 def _as_tuple(x: Any) -> tuple:
@@ -119,6 +120,8 @@ Tensor.retain_grad = lambda self: retain_grad(self)  # type: ignore[attr-defined
 Tensor.retains_grad = property(lambda self: self._grad is not None and bool(self._grad.retains_grad))  # type: ignore[attr-defined]
 writing.InPlace.check = staticmethod(batched.check_inplace)
 writing.InPlace.rebase = staticmethod(batched.rebase)
+
+graph.register_multi_grad_hook = register_multi_grad_hook     # type: ignore[attr-defined]  # its place in torch
 
 
 class _VariableMeta(type):

@@ -100,8 +100,10 @@ class Tensor:
             dispatch.wrapping = True
             if getattr(cls.__torch_function__, "__func__", None) is Tensor.__torch_function__.__func__:    # type: ignore[attr-defined]
                 cls._plain_torch_function = True        # type: ignore[attr-defined]
-        if counted and "__torch_function__" in cls.__dict__ and not getattr(cls, "_plain_torch_function", False):
-            dispatch.count_override(cls)
+        if "__torch_function__" in cls.__dict__ and not cls.__dict__.get("_plain_torch_function", False):
+            cls._plain_torch_function = False       # type: ignore[attr-defined]
+            if counted:
+                dispatch.count_override(cls)
 
     @classmethod
     def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:

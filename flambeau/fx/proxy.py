@@ -80,6 +80,7 @@ class GraphAppendingTracer(TracerBase):
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        dispatch.count_override(Proxy)      # its proxies may meet operators anywhere
 
 
 def _needs_value(problem: str) -> Callable[..., NoReturn]:

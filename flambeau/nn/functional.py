@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
+from .._absent import absent_names
 from ..core.dtypes import bool_, dtype
 from ..core.tensor import Tensor
 
@@ -304,4 +306,17 @@ def assert_int_or_pair(arg: Any, arg_name: str, message: str) -> None:
         raise AssertionError(message.format(arg_name))
 
 
+class ScalingType(enum.IntEnum):
+    """How the scales of a scaled matrix product go with its operands."""
+
+    TensorWise, RowWise, BlockWise1x16, BlockWise1x32, BlockWise1x128, BlockWise128x128 = range(6)
+
+
+class SwizzleType(enum.IntEnum):
+    """How the scales of a scaled matrix product lie in memory."""
+
+    NO_SWIZZLE, SWIZZLE_32_4_4 = range(2)
+
+
+__getattr__ = absent_names("torch.nn.functional", ("grouped_mm", "scaled_grouped_mm", "scaled_mm"), "multiply dequantised matrices")
 __all__ = [name for name, value in globals().items() if isinstance(value, FunctionType) and not name.startswith("_")]

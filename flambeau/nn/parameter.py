@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
+from ..core import dispatch
 from ..core.device import as_device
 from ..core.dtypes import dtype
 from ..core.tensor import Tensor
@@ -43,6 +45,12 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
             made._is_param = True
         made.requires_grad = requires_grad
         return made
+
+    @staticmethod
+    def __torch_function__(func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        """The function itself, whatever the other arguments are, with plain tensors as results."""
+        with dispatch.scope(classes_off=1):
+            return func(*args, **(kwargs or {}))
 
     def __deepcopy__(self, memo: dict) -> Parameter:
         if id(self) not in memo:

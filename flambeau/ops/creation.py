@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import numbers
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -736,6 +737,26 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
     array = np.from_dlpack(source)
     read_only = isinstance(ext_tensor, np.ndarray) and not ext_tensor.flags.writeable
     return from_numpy(array if array.flags.writeable or read_only or not array.size else np.asarray(_Writable(array)))
+
+
+@operator(tags=("from_data",))
+def from_file(filename: Any, shared: bool | None = None, size: int | None = 0, *, dtype: dtype | None = None, device: Any = None,
+              requires_grad: bool = False) -> Tensor:
+    """A tensor over the first `size` elements of a file, mapped into memory; writes reach the file if `shared`, which makes the file
+    large enough first."""
+    kind = dtype or default_dtype()
+    if as_device(device).type != "cpu":
+        raise NotImplementedError(f"from_file maps files into the CPU's memory, not into that of {device}; move the tensor there")
+    count, nbytes = size or 0, (size or 0) * kind.itemsize
+    if not count:
+        return uninitialised((0,), kind, CPU)
+    if shared:
+        with open(filename, "ab") as file:
+            file.truncate(max(nbytes, file.seek(0, 2)))
+    elif os.path.getsize(filename) < nbytes:
+        raise RuntimeError(f"file {filename} of {os.path.getsize(filename)} bytes is too small for {count} elements of {kind}")
+    mapped = np.memmap(filename, kind.numpy, "r+" if shared else "c", shape=(count,)).view(np.ndarray)
+    return from_array(mapped).requires_grad_(requires_grad)
 
 
 # -- torch.Tensor(...) and the typed constructors ------------------------------------------------------------------

@@ -19,7 +19,7 @@ from ..core.tensor import Layout, Tensor, from_array, tensor_over
 from . import prims
 from .conversions import _set_data
 from .creation import from_data
-from .registry import method
+from .registry import method, operator
 from .views import _ints
 from .writing import write
 
@@ -90,9 +90,15 @@ def _dim_order(self: Tensor) -> tuple[int, ...]:
 
 
 @method("is_set_to")
-def _is_set_to(self: Tensor, other: Tensor) -> bool:
+def _is_set_to(self: Tensor, tensor: Tensor) -> bool:
     """Whether both look at the same memory in the same way."""
-    return self._storage.memory is other._storage.memory and self._layout == other._layout
+    return self._storage.memory is tensor._storage.memory and self._layout == tensor._layout
+
+
+@operator
+def _has_compatible_shallow_copy_type(input: Tensor, from_: Tensor) -> bool:
+    """Whether one may take the other's memory as it is: both are dense, or of one class."""
+    return type(input) is type(from_) or all(isinstance(x, Tensor) and type(x)._data is Tensor._data for x in (input, from_))
 
 
 @method("const_data_ptr")

@@ -659,9 +659,9 @@ def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
 
 
 @method("resize_")
-def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+def resize_(self: Tensor, *sizes: Any, size: Any = None, memory_format: Any = None) -> Tensor:
     """Another shape over the same storage, which grows if it must; new elements are uninitialised. In rows, or in `memory_format`."""
-    shape = _ints(sizes)
+    shape = _ints(sizes if size is None else (size,))
     if self.requires_grad:
         raise RuntimeError("cannot resize variables that require grad")
     refuse_inference_write(self)
@@ -690,9 +690,9 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
 
 
 @method("resize_as_")
-def resize_as_(self: Tensor, other: Tensor, *, memory_format: Any = None) -> Tensor:
-    """resize_(other.shape); preserve_format: in the format of `other`."""
+def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
+    """resize_(the_template.shape); preserve_format: in the format of `the_template`."""
     if memory_format is preserve_format:
         formats = (contiguous_format, channels_last, channels_last_3d)
-        memory_format = next((f for f in formats if f.matches(other.shape, other.stride())), contiguous_format)
-    return resize_(self, tuple(other.shape), memory_format=memory_format)
+        memory_format = next((f for f in formats if f.matches(the_template.shape, the_template.stride())), contiguous_format)
+    return resize_(self, tuple(the_template.shape), memory_format=memory_format)

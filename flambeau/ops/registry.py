@@ -138,6 +138,10 @@ def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
 
 # Arguments may also be called as NumPy calls them, and dtypes may be given as Python's types.
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+# Names of torch's own schemas, where several of its overloads are one function here.
+SCHEMA_NAMES = {"split_size": "split_size_or_sections", "split_sizes": "split_size_or_sections", "indices": "indices_or_sections",
+                "sections": "indices_or_sections", "tensor_indices_or_sections": "indices_or_sections", "axis0": "dim0", "axis1": "dim1",
+                "train": "training"}
 
 
 def _translate(name: str, kwargs: dict[str, Any], aliases: dict[str, str]) -> None:
@@ -221,7 +225,7 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     into_out = None if "inplace" in tags else vars(fn).get("into_out")  # with_out's mark
     checks_out = vars(fn).get("checks_out")     # with_out_apart's
     from_place = never_none[0][0] if never_none else 1 << 30
-    aliases = {alias: real for alias, real in NUMPY_NAMES.items() if real in names and alias not in names}
+    aliases = {alias: real for alias, real in (NUMPY_NAMES | SCHEMA_NAMES).items() if real in names and alias not in names}
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -18,7 +18,9 @@ for _name, _kind in _TYPED.items():
     _made = globals()[_name] = typed(DTYPES[_kind])
     _made.__name__ = _made.__qualname__ = _name
 
-_absent = absent_names("torch.sparse", ("to_sparse_semi_structured", "SparseSemiStructuredTensor", "spsolve", "as_sparse_gradcheck"),
+_absent = absent_names("torch.sparse", ("to_sparse_semi_structured", "SparseSemiStructuredTensor",
+                                         "SparseSemiStructuredTensorCUSPARSELT", "SparseSemiStructuredTensorCUTLASS", "spsolve",
+                                         "as_sparse_gradcheck"),
                        "use torch.sparse_coo_tensor or dense tensors")
 
 

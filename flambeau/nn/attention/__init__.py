@@ -6,6 +6,7 @@ import enum
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from ..._absent import absent_names
 from ..._lazy import submodules
 from . import flex_attention
 
@@ -37,6 +38,8 @@ def _cur_sdpa_kernel_backends(with_priority: bool = False) -> list[SDPBackend]:
     return list(_allowed[-1])
 
 
-__getattr__ = submodules(__name__)
+__getattr__ = submodules(__name__, otherwise=absent_names(
+    __name__, ("activate_flash_attention_impl", "current_flash_attention_impl", "list_flash_attention_impls",
+               "register_flash_attention_impl", "restore_flash_attention_impl"), "there is one implementation; sdpa_kernel chooses"))
 
 __all__ = ["SDPBackend", "flex_attention", "sdpa_kernel"]

@@ -499,8 +499,7 @@ class Module:
 
     def type(self: T, dst_type: Any) -> T:
         """Convert all parameters and buffers to a dtype."""
-        kind = dtype_of_name(dst_type.rpartition(".")[2]) if isinstance(dst_type, str) else dst_type
-        return self._apply(lambda t: t.to(kind))
+        return self._apply(lambda t: t.type(dst_type))
 
     def _to_floating(self: T, kind: dtype_type) -> T:
         return self._apply(lambda t: t.to(kind) if t.dtype.is_floating_point else t)
@@ -636,6 +635,12 @@ def _parse_to(args: tuple, kwargs: dict) -> tuple[Any, Any, Any]:
         elif a is not None and not isinstance(a, bool):
             raise TypeError(f"to() received an invalid argument of type {type(a).__name__}; expected a device, dtype or Tensor")
     return (None if where is None else device_type(where)), (None if kind is None else as_dtype(kind, "to")), memory_format
+
+
+def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+    """(device, dtype, non_blocking, memory_format) of the arguments of `Module.to`, for modules that write one of their own."""
+    where, kind, memory_format = _parse_to(args, kwargs)
+    return where, kind, bool(kwargs.get("non_blocking", next((a for a in args if isinstance(a, bool)), False))), memory_format
 
 
 __all__ = ["Module", "RemovableHandle", "register_module_forward_hook", "register_module_forward_pre_hook",

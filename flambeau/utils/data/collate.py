@@ -14,6 +14,7 @@ from ...ops.creation import as_tensor, from_numpy, tensor
 from ...ops.joining import stack
 
 _TEXT_KINDS = "SUO"  # NumPy arrays of bytes, str and objects cannot become tensors
+HAS_NUMPY, MP_STATUS_CHECK_INTERVAL = True, 5.0    # for loaders of others: NumPy is there; seconds between looks at a worker
 np_str_obj_array_pattern = re.compile(r"[SaUO]")
 
 Collaters = Mapping[Any, Callable[..., Any]]

@@ -18,12 +18,14 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
+from ..._absent import absent
 from ...cuda.library import device_count
 from ...ops.generators import random_seed
 from .collate import default_collate, default_convert, pinned
 from .dataset import IterableDataset
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
 from .worker import EndOfStream, Restart, StreamEnded, WorkerError, WorkerPlan, receive, run_worker
+from .worker import get_worker_info as get_worker_info
 
 JOIN_SECONDS = 5.0
 
@@ -424,8 +426,11 @@ class _WorkerIterator(_BaseDataLoaderIter):
 
 
 _SingleProcessDataLoaderIter = _HereIterator
+_InfiniteConstantSampler = _Endless
 _MultiProcessingDataLoaderIter = _WorkerIterator
 _collate_fn_t = Callable[[list[Any]], Any]
+_worker_init_fn_t = Callable[[int], None]
+_sharding_worker_init_fn = absent("torch.utils.data.dataloader._sharding_worker_init_fn", "write an IterableDataset")
 
 
 class _DatasetKind:
