@@ -4,6 +4,7 @@
     python -m flambeau explain SCRIPT [args]  the same, reporting graph breaks, recompilations and the cache as it happens
     python -m flambeau ops [PATTERN]          every operator with its facets
     python -m flambeau bench [names]          the figures side by side with torch (from a clone)
+    python -m flambeau coverage               which public names of torch there are: docs/coverage.md (from a clone; needs PyTorch)
     python -m flambeau info                   versions, compiler, threads, caches
     python -m flambeau cache [--clear]        what the cache of compiled code holds; --clear empties it
 """
@@ -98,6 +99,14 @@ def _bench(args: argparse.Namespace) -> int:
     return subprocess.call([sys.executable, "-m", "benchmarks.run", *args.names], cwd=root)
 
 
+def _coverage(args: argparse.Namespace) -> int:
+    root = Path(__file__).resolve().parent.parent
+    if not (root / "tests" / "oracle" / "coverage.py").is_file():
+        print("python -m flambeau coverage: the comparison is not part of the installed package; clone the repository", file=sys.stderr)
+        return 2
+    return subprocess.call([sys.executable, "-m", "tests.oracle.coverage"], cwd=root)
+
+
 def _version(name: str) -> str:
     try:
         return version(name)
@@ -183,6 +192,7 @@ def _parser() -> argparse.ArgumentParser:
     ops.add_argument("pattern", nargs="?", default="*", help="such as 'conv*'")
     bench = command("bench", _bench, "the figures, side by side with torch")
     bench.add_argument("names", nargs="*")
+    command("coverage", _coverage, "which public names of torch there are: docs/coverage.md (needs PyTorch)")
     command("info", _info, "versions, compiler, threads, caches")
     cache = command("cache", _cache, "what the cache of compiled code holds: entries and size of each kind")
     cache.add_argument("--clear", action="store_true", help="remove everything in it")

@@ -20,6 +20,7 @@ import typing
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ._absent import absent_names
 from .amp.autocast_mode import is_autocast_available
 from .autograd.function import FunctionCtx
 from .core.device import device
@@ -383,6 +384,9 @@ def _signature(schema: str) -> tuple[inspect.Signature, tuple[str, ...]]:
     _, signature = parse_schema(schema)
     return signature, tuple(name for name, p in signature.parameters.items() if "!" in str(p.annotation))
 
+
+__getattr__ = absent_names("torch.library", ("fallthrough_kernel", "get_ctx", "get_kernel", "register_torch_dispatch", "triton_op",
+                                             "wrap_triton"), "write the operator with torch.library.custom_op")
 
 __all__ = [
     "custom_op", "CustomOpDef", "Library", "define", "impl", "impl_abstract", "infer_schema", "register_autocast",

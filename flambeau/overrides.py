@@ -115,7 +115,13 @@ def get_overridable_functions() -> dict[Any, list[Callable]]:
     return {"torch": list(OPERATORS.values())}
 
 
+def get_ignored_functions() -> set[Callable]:
+    """The operators that make tensors from data: no class can answer them."""
+    return {fn for fn in OPERATORS.values() if "from_data" in vars(fn)["_operator"].tags}
+
+
 __all__ = [
+    "get_ignored_functions",
     "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic", "handle_torch_function", "TorchFunctionMode",
     "BaseTorchFunctionMode", "DisableTorchFunctionSubclass", "is_tensor_like", "is_tensor_method_or_property",
     "wrap_torch_function", "resolve_name", "get_overridable_functions",

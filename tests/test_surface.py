@@ -63,6 +63,16 @@ def test_one_hook_for_several_tensors(torch):
 
 
 @LIBRARIES
+def test_a_write_that_autograd_is_told_of(torch):
+    x = torch.ones(2, requires_grad=True)
+    y = (x * x).sum()
+    torch.autograd.graph.increment_version(x)
+    assert x._version == 1
+    with pytest.raises(RuntimeError, match="modified by an inplace"):
+        y.backward()
+
+
+@LIBRARIES
 def test_the_arguments_of_to(torch):
     parse = torch._C._nn._parse_to if torch is torch_itself else _nn_c._parse_to
     cpu = torch.device("cpu")

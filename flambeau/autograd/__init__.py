@@ -16,7 +16,7 @@ from .function import Function, FunctionCtx, once_differentiable
 from .grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .graph import save_on_cpu, saved_tensors_hooks
-from .joint_hooks import register_multi_grad_hook
+from .joint_hooks import increment_version, register_multi_grad_hook
 
 
 def _as_tuple(x: Any) -> tuple:
@@ -121,6 +121,7 @@ Tensor.retains_grad = property(lambda self: self._grad is not None and bool(self
 writing.InPlace.check = staticmethod(batched.check_inplace)
 writing.InPlace.rebase = staticmethod(batched.rebase)
 
+graph.increment_version = increment_version     # type: ignore[attr-defined]
 graph.register_multi_grad_hook = register_multi_grad_hook     # type: ignore[attr-defined]  # its place in torch
 
 

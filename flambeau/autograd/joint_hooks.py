@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, bump_version
 from .engine import queue_callback, tensor_hook
 
 
@@ -45,4 +45,10 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable, *, mode: s
     return _Handle([tensor_hook(t, functools.partial(reached, i)) for i, t in enumerate(tensors)])
 
 
-__all__ = ["register_multi_grad_hook"]
+def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
+    """Note a write that autograd could not see: what it saved of the memory before is refused in backward."""
+    for t in (tensor,) if isinstance(tensor, Tensor) else tensor:
+        bump_version(t)
+
+
+__all__ = ["increment_version", "register_multi_grad_hook"]

@@ -179,3 +179,10 @@ __all__ = [
     "get_all_sharing_strategies", "get_all_start_methods", "get_context", "get_sharing_strategy", "get_start_method",
     "parent_process", "reductions", "set_sharing_strategy", "set_start_method", "spawn", "start_processes",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """What else Python's own package has."""
+    if name.startswith("_") or not hasattr(multiprocessing, name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(multiprocessing, name)
