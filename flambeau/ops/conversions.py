@@ -13,6 +13,7 @@ from ..core.device import CPU, as_device, device
 from ..core.dtypes import dtype
 from ..core.memory_format import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
 from ..core.size import canonical_dim, copied_strides, looks_channels_last, permuted_strides
+from ..core.sparse import SparseTensor
 from ..core.storage import Aside, Storage
 from ..core.tensor import Tensor, fake, from_array, is_example
 from . import prims
@@ -436,6 +437,8 @@ def _get_device(self: Tensor) -> int:
 
 def _get_data(self: Tensor) -> Tensor:
     found = detach(self)
+    if type(found) is SparseTensor:
+        return found
     if found._data is not None and type(found._storage) in (Storage, Aside) and not found._storage.inference:    # something counts
         found._store = Aside(found._storage)
     return found

@@ -163,4 +163,4 @@ def test_many_numbers_into_one_place(name):
     right = numbers.astype(np.float64).sum()
     ours, theirs = (abs(float(ADDING[name](lib, lib.zeros(len(numbers), dtype=lib.int64), lib.from_numpy(numbers.copy()))) - right)
                     for lib in (fl, torch))
-    assert ours <= 1.5 * theirs + 1e-6 * right
+    assert ours <= 1.5 * theirs + 5e-6 * right     # in what order torch adds a gradient is up to its threads
