@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..aot.trace import user_stack
@@ -165,6 +165,14 @@ _OPS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.l
 class ExportEnv(ShapeEnv):
     """The symbols of one export; each guard knows the user's line that asked for it."""
 
+    checked: Callable[[Relation], None] | None = None     # told of what the program has checked of sizes that only a run knows
+
+    def learn(self, held: Relation) -> None:
+        """As ShapeEnv."""
+        super().learn(held)
+        if self.checked is not None:
+            self.checked(held)
+
     def evaluate(self, relation: Relation, reason: str = "") -> bool:
         """As ShapeEnv."""
         if self.static_value(relation) is None and (frames := user_stack()):
@@ -176,9 +184,10 @@ class ExportEnv(ShapeEnv):
 class Sizes:
     """Makes the symbols of an export, and says afterwards what it has found out about them."""
 
-    def __init__(self) -> None:
+    def __init__(self, other: bool = False) -> None:
         self.env = ExportEnv(duck_shape=False)
-        self.roots: dict[str, tuple[Dim, Any]] = {}          # a Dim's name -> it, its symbol
+        self.other = other       # trace with other numbers than the example's, which may be equal to a fixed size by chance
+        self.roots: dict[str, tuple[Dim, Any, int]] = {}          # a Dim's name -> it, its symbol, its size in the example
         self.wanted: dict[str, Wanted] = {}                  # symbol -> where it was wanted first
         self.problems: list[tuple[str, str, str | None]] = []     # (name, what is wrong, suggested fix)
 
@@ -193,8 +202,15 @@ class Sizes:
             return size
         return self._hinted(wanted, said) if isinstance(said, DimHint) else self._named(wanted, said)
 
+    def _number(self, size: int, low: float | None, high: float | None) -> int:
+        """The number to trace with for a size of the example."""
+        if not self.other or size < 2:
+            return size
+        end = math.inf if high is None else high
+        return next((n for n in (size + 97, size + 41, size + 7, size + 1, size - 1) if max(low or 0, 2) <= n <= end), size)
+
     def _hinted(self, wanted: Wanted, hint: DimHint) -> Any:
-        made = self.env.create_symint(wanted.size, wanted.text, dynamic=True)
+        made = self.env.create_symint(self._number(wanted.size, hint.min, hint.max), wanted.text, dynamic=True)
         if not isinstance(made, SymInt):
             if hint.kind == "DYNAMIC":
                 self._specialized(wanted.text, wanted.text, wanted.size, None)
@@ -216,8 +232,8 @@ class Sizes:
         if found is not None and (found[0].min, found[0].max) != (root.min, root.max):
             raise UserError(UserErrorType.INVALID_INPUT, f"Found different definitions {found[0]!r} and {root!r} for the same dimension")
         if found is None:
-            made = self.env.create_symint(hint, wanted.text if dim is root else "", dynamic=True)
-            self.roots[root.__name__] = root, made
+            made = self.env.create_symint(self._number(hint, root.min, root.max), wanted.text if dim is root else "", dynamic=True)
+            self.roots[root.__name__] = root, made, hint
             if isinstance(made, SymInt):
                 self._bound(made, root.min, None if root.max == math.inf else int(root.max), hint)
                 self.wanted[to_python(made.expr)] = Wanted(wanted.text, root, hint)
@@ -225,7 +241,7 @@ class Sizes:
                 self._specialized(root.__name__, wanted.text, hint, root)
             return dim.scale * made + dim.offset
         made = found[1]
-        if (known := made.hint if isinstance(made, SymInt) else made) != hint:
+        if (known := found[2]) != hint:
             raise UserError(UserErrorType.CONSTRAINT_VIOLATION,
                             f"Constraints violated ({root.__name__})! {wanted.text} = {wanted.size} would make {root.__name__} {hint}, but "
                             f"{self.wanted[to_python(made.expr)].text if isinstance(made, SymInt) else 'another input'} makes it {known}")

@@ -20,13 +20,14 @@ from ..aot.trace import stripped, user_stack
 from ..core import dispatch
 from ..core.dtypes import bool_
 from ..core.expr import is_var, to_python
-from ..core.symbolic import DataDependentSize, ShapeEnv, SymBool, SymFloat, SymInt, is_symbolic, unknown_sizes
+from ..core.symbolic import DataDependentSize, Relation, ShapeEnv, SymBool, SymFloat, SymInt, is_symbolic, unknown_sizes
 from ..core.tensor import Tensor
+from ..dynamo.graph_builder import must_hold
 from ..func.higher_order import capturing
 from ..fx import Graph, GraphModule, Node, mark_impure
 from ..ops import aten, registry
 from ..ops.aten import overload_target
-from ..ops.aten_schemas import behind
+from ..ops.aten_schemas import ALIASES, behind
 from ..ops.conversions import DataNeeded
 from ..ops.custom import CustomOperator
 from ..ops.primitives import ViewPrimitive
@@ -37,6 +38,7 @@ from ..utils._pytree import tree_map
 from .functions import Functions
 
 set_grad_enabled = mark_impure(_torch_c._set_grad_enabled)
+COMPARISONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 LAST = 2**63 - 1     # the end of a slice that has none
 
 
@@ -159,12 +161,22 @@ class Recorder:
         scope = dispatch.scope((*dispatch.state.modes, _Primitives(self)), 2, True, dispatch.state.grad_enabled)
         asked, DataNeeded.item = DataNeeded.item, self.read
         outer, capturing.by = capturing.by, Functions(self)
+        before, self.env.checked = getattr(self.env, "checked", None), self._assert     # type: ignore[attr-defined]
         try:
             with scope, unknown_sizes(self._unknown), _Operators(self):
                 yield
         finally:
             DataNeeded.item, capturing.by = asked, outer
+            self.env.checked = before    # type: ignore[attr-defined]
         self._set_grad(self._grad)
+
+    def _assert(self, held: Relation) -> None:
+        """A node that checks what `torch._check` said."""
+        left, right = (self.sizes.of(self.env.symint(side)) for side in (held.left, held.right))
+        holds = self.graph.call_function(COMPARISONS[held.op], (left, right))
+        check = self.graph.call_function(must_hold, (holds, held.text()))
+        for node in (holds, check):
+            node.meta = self.origin() | {"val": None}
 
     def _unknown(self, name: str, tensor: Any) -> SymInt:
         """A symbol for a size that only a run knows."""
@@ -313,7 +325,7 @@ class Recorder:
 
     def _named_as(self, prim: Any, args: tuple) -> tuple[Any, tuple, dict]:
         """The overload that a primitive is: of views where it gives the same one, of what works on each element by its name."""
-        fn = behind(prim.name)
+        fn = behind(ALIASES.get(prim.name, prim.name))
         if fn is None or not (isinstance(prim, ViewPrimitive) or "pointwise" in prim.tags):
             return prim, args, {}
         found = overload_target(fn, args, {})

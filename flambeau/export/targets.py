@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core.symbolic import sym_float, sym_max, sym_min, sym_not
+from ..dynamo.graph_builder import must_hold
 from ..ops import aten
 from ..ops.aten import AtenOperator, Overload
 from ..ops.custom import CustomOperator, find
@@ -19,6 +20,7 @@ _PYTHON: dict[str, Callable] = {fn.__name__: fn for fn in (
     operator.neg, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)}
 _FUNCTIONS: dict[str, Callable] = {
     "sym_max": sym_max, "sym_min": sym_min, "sym_not": sym_not, "sym_float": sym_float, "set_grad_enabled": set_grad_enabled,
+    "must_hold": must_hold,
     **HIGHER_ORDER}
 _NAMES = {id(fn): f"python:{name}" for name, fn in _PYTHON.items()} | {id(fn): f"function:{name}" for name, fn in _FUNCTIONS.items()}
 

@@ -53,7 +53,7 @@ class Leaf:
 class Inputs:
     """The user's inputs as they were given, flat, with the sizes that vary."""
 
-    def __init__(self, mod: Module, args: tuple, kwargs: dict[str, Any], dynamic_shapes: Any) -> None:
+    def __init__(self, mod: Module, args: tuple, kwargs: dict[str, Any], dynamic_shapes: Any, other: bool = False) -> None:
         try:
             named = named_inputs(mod, args, kwargs)
         except TypeError as error:
@@ -69,7 +69,7 @@ class Inputs:
         paths += [name + keystr(path) for name, value in rest.items() for path, _ in tree_flatten_with_path(value)[0]]
         leaves, self.spec = tree_flatten((args, ordered))
         order = _order(named, kinds)
-        self.sizes = Sizes()
+        self.sizes = Sizes(other)
         self.leaves = [Leaf(value, text, what) for value, text, what in zip(leaves, paths, [said[i] for i in order], strict=True)]
         for leaf in self.leaves:
             self._stand_in(leaf)
@@ -404,6 +404,15 @@ def _drop_unused_sizes(graph: Graph) -> None:
             graph.erase_node(node)
 
 
+def _with_other_numbers(mod: Module, inputs: Inputs) -> ExportedProgram | None:
+    """The program, where a size that varies was equal to a fixed one only in the example; None where it is more than that."""
+    trace = Trace(mod, inputs)
+    try:
+        return trace.program(*trace.run(False))
+    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError, NotImplementedError):
+        return None
+
+
 def export(mod: Module, args: tuple, kwargs: dict[str, Any] | None = None, *, dynamic_shapes: Any = None, strict: bool = False,
            preserve_module_call_signature: tuple[str, ...] = (),
            prefer_deferred_runtime_asserts_over_guards: bool = False) -> ExportedProgram:
@@ -426,8 +435,16 @@ def export(mod: Module, args: tuple, kwargs: dict[str, Any] | None = None, *, dy
     inputs = Inputs(mod, args, kwargs or {}, dynamic_shapes)
     if inputs.sizes.problems:
         inputs.sizes.finish()
-    trace = Trace(mod, inputs)
-    return trace.program(*trace.run(strict))
+    try:
+        trace = Trace(mod, inputs)
+        return trace.program(*trace.run(strict))
+    except UserError as error:
+        if strict or error.error_type is not UserErrorType.CONSTRAINT_VIOLATION:
+            raise
+        found = _with_other_numbers(mod, Inputs(mod, args, kwargs or {}, dynamic_shapes, True))
+        if found is None:
+            raise
+        return found
 
 
 __all__ = ["export"]

@@ -239,6 +239,17 @@ def _conversion(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
+def _resizing(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """`interpolate` as the operator for its mode and number of dimensions, which takes lists."""
+    dims, mode = given["input"].ndim - 2, given.get("mode", "nearest")
+    given = {name: value for name, value in given.items() if name != "mode"}
+    for name, kind in (("size", int), ("scale_factor", float)):
+        if name in given:
+            value = given[name]
+            given[name] = list(value) if isinstance(value, (tuple, list)) else [value if isinstance(value, SymInt) else kind(value)] * dims
+    return f"upsample_{mode}{dims}d", given
+
+
 _PREPARED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"arange": _range, "to": _conversion}
 
 
@@ -249,6 +260,8 @@ def overload_of(name: str, fn: Callable, args: Sequence[Any], kwargs: Mapping[st
         return None
     given = _PREPARED.get(name, lambda g: g)(given)
     name = ALIASES.get(name, name)
+    if name == "interpolate":
+        name, given = _resizing(given)
     if name[0] == "_" and name not in schemas() and name[1:] in schemas() and behind(name[1:]) is not None:
         theirs = {a.name for a in schemas()[name[1:]][0].arguments}
         name = name[1:] if set(list(inspect.signature(fn).parameters)[1:]) <= theirs else name    # what an operator is inside
@@ -282,7 +295,7 @@ def _arguments(schema: Schema, fn: Callable, given: dict[str, Any], numbers_for_
             value = False
         else:
             raise Misfit
-        changed = a.default is REQUIRED or not _equal(value, a.default)
+        changed = a.default is REQUIRED or not (_equal(value, a.default) or (value is preserve_format and a.default is None))
         if a.kwarg_only:
             keyword |= {a.name: value} if changed else {}
         else:

@@ -216,3 +216,24 @@ def test_custom_operators(strict):
     program = export(_module(lambda x: twice(x) + 1), (X,), strict=strict)
     assert any(n.target is fl.ops.exporttest.twice for n in program.graph.nodes)
     _same(_reloaded(program).module()(X), X * 2 + 1)
+
+
+def test_checks_of_what_only_a_run_knows():
+    def f(x):
+        n = x[0, 0].long().item()
+        fl._check(n >= 1)
+        fl._check(n <= 3, lambda: "too many")
+        return x[:n].sum() + n
+
+    program = export(_module(f), (X,))
+    for run in (program.module(), _reloaded(program).module()):
+        x = X + 2
+        assert run(x) == x[:2].sum() + 2
+        with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+            run(X + 5)
+
+
+def test_sizes_that_are_equal_by_chance():
+    f = _module(lambda x: x.reshape(x.shape[0], 2, 2) @ fl.ones(2, 2, 2)[:, 0])
+    program = export(f, (fl.ones(2, 4),), dynamic_shapes=({0: Dim("b")},))
+    assert program.module()(fl.ones(5, 4)).shape == (5, 2, 2)
