@@ -154,6 +154,8 @@ class State:
             (path, m, home, dict(home)) for path, m in self.mod.named_modules() for home in (m._parameters, m._buffers)]
         plain = [(path, m, {k: v for k, v in vars(m).items() if not k.startswith("_") or isinstance(v, Tensor)})
                  for path, m in self.mod.named_modules()]
+        kept = [(v, v.copy()) for m in self.mod.modules() for k, v in vars(m).items()
+                if type(v) in (dict, list) and k not in ("_parameters", "_buffers", "_modules")]    # where programs keep tensors
         try:
             for _, _, home, values in homes:
                 if not strict:
@@ -164,6 +166,12 @@ class State:
             for path, m, before in plain:
                 self._refuse_assigned(path, m, before)
         finally:
+            for now, before in kept:
+                now.clear()
+                if isinstance(now, dict):
+                    now.update(before)
+                else:
+                    now.extend(before)
             for _, _, home, values in homes:
                 home.clear()
                 home.update(values)

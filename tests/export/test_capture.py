@@ -237,3 +237,22 @@ def test_sizes_that_are_equal_by_chance():
     f = _module(lambda x: x.reshape(x.shape[0], 2, 2) @ fl.ones(2, 2, 2)[:, 0])
     program = export(f, (fl.ones(2, 4),), dynamic_shapes=({0: Dim("b")},))
     assert program.module()(fl.ones(5, 4)).shape == (5, 2, 2)
+
+
+def test_what_a_program_keeps_is_not_left_behind():
+    class Caches(fl.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cache, self.all = {}, []
+            self.w = fl.nn.Parameter(fl.ones(4))
+
+        def forward(self, x):
+            if "w" not in self.cache:
+                self.cache["w"] = self.w * 2
+                self.all.append(self.cache["w"])
+            return x * self.cache["w"]
+
+    module = Caches()
+    program = export(module, (X,))
+    assert module.cache == {} and module.all == []
+    _same(program.module()(X), module(X))
