@@ -130,3 +130,11 @@ def test_what_is_left_out_says_so():
         with pytest.raises(NotImplementedError, match="is not implemented; "):
             call()
     assert fl.Tag.pointwise in list(fl.Tag)
+
+
+@LIBRARIES
+def test_loaders_are_generic(torch):
+    class Mine(torch.utils.data.DataLoader[int]):
+        pass
+
+    assert [batch.tolist() for batch in Mine(torch.arange(4), batch_size=2)] == [[0, 1], [2, 3]]

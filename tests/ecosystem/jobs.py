@@ -201,6 +201,84 @@ def _lightning(torch: Any, made: Any) -> dict[str, Any]:
     return {"sums": [float(p.detach().sum()) for p in net.parameters()]}
 
 
+@job("accelerate")
+def _accelerate(torch: Any, made: Any) -> dict[str, Any]:
+    from accelerate import Accelerator
+    accelerator, net = Accelerator(cpu=True, gradient_accumulation_steps=2), mlp(torch)
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
+    batches = torch.utils.data.DataLoader(torch.from_numpy(numbers(16, 4)), batch_size=4)
+    net, optimizer, batches = accelerator.prepare(net, optimizer, batches)
+    losses = []
+    for x in batches:
+        with accelerator.accumulate(net):
+            loss = net(x).square().mean()
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(float(loss.detach()))
+    return {"losses": losses, "sums": [float(p.detach().sum()) for p in net.parameters()]}
+
+
+@job("botorch")
+def _botorch(torch: Any, made: Any) -> dict[str, Any]:
+    from botorch.acquisition import LogExpectedImprovement
+    from botorch.fit import fit_gpytorch_mll
+    from botorch.models import SingleTaskGP
+    from gpytorch.mlls import ExactMarginalLogLikelihood
+    x = torch.from_numpy(numbers(8, 2)).double().sigmoid()
+    y = -(x - 0.5).square().sum(-1, keepdim=True)
+    model = SingleTaskGP(x, y)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    points = torch.from_numpy(numbers(3, 1, 2, seed=1)).double().sigmoid()
+    return {"improvement": LogExpectedImprovement(model, y.max())(points).tolist()}
+
+
+@job("opacus")
+def _opacus(torch: Any, made: Any) -> dict[str, Any]:
+    from opacus import PrivacyEngine
+    net, x = mlp(torch), torch.from_numpy(numbers(12, 4))
+    batches = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, torch.arange(12) % 3), 4)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    net, optimizer, batches = PrivacyEngine().make_private(module=net, optimizer=optimizer, data_loader=batches, noise_multiplier=1.0,
+                                                           max_grad_norm=1.0)
+    for data, labels in batches:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(data), labels).backward()
+        optimizer.step()
+    return {"sums": [float(p.detach().sum()) for p in net.parameters()]}
+
+
+@job("peft")
+def _peft(torch: Any, made: Any) -> dict[str, Any]:
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM
+    config = LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+                         vocab_size=64)
+    model = get_peft_model(LlamaForCausalLM(config), LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights="gaussian"))
+    ids = torch.arange(24).reshape(2, 12) % 64
+    losses = trained(torch, model, lambda m: m(input_ids=ids, labels=ids).loss)["losses"]
+    return {"losses": losses, "merged": float(model.merge_and_unload()(input_ids=ids).logits.detach().square().mean())}
+
+
+@job("diffusers")
+def _diffusers(torch: Any, made: Any) -> dict[str, Any]:
+    from diffusers import DDPMScheduler, UNet2DModel
+    net = UNet2DModel(sample_size=8, layers_per_block=1, block_out_channels=(16, 32), norm_num_groups=4, attention_head_dim=8,
+                      down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"))
+    noise, x, times = torch.randn(2, 3, 8, 8), torch.from_numpy(numbers(2, 3, 8, 8)), torch.tensor([1, 7])
+    noisy = DDPMScheduler(num_train_timesteps=10).add_noise(x, noise, times)
+    return {"losses": trained(torch, net, lambda m: (m(noisy, times).sample - noise).square().mean())["losses"]}
+
+
+@job("monai")
+def _monai(torch: Any, made: Any) -> dict[str, Any]:
+    from monai.losses import DiceCELoss
+    from monai.networks.nets import UNet
+    net, x = UNet(2, 1, 2, (4, 8), (2,), num_res_units=1), torch.from_numpy(numbers(2, 1, 16, 16))
+    wanted, objective = (x > 0).long(), DiceCELoss(to_onehot_y=True, softmax=True)
+    return {"losses": trained(torch, net, lambda m: objective(m(x), wanted))["losses"]}
+
+
 def imports(name: str) -> str:
     """What importing a module under Flambeau says, in a process of its own."""
     reader, writer = os.pipe()
@@ -232,6 +310,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if options.by != "torch":
         importlib.import_module("flambeau.as_torch")
     torch = importlib.import_module("torch")

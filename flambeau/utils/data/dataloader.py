@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
+from types import GenericAlias
 from typing import Any, Self
 
 from ..._absent import absent
@@ -75,6 +76,8 @@ class DataLoader:
     RuntimeError if a worker dies or if
     no batch comes within `timeout` seconds.
     """
+
+    __class_getitem__: Any = classmethod(GenericAlias)     # DataLoader[T], for annotations and base classes
 
     def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None, sampler: Any = None,
                  batch_sampler: Any = None, num_workers: int = 0, collate_fn: Callable[[Any], Any] | None = None,

@@ -6,7 +6,12 @@ import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from ...._absent import absent_type
 from ..dataset import Dataset, IterableDataset
+
+_IterDataPipeSerializationWrapper, _MapDataPipeSerializationWrapper = (
+    absent_type(f"torch.utils.data.datapipes.datapipe.{_name}", "pickle the pipe itself")
+    for _name in ("_IterDataPipeSerializationWrapper", "_MapDataPipeSerializationWrapper"))
 
 
 class _Steps:
