@@ -29,17 +29,6 @@ def size_based_auto_wrap_policy(module: Module, recurse: bool, nonwrapped_numel:
     return large and not isinstance(module, tuple(exclude_wrap_modules or ()))
 
 
-class ModuleWrapPolicy:
-    """The submodules of these classes."""
-
-    def __init__(self, module_classes: Iterable[type]) -> None:
-        self.classes = tuple(module_classes)
-
-    def __call__(self, module: Module, recurse: bool, *args: Any, **kwargs: Any) -> bool:
-        del args, kwargs
-        return recurse or isinstance(module, self.classes)
-
-
 class CustomPolicy:
     """The submodules for which `lambda_fn(module)` is true."""
 
@@ -49,6 +38,14 @@ class CustomPolicy:
     def __call__(self, module: Module, recurse: bool, *args: Any, **kwargs: Any) -> bool:
         del args, kwargs
         return recurse or bool(self.choose(module))
+
+
+class ModuleWrapPolicy(CustomPolicy):
+    """The submodules of these classes."""
+
+    def __init__(self, module_classes: Iterable[type]) -> None:
+        classes = tuple(module_classes)
+        super().__init__(lambda module: isinstance(module, classes))
 
 
 def lambda_auto_wrap_policy(module: Module, recurse: bool, nonwrapped_numel: int, lambda_fn: Callable) -> bool:

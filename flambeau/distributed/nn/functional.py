@@ -44,32 +44,25 @@ class _Broadcast(Function):
 
 
 class _Reduce(Function):
+    """Everyone's tensor combined: at process `dst`, or with None everywhere."""
+
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, dst: int, op: Any, group: ProcessGroup) -> Tensor:
+    def forward(ctx: Any, tensor: Tensor, dst: int | None, op: Any, group: ProcessGroup) -> Tensor:
         ctx.dst, ctx.op, ctx.group = dst, op, group
         out = tensor.clone()
-        collectives.reduce(out, dst, op, group)
+        if dst is None:
+            collectives.all_reduce(out, op, group)
+        else:
+            collectives.reduce(out, dst, op, group)
         return out
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple:
-        _summed(ctx.op, "reduce()")
+        _summed(ctx.op, "reduce()" if ctx.dst is not None else "all_reduce()")
+        if ctx.dst is None:
+            return _Reduce.apply(g, None, ctx.op, ctx.group), None, None, None
         g = _Broadcast.apply(g, ctx.dst, ctx.group)
         return g / ctx.group.size() if kind_of(ctx.op) is RedOpType.AVG else g, None, None, None
-
-
-class _AllReduce(Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, op: Any, group: ProcessGroup) -> Tensor:
-        ctx.op, ctx.group = op, group
-        out = tensor.clone()
-        collectives.all_reduce(out, op, group)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple:
-        _summed(ctx.op, "all_reduce()")
-        return _AllReduce.apply(g, ctx.op, ctx.group), None, None
 
 
 class _AllGather(Function):
@@ -132,7 +125,7 @@ def reduce(tensor: Tensor, dst: int, op: Any = ReduceOp.SUM, group: Any = None) 
 
 def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
     """Everyone's tensor combined."""
-    return _AllReduce.apply(tensor, op, _which(group))
+    return _Reduce.apply(tensor, None, op, _which(group))
 
 
 def all_gather(tensor: Tensor, group: Any = None) -> tuple[Tensor, ...]:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import default_hooks
+from . import default_hooks, post_localSGD_hook, powerSGD_hook, quantization_hooks
 
-__all__ = ["default_hooks"]
+__all__ = ["default_hooks", "post_localSGD_hook", "powerSGD_hook", "quantization_hooks"]

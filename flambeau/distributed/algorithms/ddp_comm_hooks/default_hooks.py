@@ -16,6 +16,13 @@ from ...reducer import GradBucket
 Hook = Callable[[Any, GradBucket], Future]
 
 
+def done(value: Any) -> Future:
+    """A future that has its value."""
+    future: Future = Future()
+    future.set_result(value)
+    return future
+
+
 def _averaged(group: ProcessGroup | None, buffer: Tensor) -> Future:
     which = group or default_group()
     buffer.div_(which.size())
