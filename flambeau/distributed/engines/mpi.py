@@ -102,6 +102,8 @@ def join(store: Store, rank: int, size: int, timeout: float, address: str) -> li
     MPI = load()
     if size == 1:
         _initialise()
+        with contextlib.suppress(OSError):
+            os.unlink(f"/dev/shm/mpich_shm_{os.getpid():x}_0")   # of a process alone, which nobody else opens
         return [_Job.world.rank]
     table = PrefixStore("mpi", store)
     table.set(f"host/{rank}", _this_host())
