@@ -744,7 +744,7 @@ def from_file(filename: Any, shared: bool | None = None, size: int | None = 0, *
               requires_grad: bool = False) -> Tensor:
     """A tensor over the first `size` elements of a file, mapped into memory; writes reach the file if `shared`, which makes the file
     large enough first."""
-    kind = dtype or default_dtype()
+    kind, filename = dtype or default_dtype(), os.fspath(filename)
     if as_device(device).type != "cpu":
         raise NotImplementedError(f"from_file maps files into the CPU's memory, not into that of {device}; move the tensor there")
     count, nbytes = size or 0, (size or 0) * kind.itemsize

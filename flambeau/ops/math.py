@@ -436,9 +436,9 @@ def _trapezoid(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
 
 
 @operator
-def trapz(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
+def trapz(y: Tensor, x: Tensor | Absent = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """trapezoid under its older name, which takes True for 1."""
-    return trapezoid(y, x, dx=float(dx) if isinstance(dx, bool) else dx, dim=dim)
+    return _trapezoid(y, x, float(dx) if isinstance(dx, bool) else dx, dim)
 
 
 @operator

@@ -659,6 +659,7 @@ def isfinite(input: Tensor) -> Tensor:
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
     """input + value * tensor1 * tensor2, in the dtype that the tensors have in common."""
     kind, input, tensor1, tensor2 = _in_common("addcmul", input, tensor1, tensor2)
+    input, tensor1, tensor2 = broadcast(input, tensor1, tensor2)
     return cast(add(input, mul(tensor1 if value == 1 else mul(tensor1, operand(value, kind)), tensor2)), kind)
 
 
@@ -681,7 +682,8 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
         raise RuntimeError("Integer division with addcdiv is no longer supported: use input + value * torch.trunc(tensor1 / tensor2) or "
                            f"addcdiv of floating-point tensors. Got {tensor1.dtype} and {tensor2.dtype}")
     kind, input, tensor1, tensor2 = _in_common("addcdiv", input, tensor1, tensor2)
-    quotient = div(tensor1, tensor2) if value == 1 else _scaled_quotient(*broadcast(tensor1, tensor2), operand(value, kind))
+    input, tensor1, tensor2 = broadcast(input, tensor1, tensor2)    # before dividing: of no elements there is no slope to be infinite
+    quotient = div(tensor1, tensor2) if value == 1 else _scaled_quotient(tensor1, tensor2, operand(value, kind))
     return cast(add(input, quotient), kind)
 
 

@@ -84,6 +84,8 @@ def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype 
     """Sum over `dim` (all dimensions if None); integers and bools add up in int64 unless `dtype` says otherwise."""
     _names(input, "sum")
     kind = _computed_in(dtype, out) or (int64 if input.dtype.category <= INT else input.dtype)
+    if kind is bool_:       # one and one is True
+        return _finish(_reduce(prims.any, cast(input, bool_), dim, keepdim), out)
     if input.dtype is kind:
         return _finish(_reduce(prims.sum, input, dim, keepdim), out)
     return _finish(_sum_as(input, canonical_dims(dim, input.ndim), keepdim, kind), out)

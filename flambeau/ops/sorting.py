@@ -337,7 +337,9 @@ def _histc_kernel(x: np.ndarray, bins: int, low: float, high: float) -> np.ndarr
         kind, flat, low, high = np.float64, flat / 2.0**64, low / 2.0**64, high / 2.0**64
     start, end = kind(low), kind(high)
     flat = flat[(flat >= start) & (flat <= end)]
-    place = (flat - start) * kind(bins) / (end - start) if start < end else np.full(flat.shape, bins / 2)   # equal ones are in the middle
+    if start == end:        # equal ones are in the middle, as far as rounding lets them
+        start, end = start - kind(1), end + kind(1)
+    place = (flat - start) * kind(bins) / (end - start) if start < end else np.full(flat.shape, bins / 2)
     return np.bincount(np.minimum(place, bins - 1).astype(np.int64), minlength=bins).astype(x.dtype)
 
 

@@ -322,7 +322,7 @@ def test_every_out_that_torch_documents_is_taken():
     # whose memory is new or sparse, or whose numbers are random: `copy_` serves
     assert missing <= {"bernoulli", "empty_like", "empty_permuted", "empty_strided", "full_like", "hspmm", "narrow_copy", "ones_like",
                        "rand_like", "randint_like", "randn_like", "sparse_compressed_tensor", "tril_indices", "triu_indices",
-                       "zeros_like", "histogramdd"}
+                       "zeros_like", "histogramdd", "from_file"}
 
 
 OUT = {

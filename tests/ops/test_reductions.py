@@ -244,3 +244,22 @@ def test_the_variance_of_nothing_is_nan(correction):
         for made in (fl.var(fl.zeros(0), correction=correction), fl.std(fl.zeros(0, 2), 0, correction=correction),
                      fl.var_mean(fl.zeros(1, 0), -1, correction=correction)[0]):
             assert made.isnan().all()
+
+
+SUMS_OF_TRUTHS = {
+    "sum": lambda x: x.sum(dtype=fl.bool), "sum of rows": lambda x: x.sum(1, dtype=fl.bool), "nansum": lambda x: x.nansum(dtype=fl.bool),
+    "prod": lambda x: x.prod(dtype=fl.bool), "cumsum": lambda x: x.cumsum(1, dtype=fl.bool), "cumprod": lambda x: x.cumprod(1, dtype=fl.bool),
+}
+
+
+@pytest.mark.parametrize("size", [2, 7, 5000])
+@pytest.mark.parametrize("name", SUMS_OF_TRUTHS)
+def test_truths_that_are_added_are_truths(name, size):
+    """Compiled too, whatever is computed of them next."""
+    def program(x):
+        y = SUMS_OF_TRUTHS[name](x)
+        return y, y * 1.0, y.to(fl.int64) + 1
+
+    x = fl.ones(2, size, dtype=fl.int64)
+    for got, want in zip(fl.compile(program)(x), program(x)):
+        assert fl.equal(got, want) and float(want.max()) in (1.0, 2.0)

@@ -58,6 +58,8 @@ def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1
 def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     """A vector norm over one dimension (or of the flattened input), a matrix norm over two."""
     x = A if dtype is None else in_norm_dtype(A, dtype)
+    if isinstance(dim, (tuple, list)) and not 1 <= len(dim) <= 2:
+        raise RuntimeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}")
     planes = (isinstance(dim, (tuple, list)) and len(dim) == 2) or (dim is None and x.ndim == 2)
     if ord is not None and planes:
         return _matrix_norm(x, ord, tuple(dim or (0, 1)), keepdim)

@@ -674,7 +674,7 @@ adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = _adaptive_avg(1)
 def _adaptive_max(spatial: int) -> Callable:
     name = f"adaptive_max_pool{spatial}d"
 
-    def fn(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    def fn(input: Tensor, output_size: Any, return_indices: bool | None = False) -> Any:
         _check_adaptive(input, output_size, spatial)
         x, single = _batched(input, spatial, name)
         _check_filled(input, name)
