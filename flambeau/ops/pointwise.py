@@ -807,13 +807,13 @@ def float_power_(self: Tensor, exponent: Any) -> Tensor:
     return assign(self, new_value(float_power, self, (exponent,), {}))
 
 
-def _logit_slope(input: Tensor, eps: float | None) -> Tensor:
-    """1 / (x (1 - x)); beyond the limits 0 where there are some, and NaN as the value itself where there are none."""
+def _logit_back(g: Tensor, input: Tensor, eps: float | None) -> Tensor:
+    """g / (x (1 - x)); beyond the limits 0 where there are some, and NaN as the value itself where there are none."""
     low, beyond = (0.0, math.nan) if eps is None or eps < 0 else (eps, 0.0)
-    return prims.where((input < low) | (input > 1 - low), beyond, prims.reciprocal(input * (1 - input)))
+    return prims.where((input < low) | (input > 1 - low), beyond, g * prims.reciprocal(input * (1 - input)))
 
 
-@operator(method=True, vjp=Pointwise(input=_logit_slope))
+@operator(method=True, vjp=Pointwise(input=_logit_back))
 @with_out
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), with x limited to [eps, 1 - eps] if eps is given (by eps first, where that is no interval) and no less than 0."""
