@@ -261,8 +261,8 @@ _ROWS = [
     ScalarOp("bitwise_or", 2, SAME, "BI", np.bitwise_or, "{0} | {1}", "{0} | {1}"),
     ScalarOp("bitwise_xor", 2, SAME, "BI", np.bitwise_xor, "{0} ^ {1}", "{0} ^ {1}"),
     ScalarOp("bitwise_not", 1, SAME, "BI", np.invert, _fn("bitwise_not"), "~{0}"),
-    ScalarOp("shl", 2, SAME, "I", np.left_shift, _fn("shl", 2), "{0} << {1}"),
-    ScalarOp("shr", 2, SAME, "I", np.right_shift, _fn("shr", 2), "{0} >> {1}"),
+    ScalarOp("shl", 2, SAME, "I", np.left_shift, _fn("shl", 2), _helper("shl", 2)),
+    ScalarOp("shr", 2, SAME, "I", np.right_shift, _fn("shr", 2), _helper("shr", 2)),
     ScalarOp("where", 3, SAME, "BIF", np.where, "{0} ? {1} : {2}", "tl.where({0}, {1}, {2})", exact=True),
     # complex numbers
     ScalarOp("real", 1, REAL, "", np.real, _fn("real"), _helper("real")),

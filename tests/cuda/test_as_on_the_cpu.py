@@ -77,3 +77,33 @@ def test_an_index_that_is_written_later():
     i.add_(1)
     out.backward()
     assert x.grad.tolist() == [0, 2, 0]
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled"])
+@pytest.mark.parametrize("kind", ["int8", "int32", "int64", "uint8"])
+def test_shifts_by_any_distance(kind, how):
+    """Beyond the width of a number nothing is left of it, or its sign."""
+    dtype = getattr(fl, kind)
+    x = fl.tensor([1, 4, 100, 0, 7], dtype=dtype) if kind == "uint8" else fl.tensor([1, -4, 100, 0, -7], dtype=dtype)
+    distances = [0, 1, 7, 8, 31, 32, 63, 64, 100] + ([] if kind == "uint8" else [-1, -64])
+
+    def shifted(x, n):
+        return x << n, x >> n
+
+    run = fl.compile(shifted) if how == "compiled" else shifted
+    for n in distances:
+        by = fl.full((5,), n, dtype=dtype)
+        for got, want in zip(run(x.cuda(), by.cuda()), shifted(x, by)):
+            assert fl.equal(got.cpu(), want), n
+
+
+@pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor"])
+def test_logic_of_complex_numbers(name):
+    x, y = fl.tensor([0, 1j, 1, 0]), fl.tensor([0, 0, 2j, 3])
+    assert fl.equal(getattr(fl, name)(x.cuda(), y.cuda()).cpu(), getattr(fl, name)(x, y))
+
+
+def test_remainders_of_infinite_numbers():
+    x, y = fl.tensor([1.16, -1.0, 1.0, fl.inf, 5.5]), fl.tensor([-fl.inf, fl.inf, fl.inf, 2.0, -2.0])
+    assert fl.remainder(x.cuda(), y.cuda()).cpu().tolist()[:3] == fl.remainder(x, y).tolist()[:3]
+    assert fl.cholesky_solve(fl.zeros(1, 0, device="cuda")[:0], fl.zeros(0, 0, device="cuda")).shape == (0, 0)

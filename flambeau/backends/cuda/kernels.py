@@ -43,6 +43,11 @@ def _to_integer(x: Array, kind: dtype) -> Array:
     return made if high is None else cupy.where(high, made ^ np.uint64(1 << 63), made)
 
 
+def _within_width(x: Any, n: Any) -> Any:
+    """Whether `x` can be shifted so far, as a number of n's type: the machine takes the lowest bits of the distance alone."""
+    return ((n >= 0) & (n < 8 * x.dtype.itemsize)).astype(n.dtype)
+
+
 # -- the scalar operations, read by CuPy -------------------------------------------------------------------
 class CupyScalars:
     """The loop-body handler that computes on CuPy arrays."""
@@ -74,6 +79,35 @@ class CupyScalars:
     @staticmethod
     def logical_not(x: Any) -> Any:
         return x == 0    # CuPy's knows no complex numbers
+
+    @staticmethod
+    def logical_and(x: Any, y: Any) -> Any:
+        return (x != 0) & (y != 0)
+
+    @staticmethod
+    def logical_or(x: Any, y: Any) -> Any:
+        return (x != 0) | (y != 0)
+
+    @staticmethod
+    def logical_xor(x: Any, y: Any) -> Any:
+        return (x != 0) ^ (y != 0)
+
+    @staticmethod
+    def shl(x: Any, n: Any) -> Any:
+        fits = _within_width(x, n)
+        return cupy.left_shift(x, n * fits) * fits
+
+    @staticmethod
+    def shr(x: Any, n: Any) -> Any:
+        fits = _within_width(x, n)
+        return cupy.right_shift(x, n * fits + (1 - fits) * n.dtype.type(8 * x.dtype.itemsize - 1))
+
+    @staticmethod
+    def remainder(x: Any, y: Any) -> Any:
+        if x.dtype.kind != "f":
+            return cupy.remainder(x, y)
+        rest = cupy.fmod(x, y)
+        return cupy.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
 
 
 def _reading(op: ScalarOp) -> Callable:

@@ -47,6 +47,8 @@ def _checked(fn: Callable) -> Callable:
 
 
 def _solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
+    if not b.size:
+        return cupy.zeros_like(b, order="C")
     triangle = cupy.triu(a) if upper else cupy.tril(a)
     if unit:
         at = cupy.arange(a.shape[-1])

@@ -491,6 +491,18 @@ def remainder(a, b):
 
 
 @triton.jit
+def shl(x, n):    # the machine takes the lowest bits of the distance
+    fits = (n >= 0) & (n < x.dtype.primitive_bitwidth)
+    return tl.where(fits, x << tl.where(fits, n, 0), 0).to(x.dtype)
+
+
+@triton.jit
+def shr(x, n):
+    fits = (n >= 0) & (n < x.dtype.primitive_bitwidth)
+    return x >> tl.where(fits, n, x.dtype.primitive_bitwidth - 1).to(x.dtype)
+
+
+@triton.jit
 def exact_quotient(a, b):    # the operator rounds float32 to a neighbour now and then
     return tl.div_rn(a, b) if a.dtype == tl.float32 else a / b
 
