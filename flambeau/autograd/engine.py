@@ -286,7 +286,11 @@ def _accumulate(node: AccumulateGrad, g: Tensor) -> None:
         meta.grad.add_(g)
     if meta.post_accumulate_hooks:
         for hook in list(meta.post_accumulate_hooks.values()):
-            hook(leaf)
+            returned = hook(leaf)
+            if isinstance(returned, Tensor):
+                raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+            if returned is not None:
+                raise TypeError(f"expected Variable, but hook returned '{type(returned).__name__}'")
 
 
 _OWNED = 4  # references to a gradient nobody else holds: variables of _walk, _accumulate and _own, getrefcount's argument

@@ -178,10 +178,18 @@ def for_each(source: Tensor, made: Tensor) -> Tensor:
 
 
 # -- from Python data --------------------------------------------------------------------------------------
+def _is_sequence(data: Any) -> bool:
+    """What has a length and answers to indices: a list, a range, a deque, a class of the user's; not text, not a dictionary."""
+    if isinstance(data, np.ndarray):
+        return data.ndim > 0
+    kind = type(data)
+    return hasattr(kind, "__getitem__") and hasattr(kind, "__len__") and not isinstance(data, (str, bytes, dict, Tensor, np.generic))
+
+
 def _leaf_shape(data: Any) -> tuple:
     """Sizes of nested sequences, by their first elements."""
     shape: list[int] = []
-    while isinstance(data, (list, tuple, range)) or (isinstance(data, np.ndarray) and data.ndim):
+    while _is_sequence(data):
         shape.append(len(data))
         if not len(data):
             break
@@ -203,7 +211,7 @@ def _leaves(data: Any, shape: tuple, depth: int, out: list) -> None:
             raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
         out.append(data)
         return
-    if not isinstance(data, (list, tuple, range, np.ndarray)):
+    if not _is_sequence(data):
         raise TypeError(f"not a sequence: {data!r} at dim {depth}, where a sequence of length {shape[depth]} is expected")
     if len(data) != shape[depth]:
         raise ValueError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(data)})")
@@ -760,6 +768,18 @@ def from_file(filename: Any, shared: bool | None = None, size: int | None = 0, *
 
 
 # -- torch.Tensor(...) and the typed constructors ------------------------------------------------------------------
+def holds_data(args: tuple) -> bool:
+    """Whether the arguments of a constructor of old are data, not sizes; TypeError where they are neither."""
+    if len(args) != 1 or type(args[0]).__name__ == "Size" or hasattr(args[0], "__index__") and not isinstance(args[0], np.ndarray):
+        return False
+    name = type(args[0]).__name__
+    if isinstance(args[0], (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{name}'")
+    if not isinstance(args[0], np.ndarray) and not _is_sequence(args[0]):
+        raise TypeError(f"new(): data must be a sequence (got {name})")
+    return True
+
+
 def _legacy(args: tuple, kind: dtype | None, where: Any) -> Tensor:
     kind = kind or default_dtype()
     if not args:
@@ -767,11 +787,7 @@ def _legacy(args: tuple, kind: dtype | None, where: Any) -> Tensor:
     first = args[0]
     if len(args) == 1 and isinstance(first, Tensor):
         return prims.alias(first) if first.dtype is kind or kind is default_dtype() else first.to(kind)
-    if len(args) == 1 and isinstance(first, (list, tuple, np.ndarray)) and type(first).__name__ != "Size":
-        return from_data(first, kind, where)
-    if len(args) == 1 and isinstance(first, (float, complex)):
-        raise TypeError(f"new(): data must be a sequence (got {type(first).__name__})")
-    return uninitialised(sizes(args, "new"), kind, as_device(where))
+    return from_data(first, kind, where) if holds_data(args) else uninitialised(sizes(args, "new"), kind, as_device(where))
 
 
 def _legacy_constructor(*args: Any, device: Any = None, **kwargs: Any) -> Tensor:

@@ -18,7 +18,7 @@ from ..core.storage import Storage
 from ..core.tensor import Layout, Tensor, from_array, tensor_over
 from . import prims
 from .conversions import _set_data
-from .creation import from_data
+from .creation import from_data, holds_data
 from .registry import method, operator
 from .views import _ints
 from .writing import write
@@ -116,7 +116,7 @@ def _chalf(self: Tensor) -> Tensor:
 @method("new")
 def _new(self: Tensor, *args: Any) -> Tensor:
     """A tensor of this dtype: of a shape, or with a copy of data (the constructor of old)."""
-    if len(args) == 1 and isinstance(args[0], (list, tuple, np.ndarray)) and type(args[0]).__name__ != "Size":
+    if holds_data(args):
         return from_data(args[0], self.dtype, self.device)
     return self.new_empty(*(args or ((0,),)))
 

@@ -179,6 +179,14 @@ def test_hooks():
     assert seen[-1] == [6, 6]
 
 
+@pytest.mark.parametrize("returned, error", [((), TypeError), (3, TypeError), (fl.ones(2), RuntimeError)])
+def test_a_hook_after_accumulation_returns_nothing(returned, error):
+    x = fl.ones(2, requires_grad=True)
+    x.register_post_accumulate_grad_hook(lambda p: returned)
+    with pytest.raises(error, match="hook"):
+        (x * 3).sum().backward()
+
+
 def test_grad_function_and_unused():
     x, y = fl.ones(2, requires_grad=True), fl.ones(2, requires_grad=True)
     out = (x * x).sum()

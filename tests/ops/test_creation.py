@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import UserList, deque
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,13 @@ CASES = {
     "tensor of tensors": lambda t: t.tensor([t.tensor(1.5), 2]),
     "tensor empty": lambda t: t.tensor([[], []]),
     "tensor range": lambda t: t.tensor(range(4)),
+    "tensor of a deque": lambda t: t.tensor(deque([1, 2])),
+    "tensor of a deque of ranges": lambda t: t.tensor(deque([range(2), range(2)])),
+    "tensor of a sequence of the user's": lambda t: t.tensor(UserList([1, 2.5])),
+    "LongTensor of a range": lambda t: t.LongTensor(range(3)),
+    "FloatTensor of a deque": lambda t: t.FloatTensor(deque([1, 2])),
+    "Tensor of a range": lambda t: t.Tensor(range(3)),
+    "new of a range": lambda t: t.zeros(2).new(range(3)),
     "tensor truncates": lambda t: t.tensor([1.5, -1.5], dtype=t.int64),
     "tensor as bool": lambda t: t.tensor([0, 2], dtype=t.bool),
     "tensor requires grad": lambda t: t.tensor(3.5, requires_grad=True) * 2,
@@ -286,3 +295,14 @@ def test_an_expanded_tensor_without_elements_can_be_written(write, shape):
     x = fl.ones(1, 1).expand(shape) if 0 in shape[:1] else fl.ones(1, 0).expand(shape)
     write(x)
     assert x.shape == shape
+
+
+@pytest.mark.parametrize("given", ["ab", b"ab", {1: 2}, {1, 2}, None, 1.5, map(int, "12"), {1: 2}.values()], ids=repr)
+@pytest.mark.parametrize("make", [lambda t, data: t.LongTensor(data), lambda t, data: t.Tensor(data), lambda t, data: t.zeros(2).new(data)])
+def test_constructors_of_old_refuse_what_is_neither_sizes_nor_a_sequence(make, given):
+    oracle = pytest.importorskip("torch", reason="the exceptions are compared with torch's")
+    with pytest.raises(TypeError) as theirs:
+        make(oracle, given)
+    with pytest.raises(TypeError) as mine:
+        make(fl, given)
+    assert str(mine.value) == str(theirs.value)
