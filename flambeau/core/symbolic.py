@@ -204,7 +204,15 @@ class ShapeEnv:
                     c: Any = expr - a * var(name, lo=bounds_lo(expr, name))
                     ends = [a * end + c for end in self._ranges.get(name, (-math.inf, math.inf))]
                     lo, hi = max(lo, min(ends)), min(hi, max(ends))
+        if lo < 0 < hi and isinstance(expr, Expr) and any(sum(power for _, power in m) > 1 for m in expr.terms):
+            lo, hi = self._bounds_of_products(expr, lo, hi)
         return lo, hi
+
+    def _bounds_of_products(self, expr: Expr, lo: float, hi: float) -> tuple[float, float]:
+        """Narrower bounds, with each size written as its least value and what it has more: n*n - n is 2 + 3*m + m*m for n = 2 + m."""
+        least = {name: int(low) for name in free_variables(expr) if (low := self._ranges.get(name, (-math.inf,))[0]) > -math.inf}
+        low, high = bounds(substitute(expr, {name: var(f"{name}_", lo=0) + n for name, n in least.items()}))
+        return max(lo, low), min(hi, high)
 
     def evaluate(self, relation: Relation, reason: str = "") -> bool:
         """The truth of `relation` in the example; unless it is always so, a guard is recorded."""
