@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import keyword
 import math
 from typing import Any
 
@@ -192,7 +193,7 @@ class Decoder:
 
 
 def _identifier(name: Any) -> str:
-    if not isinstance(name, str) or not name.isidentifier():
+    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name == "__debug__":
         raise ValueError(f"the name {name!r:.80}")
     return name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..core.symbolic import Expr, SymInt, evaluate, free_variables, is_var, to_python
@@ -187,8 +187,29 @@ class ExportedProgram:
         names = [n.name for n in self.graph.nodes if n.op == "placeholder"]
         if names != [s.arg.name for s in self.graph_signature.input_specs]:
             raise RuntimeError("the graph's inputs are not those of its signature")
-        if len(self.graph.output_node().args[0]) != len(self.graph_signature.output_specs):
+        outs = self.graph.output_node().args[0]
+        if not isinstance(outs, (tuple, list)) or len(outs) != len(self.graph_signature.output_specs):
             raise RuntimeError("the graph's outputs are not those of its signature")
+        check_paths({*self.state_dict, *self.constants})
+        self._validate_targets()
+        users = [s for s in self.graph_signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
+        spec = self.call_spec
+        if spec.out_spec is not None and spec.out_spec.num_leaves != len(users):
+            raise RuntimeError(f"the graph has {len(users)} outputs of the user's, and their structure {spec.out_spec.num_leaves}")
+        inputs = [s for s in self.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+        if spec.in_spec is not None and not spec.in_spec.num_leaves == len(inputs) == len(self._user_inputs):
+            raise RuntimeError(f"the graph has {len(inputs)} inputs of the user's, and their structure {spec.in_spec.num_leaves}")
+
+    def _validate_targets(self) -> None:
+        """Every input that is no user's has its tensor, and every new value an input that it is for."""
+        signature = self.graph_signature
+        for spec in signature.input_specs:
+            if spec.kind is not InputKind.USER_INPUT and spec.target not in self.state_dict and spec.target not in self.constants:
+                raise RuntimeError(f"there is no tensor {spec.target!r} for the input {spec.arg.name}")
+        known = {spec.target or spec.arg.name for spec in signature.input_specs}
+        for out in signature.output_specs:
+            if out.kind is not OutputKind.USER_OUTPUT and out.target not in known:
+                raise RuntimeError(f"the output {out.arg.name} is the new value of {out.target!r}, which is no input")
 
     # -- running -----------------------------------------------------------------------------------------------------
     def module(self, check_guards: bool = True) -> GraphModule:
@@ -201,15 +222,33 @@ class ExportedProgram:
         return run_decompositions(self, decomp_table)
 
 
+def check_paths(paths: Collection[str]) -> None:
+    """ValueError for paths that a program's module cannot have tensors at: it has another attribute there, or one below the other."""
+    for path in paths:
+        owner, *rest = path.split(".")
+        taken = next((part for part, kind in ((owner, ExportedModule), *((part, Module) for part in rest))
+                      if not part or hasattr(kind, part) or part in _FIELDS), None)
+        if taken is not None:
+            raise ValueError(f"the tensor {path!r} cannot be an attribute of the program's module, which has a {taken!r} of its own; "
+                             "give it, or the module that holds it, another name")
+        above = next((path[:i] for i, c in enumerate(path) if c == "." and path[:i] in paths), None)
+        if above is not None:
+            raise ValueError(f"there are tensors {above!r} and {path!r}")
+
+
 def run_decompositions(program: ExportedProgram, table: Mapping[Any, Callable] | None) -> ExportedProgram:
     """Slot that decompose.py fills."""
     raise NotImplementedError("ExportedProgram.run_decompositions")
+
+
+_FIELDS = frozenset(vars(Module())) | {"meta"}    # what each module keeps about itself
 
 
 class ExportedModule(GraphModule):
     """An exported program that runs: a graph over the user's inputs, with parameters, buffers and constants as its attributes."""
 
     def __init__(self, program: ExportedProgram, check_guards: bool) -> None:
+        check_paths({*program.state_dict, *program.constants})
         graph, root = _with_attributes(program)
         super().__init__(root, graph, "GraphModule")
         own = {name.partition(".")[0] for name in root}

@@ -48,6 +48,9 @@ def name_of(target: Any) -> str:
 def find_target(name: Any) -> Any:
     """The function of this name; ValueError where there is none."""
     kind, _, rest = name.partition(":")
+    record: Any = OPERATORS.get(rest.partition(".")[0]) if kind in ("aten", "operator") else None
+    if record is not None and "from_data" in record._operator.tags:    # capture never writes them: what they give is a constant
+        raise ValueError(f"the program calls {rest!r:.100}, which makes tensors of what lies outside of it, such as files")
     if kind == "aten":
         operator_name, _, overload = rest.partition(".")
         if not overload and not operator_name.startswith("_"):

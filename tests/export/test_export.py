@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import io
+import json
+import random
 import warnings
+import zipfile
 from typing import Any
 
 import pytest
@@ -205,3 +210,119 @@ def test_damaged_files(tmp_path):
 def test_names_that_lead_elsewhere(tmp_path, name):
     with pytest.raises(ValueError, match="plain relative path"):
         fl.export.save(_exported(), tmp_path / "a.pt2", extra_files={name: "x"})
+
+
+# -- files that somebody has made: sums are right, contents are not ------------------------------------------------------------------
+def _sealed(record: Any, tensors: bytes) -> io.BytesIO:
+    """An archive of this program, with a manifest that fits it."""
+    members = {"program.json": json.dumps(record).encode(), "tensors.bin": tensors}
+    described = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in members.items()}
+    manifest = {"format": fl.export.serialize.FORMAT, "version": 1, "members": described}
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in {"manifest.json": json.dumps(manifest).encode(), **members}.items():
+            archive.writestr(name, data)
+    file.seek(0)
+    return file
+
+
+@pytest.fixture(scope="module")
+def taken_apart() -> tuple[Any, bytes]:
+    with zipfile.ZipFile(io.BytesIO(fl.export.serialize.to_bytes(_exported()))) as archive:
+        return json.loads(archive.read("program.json")), archive.read("tensors.bin")
+
+
+def _step(record: Any, target: str, *args: Any) -> None:
+    step = next(node for node in record["graph"]["nodes"] if node[0] == "call_function")
+    step[2:5] = [target, {"tuple": list(args)}, {"dict": []}]
+
+
+def _renamed(record: Any, kind: str, path: str) -> None:
+    old = {"constants": "c", "state_dict": "count"}[kind]
+    record[kind][path] = record[kind].pop(old)
+    for spec in record["inputs"]:
+        spec[2] = path if spec[2] == old else spec[2]
+
+
+HOSTILE = {
+    **{f"calls {target}": lambda r, target=target: _step(r, target, "FILE", False, 2) for target in (
+        "operator:from_file", "aten:from_file", "aten:from_file.default", "operator:frombuffer", "operator:tensor", "aten:load",
+        "custom:os::system", "os.system", "python:exec", "function:__import__", "")},
+    **{f"a size {text[:12]!r}": lambda r, text=text: r.update(checks=[["==", text, "1", "x"]]) for text in (
+        "(((", "1//0", "s0%0", "9" * 5000, "-" * 5000 + "1", "(" * 5000, "\0", "max()", "s0.__class__", "f()", "2**9", "a",
+        "1 if 1 else 2")},
+    **{f"a {kind} at {path!r}": lambda r, kind=kind, path=path: _renamed(r, kind, path)
+       for kind in ("constants", "state_dict")
+       for path in ("__class__", "forward", "_parameters", "__dict__", "training", "graph", "code", "recompile", "", "a..b", "_modules.x",
+                    "forward.__func__.__globals__.x", "lin.weight.data", "lin", "bn.running_mean.x", "lin._buffers")},
+    **{f"{what} {spec[:24]}": lambda r, what=what, spec=spec: r.update({what: spec}) for what in ("in_spec", "out_spec") for spec in (
+        "3", "[2, 1]", '[1, {"type": null, "context": null, "children_spec": []}]',
+        '[1, {"type": "builtins.tuple", "context": "null", "children_spec": []}]')},
+    "a name is a keyword": lambda r: r["graph"]["nodes"][0].__setitem__(2, "class"),
+    "an input without a tensor": lambda r: r["state_dict"].pop("lin.weight"),
+    "a new value of nothing": lambda r: r["outputs"][-1].__setitem__(slice(0, 3, 2), ["BUFFER_MUTATION", "zz"]),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_programs(name, taken_apart, tmp_path):
+    record, tensors = copy.deepcopy(taken_apart)
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"\0" * 8)
+    HOSTILE[name](record)
+    text = json.loads(json.dumps(record).replace("FILE", str(secret)))
+    with pytest.raises(fl.export.serialize.ArchiveError, match="holds no valid program"):
+        fl.export.load(_sealed(text, tensors))
+
+
+def test_hostile_edits_end_in_one_error(taken_apart):
+    """Parts of a program's record are dropped and exchanged for others: it is refused, or a program."""
+    rng = random.Random(0)
+    others: list[Any] = [None, -1, 2**63, 1e308, "", "s0//0", "((", "__class__", [], {}, [[]], {"node": "x"}, {"size": "(("}, {"slice": []}]
+
+    def places(value: Any) -> Any:
+        for key in (value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()):
+            yield value, key
+            yield from places(value[key])
+
+    for _ in range(150):
+        record, tensors = copy.deepcopy(taken_apart)
+        owner, key = rng.choice([p for p in places(record) if rng.random() < 0.5] or list(places(record)))
+        if rng.random() < 0.2:
+            del owner[key]
+        else:
+            owner[key] = copy.deepcopy(rng.choice(others))
+        try:
+            assert isinstance(fl.export.load(_sealed(record, tensors)).module(), fl.nn.Module)
+        except (fl.export.serialize.ArchiveError, NotImplementedError):
+            pass
+
+
+def test_names_that_a_program_has_itself():
+    """torch's exported modules cannot have them either; here it is said why."""
+    class Net(fl.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.graph = fl.nn.Linear(2, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.graph(x)
+
+    with pytest.raises(ValueError, match=r"'graph\.(weight|bias)' cannot be an attribute .* 'graph' of its own"):
+        export(Net(), (fl.ones(2),)).module()
+
+
+def test_names_that_are_no_identifiers():
+    net = fl.nn.ModuleDict({"a b": fl.nn.Linear(2, 2), "class": fl.nn.Linear(2, 2), "0": fl.nn.Linear(2, 2)})
+
+    class Net(fl.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, x: Any) -> Any:
+            return self.net["a b"](self.net["class"](self.net["0"](x)))
+
+    program = export(Net(), (fl.ones(2),))
+    loaded = fl.export.load(io.BytesIO(fl.export.serialize.to_bytes(program)))
+    assert fl.equal(loaded.module()(fl.ones(2)), Net()(fl.ones(2))) and set(loaded.state_dict) == set(program.state_dict)
