@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -40,6 +41,11 @@ from .functions import Functions
 set_grad_enabled = mark_impure(_torch_c._set_grad_enabled)
 COMPARISONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 LAST = 2**63 - 1     # the end of a slice that has none
+
+
+def constant_input(name: str) -> str:
+    """How the input for a constant is called."""
+    return "c_" + re.sub(r"\W", "_", name)
 
 
 class _Operators(TorchFunctionMode):
@@ -86,8 +92,8 @@ class Recorder:
         self.first: Node | None = None       # constants are made inputs before it
         self.outer_node: Callable[..., Node] | None = None       # of a function: an input for what the graph around knows
         self.stack_of: Callable[[], tuple] = user_stack
-        self._nodes: dict[int, tuple[Tensor, Node]] = {}
-        self._places: dict[tuple[int, int], tuple[Tensor, Node]] = {}
+        self._nodes: dict[int, tuple[Tensor, Any, Any, Node]] = {}     # by tensor: where it lay, and what computes it
+        self._places: dict[tuple[int, int], tuple[Any, Any, Node]] = {}     # by place: the same, for tensors that look there too
         self._stand_ins: dict[Node, Tensor] = {}
         self._grad = dispatch.state.grad_enabled
 
@@ -103,8 +109,22 @@ class Recorder:
 
     def know(self, tensor: Tensor, node: Node) -> None:
         """From now on `node` computes `tensor`."""
-        self._nodes[id(tensor)] = tensor, node
-        self._places[id(tensor._store), id(tensor._lay)] = tensor, node
+        store, lay = tensor._store, tensor._lay
+        self._nodes[id(tensor)] = tensor, store, lay, node
+        self._places[id(store), id(lay)] = store, lay, node
+
+    def _found(self, tensor: Tensor) -> Node | None:
+        """The node of a tensor, or of its place: one that was transposed in place, or got other `.data`, is what was put there."""
+        known = self._nodes.get(id(tensor))
+        if known is not None and known[1] is tensor._store and known[2] is tensor._lay:
+            return known[3]
+        place = self._places.get((id(tensor._store), id(tensor._lay)))
+        if place is not None:
+            return place[2]
+        if known is not None and (tensor._data is None) and (known[1] is not tensor._store or known[2] != tensor._lay):
+            raise NotImplementedError("torch.export: a tensor got another size or other memory in place, by resize_, set_ or `.data =`; "
+                                      "make a new tensor of it instead")
+        return None if known is None else known[3]
 
     @staticmethod
     def _example(value: Tensor) -> Tensor:
@@ -115,13 +135,13 @@ class Recorder:
 
     def knows(self, tensor: Tensor) -> bool:
         """Whether a tensor is of the graph, or can be made a constant of it."""
-        return tensor._data is not None or id(tensor) in self._nodes or (id(tensor._store), id(tensor._lay)) in self._places
+        return tensor._data is not None or self._found(tensor) is not None
 
     def node_of(self, tensor: Tensor) -> Node:
         """The node that computes a tensor; a tensor with data becomes a constant."""
-        found = self._nodes.get(id(tensor)) or self._places.get((id(tensor._store), id(tensor._lay)))
+        found = self._found(tensor)
         if found is not None:
-            return found[1]
+            return found
         if self.outer_node is not None:
             self.know(tensor, node := self.outer_node(tensor))
             return node
@@ -137,7 +157,7 @@ class Recorder:
         name = self.name_of_constant(tensor, made_here)
         self.constants[name] = tensor
         with self.graph.inserting_before(self.first or next(iter(self.graph.nodes), None)):
-            node = self.graph.placeholder("c_" + name.replace(".", "_"))
+            node = self.graph.placeholder(constant_input(name))
         node.meta["val"] = stripped(tensor)
         self.know(tensor, node)
         return node
@@ -446,4 +466,4 @@ def _holds(data: Any) -> bool:
     return any(map(_holds, data)) if isinstance(data, (list, tuple)) else is_symbolic(data) or isinstance(data, Tensor)
 
 
-__all__ = ["Recorder", "set_grad_enabled"]
+__all__ = ["Recorder", "constant_input", "set_grad_enabled"]

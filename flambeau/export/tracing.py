@@ -35,7 +35,7 @@ from .graph_signature import (
     TensorArgument,
 )
 from .program import ExportedProgram, InputText, ModuleCallEntry, ModuleCallSignature, Symbol, ValueRange
-from .record import Recorder
+from .record import Recorder, constant_input
 from .strict import captured
 
 _CONSTANTS = (int, float, str, type(None), bool, complex, dtype, device, layout, memory_format)
@@ -248,7 +248,7 @@ class Trace:
         self._place_inputs()
 
     def _place(self, kind: InputKind, prefix: str, path: str, value: Any, persistent: bool | None = None) -> Node:
-        node = self.recorder.input(prefix + path.replace(".", "_"), value)
+        node = self.recorder.input(prefix + re.sub(r"\W", "_", path), value)
         target = path if kind is not InputKind.USER_INPUT else None
         self.placed.append((node, InputSpec(kind, TensorArgument(node.name), target, persistent)))
         return node
@@ -371,7 +371,7 @@ class Trace:
         specs = []
         for node in self.recorder.graph.nodes:
             if node.op == "placeholder":
-                path = next((name for name in self.recorder.constants if "c_" + name.replace(".", "_") == node.target), node.name)
+                path = next((name for name in self.recorder.constants if constant_input(name) == node.target), node.name)
                 specs.append(known.get(node) or InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), path))
         outs = []
         for value in out:
