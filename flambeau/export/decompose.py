@@ -13,6 +13,7 @@ from typing import Any
 from ..aot.trace import stripped
 from ..core.symbolic import SymInt, is_symbolic, is_var, to_python
 from ..core.tensor import Tensor
+from ..dynamo.graph_builder import must_hold
 from ..fx import GraphModule, Node, map_arg
 from ..ops import aten
 from ..ops.aten import AtenOperator, Overload
@@ -29,7 +30,7 @@ from .graph_signature import (
     TensorArgument,
 )
 from .program import ExportedProgram, copied
-from .record import Recorder, _Operators, set_grad_enabled
+from .record import COMPARISONS, Recorder, _Operators, set_grad_enabled
 
 
 def default_decompositions() -> dict[Any, Callable]:
@@ -213,10 +214,10 @@ class _Rerun:
         args, kwargs = map_arg((node.args, dict(node.kwargs)), self.values.__getitem__)
         target: Any = node.target
         value = node.meta.get("val")
-        if is_symbolic(value):
+        if is_symbolic(value) or target is must_hold or (value is None and target in COMPARISONS.values()):
             copy = recorder.graph.call_function(target, *map_arg((node.args, dict(node.kwargs)), self._node))
             copy.meta = dict(node.meta)
-            self.values[node] = value
+            self.values[node] = copy if value is None else value
             if isinstance(value, SymInt) and is_var(value.expr):
                 recorder.symbols.setdefault(to_python(value.expr), copy)
             elif isinstance(value, SymInt):
@@ -254,7 +255,7 @@ class _Rerun:
             specs.append(OutputSpec(OutputKind.USER_OUTPUT, arg, None))
         graph = recorder.graph
         graph.output(tuple(outs))
-        graph.eliminate_dead_code(lambda node: False)
+        graph.eliminate_dead_code(lambda node: node.target is must_hold)
         graph.meta["dialect"] = "ATEN"
         inputs = [type(s)(s.kind, s.arg, s.target, s.persistent) for s in signature.input_specs]
         return copied(self.old, root=recorder.functions, graph=graph, graph_signature=ExportGraphSignature(inputs, specs))

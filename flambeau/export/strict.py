@@ -7,14 +7,16 @@ becomes known to the export's own symbols.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ..core.expr import free_variables, is_var, substitute, to_python
-from ..core.symbolic import Relation, SymInt, expr_of
+from ..core.symbolic import Relation, SymBool, SymInt, expr_of
 from ..core.tensor import Tensor
 from ..dynamo import compile
+from ..dynamo.graph_builder import must_hold
 from ..func.higher_order import choose, repeat, scanned
 from ..fx import GraphModule, Interpreter, Node
 from ..nn import Module
@@ -48,6 +50,8 @@ class _Steps(Interpreter):
             return functions.while_loop(lambda *c: test(*c, *captured)[0], lambda *c: tuple(body(*c, *captured)), tuple(carried))
         if target is scanned:
             return as_scan(functions, *args)
+        if target is must_hold and isinstance(args[0], SymBool):
+            return args[0].env.learn(args[0].relation)
         return super().call_function(target, args, kwargs)
 
 
@@ -58,6 +62,8 @@ class Capture:
         self.trace = trace
         self.stand_ins = {id(leaf.value): leaf.stand_in for leaf in trace.inputs.leaves if isinstance(leaf.value, Tensor)}
         self.stand_ins |= trace.state.stand_ins
+        self.error: Exception | None = None
+        self.varying: set[str] = set()       # the ints among the inputs that the graph takes as ints that vary
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         places = [n for n in gm.graph.nodes if n.op == "placeholder"]
@@ -67,8 +73,12 @@ class Capture:
             values = self._symbols(places, given)
             given = [values[str(n.meta["val"])] if isinstance(n.meta["val"], SymInt) else a for n, a in zip(places, given, strict=True)]
             self._learn(places, values)
-            with self.trace.recorder.recording():
-                return _Steps(gm, self.trace.recorder).run(*given)
+            try:
+                with self.trace.recorder.recording():
+                    return _Steps(gm, self.trace.recorder).run(*given)
+            except Exception as error:     # dynamo would call the function as it is written, on the real inputs
+                self.error = error
+                raise
 
         return run
 
@@ -86,12 +96,21 @@ class Capture:
                     ours.env.evaluate(Relation("==", ours.expr, size), "the program needs the number")
         for leaf in self.trace.inputs.leaves:
             if isinstance(leaf.stand_in, SymInt):
-                values.update({str(n.meta["val"]): leaf.stand_in for n in places if isinstance(n.meta["val"], SymInt)
-                               and str(n.meta["val"]) not in values and n.meta["val"].hint == leaf.value})
+                found = {str(n.meta["val"]): leaf.stand_in for n in places if isinstance(n.meta["val"], SymInt)
+                         and str(n.meta["val"]) not in values and n.meta["val"].hint == leaf.value}
+                values.update(found)
+                self.varying.update([leaf.text] if found else [])
         for node, value in zip(places, given, strict=True):
             if isinstance(node.meta["val"], SymInt):
                 values.setdefault(str(node.meta["val"]), value)
         return values
+
+    def fix_ints(self) -> None:
+        """The ints that were to vary, of which the graph has the number alone."""
+        for leaf in self.trace.inputs.leaves:
+            if isinstance(leaf.stand_in, SymInt) and leaf.text not in self.varying:
+                relation = Relation("==", leaf.stand_in.expr, leaf.value)
+                leaf.stand_in.env.evaluate(relation, "strict=True, which captures numbers as they are")
 
     def _learn(self, places: list[Node], values: dict[str, Any]) -> None:
         """Dynamo's guards on sizes hold for ours, but that sizes differ: what is recorded is right for equal ones."""
@@ -131,8 +150,15 @@ def captured(trace: Any, mod: Module) -> Callable[..., Any]:
     capture = Capture(trace)
 
     def call(*_: Any, **__: Any) -> Any:
-        with _marked(trace):
-            return compile(mod, backend=capture, fullgraph=True, dynamic=False)(*trace.inputs.args, **trace.inputs.kwargs)
+        try:
+            with _marked(trace), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "torch.compile: the graph of")
+                answer = compile(mod, backend=capture, fullgraph=True, dynamic=False)(*trace.inputs.args, **trace.inputs.kwargs)
+        finally:
+            if capture.error is not None:
+                raise capture.error
+        capture.fix_ints()
+        return answer
 
     return call
 

@@ -12,6 +12,7 @@ import flambeau as fl
 import flambeau.nn.functional as F
 from flambeau._higher_order_ops import map as map_rows
 from flambeau._higher_order_ops import scan
+from flambeau.dynamo.exceptions import UserError
 from flambeau.export import Dim, export
 
 X = fl.arange(12, dtype=fl.float32).reshape(3, 4)
@@ -256,3 +257,71 @@ def test_what_a_program_keeps_is_not_left_behind():
     program = export(module, (X,))
     assert module.cache == {} and module.all == []
     _same(program.module()(X), module(X))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("f", [
+    lambda x: x.t_(), lambda x: x.transpose_(0, 1) + 1, lambda x: x.unsqueeze_(0), lambda x: x[None].squeeze_(0),
+    lambda x: x.swapaxes_(0, 1), lambda x: x.swapdims_(0, 1), lambda x: x.as_strided_((2,), (1,)), lambda x: (x.t_(), x.add_(1), x * x)[2],
+], ids=["t_", "transpose_", "unsqueeze_", "squeeze_", "swapaxes_", "swapdims_", "as_strided_", "t_ add_"])
+def test_views_in_place(f, strict):
+    program = export(_module(lambda x: f(x.clone())), (X,), strict=strict)
+    for run in (program.module(), program.run_decompositions().module(), _reloaded(program).module()):
+        got, want = run(X), f(X.clone())
+        assert got.shape == want.shape and fl.equal(got, want)
+
+
+def test_other_memory_in_place():
+    def swapped(x):
+        y = x.clone()
+        y.data = x.t()
+        return y * 2
+
+    assert fl.equal(export(_module(swapped), (X,)).module()(X), X.t() * 2)
+    for f in (lambda x: x.clone().resize_(4, 3), lambda x: x.clone().resize_as_(fl.zeros(2, 2))):
+        with pytest.raises(NotImplementedError, match="another size or other memory in place"):
+            export(_module(f), (X,))
+
+
+def test_strict_never_gives_what_eager_gave():
+    """Where the captured graph cannot run on sizes that nobody knows, the answer of the function as it is written is no program."""
+    class Two(fl.nn.Module):
+        def forward(self, x, n):
+            k = n.item()
+            fl._check(k >= 0)
+            fl._check(k <= 4)
+            return x[:k].sum()
+
+    program = export(Two(), (fl.arange(4.0), fl.tensor(2)), strict=True)
+    for run in (program.module(), _reloaded(program).module(), program.run_decompositions().module()):
+        assert run(fl.arange(4.0), fl.tensor(3)).item() == 3
+        with pytest.raises(RuntimeError, match="Runtime assertion failed for expression u0 <= 4"):
+            run(fl.arange(4.0), fl.tensor(5))
+
+
+def test_strict_ints():
+    class Program(fl.nn.Module):
+        def forward(self, x, n):
+            return x[:n] * n
+
+    with pytest.raises(UserError, match="You marked n as dynamic but your code specialized it"):
+        export(Program(), (X, 2), dynamic_shapes={"x": None, "n": Dim.DYNAMIC}, strict=True)
+    program = export(Program(), (X, 2), dynamic_shapes={"x": None, "n": Dim.AUTO}, strict=True)
+    with pytest.raises(AssertionError, match="Guard failed"):
+        program.module()(X, 3)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_attention_over_any_length(strict):
+    """Products of sizes are compared with sizes: n <= n*n holds for all."""
+    q, k = fl.randn(2, 2, 5, 8), fl.randn(2, 2, 7, 8)
+    shapes = {"q": {2: Dim("t", max=99)}, "k": {2: Dim("u")}}
+
+    class Attention(fl.nn.Module):
+        def forward(self, q, k):
+            return F.scaled_dot_product_attention(q, k, k), F.scaled_dot_product_attention(q, q, q, is_causal=True)
+
+    run = export(Attention(), (q, k), dynamic_shapes=shapes, strict=strict).module()
+    for t, u in ((5, 7), (9, 2), (2, 11)):
+        q, k = fl.randn(2, 2, t, 8), fl.randn(2, 2, u, 8)
+        _same(run(q, k), Attention()(q, k))
