@@ -30,6 +30,7 @@ from flambeau.distributed.checkpoint.state_dict import (
 from flambeau.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from flambeau.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
 from flambeau.nn.parallel import DistributedDataParallel
+from flambeau.serialization.pickler import Pickler
 from tests.distributed.processes import Ranks, needs_mpi, run
 
 quiet = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -151,6 +152,82 @@ def test_nothing_but_data_is_read(evil: str, tmp_path: Path) -> None:
                       "outside": data.replace(b"__0_0.distcp", b"../../passwd")}[evil])
     said = failures(lambda: dcp.load({"v": fl.zeros(2)}, checkpoint_id=tmp_path))[0]
     assert {"code": "system", "outside": "outside of its folder", "other": "not a checkpoint", "torn": "truncated"}[evil] in said
+
+
+def _edited(edit: Callable[[Any], None], path: Path) -> str:
+    """What loading a checkpoint says whose description somebody has changed."""
+    dcp.save({"w": fl.ones(4, 6), "v": fl.ones(2), "n": 1}, checkpoint_id=path)
+    description = dcp.FileSystemReader(path).read_metadata()
+    edit(description)
+    with open(path / ".metadata", "wb") as file:
+        Pickler(file).dump(description)
+    return failures(lambda: dcp.load({"w": fl.zeros(4, 6), "v": fl.zeros(2), "n": 0}, checkpoint_id=path))[0]
+
+
+def _where(description: Any, name: str) -> Any:
+    return next(info for index, info in description.storage_data.items() if index.fqn == name)
+
+
+VALUES: list[Any] = [None, -1, 1.5, 2**70, "x", [], {"a": 1}, (1, 2), b"x"]
+EDITS: dict[str, Callable[[Any, Any], None]] = {
+    "state_dict_metadata": lambda d, v: setattr(d, "state_dict_metadata", v),
+    "storage_data": lambda d, v: setattr(d, "storage_data", v),
+    "what a name is": lambda d, v: d.state_dict_metadata.update(w=v),
+    "size": lambda d, v: setattr(d.state_dict_metadata["w"], "size", v),
+    "properties": lambda d, v: setattr(d.state_dict_metadata["w"], "properties", v),
+    "chunks": lambda d, v: setattr(d.state_dict_metadata["w"], "chunks", v),
+    "offsets": lambda d, v: setattr(d.state_dict_metadata["w"].chunks[0], "offsets", v),
+    "sizes": lambda d, v: setattr(d.state_dict_metadata["w"].chunks[0], "sizes", v),
+    "where it lies": lambda d, v: d.storage_data.update(dict.fromkeys(d.storage_data, v)),
+    "relative_path": lambda d, v: setattr(_where(d, "w"), "relative_path", [v] if isinstance(v, str) else v),
+    "offset": lambda d, v: setattr(_where(d, "w"), "offset", v),
+    "length": lambda d, v: setattr(_where(d, "w"), "length", v),
+}
+
+
+@pytest.mark.parametrize("part", EDITS)
+def test_descriptions_that_no_saving_writes(part: str, tmp_path: Path) -> None:
+    for value in VALUES:
+        said = _edited(lambda d, value=value: EDITS[part](d, value), tmp_path)  # type: ignore[misc]
+        assert said.startswith("ValueError") and ".metadata is no checkpoint's description, or a damaged one" in said, (value, said)
+
+
+@pytest.mark.parametrize(("edit", "text"), [
+    (lambda d: d.state_dict_metadata["w"].chunks.clear(), "the parts of w"),
+    (lambda d: d.state_dict_metadata["w"].chunks.extend(d.state_dict_metadata["w"].chunks), "the parts of w"),
+    (lambda d: setattr(d.state_dict_metadata["w"].chunks[0], "sizes", fl.Size([3, 6])), "the parts of w"),
+    (lambda d: setattr(d.state_dict_metadata["w"].chunks[0], "offsets", fl.Size([1, 0])), "the parts of w"),
+    (lambda d: d.planner_data.update(w=("w", 10**12)), "the place of 'w'"),
+    (lambda d: setattr(_where(d, "w"), "length", 10**15), "is too short: w lies in its bytes"),
+    (lambda d: setattr(_where(d, "w"), "offset", 10**15), "is too short: w lies in its bytes"),
+    (lambda d: vars(_where(d, "w")).update(vars(_where(d, "v"))), "of shape (2,), of which (4, 6) from (0, 0) on cannot be read"),
+    (lambda d: vars(_where(d, "w")).update(vars(_where(d, "n"))), "is a int, where a tensor was saved"),
+    *[(lambda d, name=name: setattr(_where(d, "w"), "relative_path", name), "outside of its folder")
+      for name in ("", ".", "..", "/etc/passwd", "../x", "a/b", "a\0b")],
+])
+def test_descriptions_that_fit_nothing(edit: Callable[[Any], None], text: str, tmp_path: Path) -> None:
+    said = _edited(edit, tmp_path)
+    assert said.startswith("ValueError") and text in said
+
+
+def test_torn_files(tmp_path: Path) -> None:
+    """A file that ends early, or a description that is missing a bit, is one error, and never half of a checkpoint."""
+    state = {"w": fl.ones(4, 6), "v": fl.ones(2), "n": 1}
+    dcp.save(state, checkpoint_id=tmp_path)
+    rng = random.Random(0)
+    for file in sorted(tmp_path.iterdir()):
+        whole = file.read_bytes()
+        for _ in range(40):
+            at = rng.randrange(len(whole))
+            for torn in (whole[:at], whole[:at] + bytes([whole[at] ^ 1 << rng.randrange(8)]) + whole[at + 1:]):
+                file.write_bytes(torn)
+                room = {"w": fl.zeros(4, 6), "v": fl.zeros(2), "n": 0}
+                try:
+                    dcp.load(room, checkpoint_id=tmp_path)
+                except dcp.CheckpointException:
+                    continue
+                assert fl.equal(room["w"], state["w"]) and fl.equal(room["v"], state["v"]) and room["n"] == 1
+        file.write_bytes(whole)
 
 
 def test_files(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from .metadata import (
     StorageMeta,
     TensorProperties,
     TensorStorageMetadata,
+    check_parts,
 )
 from .planner import (
     BytesIOWriteData,
@@ -171,19 +172,8 @@ def create_default_global_save_plan(all_plans: list[SavePlan], rewrite_index_hin
             items.append(_numbered(item, len(known.chunks)) if rewrite_index_hints else item)
             known.chunks.append(data.chunk)
         plans.append(replace(plan, items=items))
-    _check(found)
+    check_parts(found)
     return plans, Metadata(found)
-
-
-def _check(found: Mapping[str, Any]) -> None:
-    """ValueError where parts are not the whole."""
-    for name, data in found.items():
-        if isinstance(data, TensorStorageMetadata):
-            outside = [c for c in data.chunks if any(o + n > whole for o, n, whole in zip(c.offsets, c.sizes, data.size))]
-            filled = sum(math.prod(c.sizes) for c in data.chunks)
-            if outside or filled != math.prod(data.size):
-                raise ValueError(f"Failed to validate global plan: the parts of {name}, a tensor of {tuple(data.size)}, are "
-                                 f"{[(tuple(c.offsets), tuple(c.sizes)) for c in data.chunks]}")
 
 
 class DefaultSavePlanner(SavePlanner):

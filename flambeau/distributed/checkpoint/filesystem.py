@@ -194,6 +194,20 @@ def _is_folder(name: str | os.PathLike) -> bool:
     return any(parent.exists() and os.access(parent, os.W_OK) for parent in (path, *path.parents))
 
 
+def _check_places(places: Any) -> None:
+    """ValueError unless it says of each part in which file of the folder it lies, and where there."""
+    if not isinstance(places, dict):
+        raise ValueError(f"its storage_data is {type(places).__name__}, not dict")
+    for index, info in places.items():
+        if not isinstance(index, MetadataIndex) or not isinstance(info, _StorageInfo) or not isinstance(index.fqn, str):
+            raise ValueError(f"the place of a {type(index).__name__} is a {type(info).__name__}")
+        name, *where = (vars(info).get(field) for field in ("relative_path", "offset", "length"))
+        if not all(type(n) is int and 0 <= n < 1 << 63 for n in where) or not isinstance(name, str):
+            raise ValueError(f"the place of {index.fqn!r:.80} is {name!r:.80}, {where}")
+        if name in ("", "..") or Path(name).name != name or "\0" in name:
+            raise ValueError(f"it names a file outside of its folder: {name!r}")
+
+
 class FileSystemReader(StorageReader):
     """Reads the checkpoint in the folder `path`: written here or by torch. Nothing but data is read."""
 
@@ -222,6 +236,11 @@ class FileSystemReader(StorageReader):
         found = restricted_load(file.read_bytes(), refuse, _RECORDS)
         if not isinstance(found, Metadata):
             raise pickle.UnpicklingError(f"{file} holds a {type(found).__name__}, not a checkpoint's description")
+        try:
+            _metadata.check_read(found)
+            _check_places(found.storage_data)
+        except ValueError as error:
+            raise ValueError(f"{file} is no checkpoint's description, or a damaged one: {error}") from None
         if found.storage_meta is None:
             found.storage_meta = StorageMeta()
         found.storage_meta.load_id = self.load_id
@@ -249,12 +268,15 @@ class FileSystemReader(StorageReader):
             info = self._info(item.storage_index)
             files.setdefault(info.relative_path, {}).setdefault(info.offset, []).append(item)
         for name, places in files.items():
-            if Path(name).name != name:
-                raise ValueError(f"{self.path / _METADATA} names a file outside of its folder: {name!r}")
             with open(self.path / name, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
                 for offset, items in sorted(places.items()):
+                    length = self._info(items[0].storage_index).length
+                    if offset + length > size:
+                        raise ValueError(f"{self.path / name} is too short: {items[0].storage_index.fqn} lies in its bytes {offset} to "
+                                         f"{offset + length}, and there are {size}")
                     file.seek(offset)
-                    self._take(io.BytesIO(file.read(self._info(items[0].storage_index).length)), items, planner)
+                    self._take(io.BytesIO(file.read(length)), items, planner)
 
     def _info(self, index: MetadataIndex) -> _StorageInfo:
         info = self.storage_data.get(index)
@@ -274,8 +296,13 @@ class FileSystemReader(StorageReader):
         if not tensors:
             return
         saved = serialization.load(data)
+        if not isinstance(saved, Tensor):
+            raise ValueError(f"{tensors[0].storage_index} is a {type(saved).__name__}, where a tensor was saved")
         for item in tensors:
             piece = saved.detach()
+            if piece.ndim != len(item.lengths) or any(o + n > m for o, n, m in zip(item.storage_offsets, item.lengths, piece.shape)):
+                raise ValueError(f"{item.storage_index} is a tensor of shape {tuple(piece.shape)}, of which {tuple(item.lengths)} from "
+                                 f"{tuple(item.storage_offsets)} on cannot be read")
             for dim, (begin, size) in enumerate(zip(item.storage_offsets, item.lengths)):
                 piece = piece.narrow(dim, begin, size)
             target = planner.resolve_tensor(item).detach()

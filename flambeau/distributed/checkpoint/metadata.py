@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,5 +108,51 @@ class Metadata:
     version: str | None = None
 
 
+def check_parts(found: Mapping[str, Any]) -> None:
+    """ValueError where the parts of a tensor are not the whole of it."""
+    for name, data in found.items():
+        if isinstance(data, TensorStorageMetadata):
+            outside = [c for c in data.chunks if any(o + n > whole for o, n, whole in zip(c.offsets, c.sizes, data.size))]
+            filled = sum(math.prod(c.sizes) for c in data.chunks)
+            if outside or filled != math.prod(data.size):
+                raise ValueError(f"Failed to validate global plan: the parts of {name}, a tensor of {tuple(data.size)}, are "
+                                 f"{[(tuple(c.offsets), tuple(c.sizes)) for c in data.chunks]}")
+
+
+def check_read(found: Metadata) -> None:
+    """ValueError where a description that was read from a file holds what no saving writes."""
+    def counts(sizes: Any, ndim: int | None = None) -> bool:
+        return isinstance(sizes, (tuple, list)) and len(sizes) == (len(sizes) if ndim is None else ndim) and all(
+            type(n) is int and 0 <= n < 1 << 63 for n in sizes)
+
+    if not isinstance(vars(found).get("state_dict_metadata"), dict):
+        raise ValueError(f"its state_dict_metadata is {type(vars(found).get('state_dict_metadata')).__name__}, not dict")
+    for name, data in found.state_dict_metadata.items():
+        if not isinstance(name, str) or not isinstance(data, (TensorStorageMetadata, BytesStorageMetadata)):
+            raise ValueError(f"{name!r:.80} is said to be {type(data).__name__}")
+        if isinstance(data, TensorStorageMetadata):
+            fields = vars(data)
+            size: Any = fields.get("size")
+            chunks = fields.get("chunks")
+            if not counts(size) or not isinstance(fields.get("properties"), TensorProperties) or not isinstance(chunks, list) or not all(
+                    isinstance(c, ChunkStorageMetadata) and counts(vars(c).get("offsets"), len(size)) and counts(
+                        vars(c).get("sizes"), len(size)) for c in chunks):
+                raise ValueError(f"{name!r:.80} is a tensor of size {size!r:.80}, whose parts or properties are none")
+    check_parts(found.state_dict_metadata)
+    if found.storage_meta is not None and not isinstance(found.storage_meta, StorageMeta):
+        raise ValueError(f"its storage_meta is {type(found.storage_meta).__name__}")
+    _check_paths(found.planner_data, len(found.state_dict_metadata))
+
+
+def _check_paths(paths: Any, most: int) -> None:
+    """ValueError unless it leads each name to its place; places in lists are not beyond what there is at all."""
+    if not isinstance(paths, (dict, type(None))):
+        raise ValueError(f"its planner_data is {type(paths).__name__}")
+    for name, path in (paths or {}).items():
+        if not isinstance(name, str) or not isinstance(path, tuple) or not path or not all(
+                isinstance(key, str) or (type(key) is int and 0 <= key <= 1000 + 1000 * most) for key in path):
+            raise ValueError(f"the place of {name!r:.80} is {path!r:.80}")
+
+
 __all__ = ["BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties",
-           "TensorStorageMetadata"]
+           "TensorStorageMetadata", "check_parts", "check_read"]
