@@ -203,12 +203,21 @@ def canonical_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ..
     return found if rank else ()
 
 
+def _as_shape(given: Any) -> Sequence[int]:
+    """What broadcast_shapes takes for a shape: a number stands for one size, None for a shape of no sizes."""
+    if given is None or hasattr(given, "__index__"):
+        return () if given is None else (given,)
+    if not hasattr(given, "__len__"):
+        raise RuntimeError(f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {given}")
+    return given
+
+
 def broadcast_shapes(*shapes: Sequence[int]) -> Size:
     """The common shape under broadcasting; RuntimeError naming the sizes if there is none (torch.broadcast_shapes)."""
     try:
         rank = max((len(s) for s in shapes), default=0)
     except TypeError:
-        return broadcast_shapes(*[(s,) if isinstance(s, int) else s for s in shapes])    # a number stands for one size
+        return broadcast_shapes(*map(_as_shape, shapes))
     result: list = [1] * rank
     for shape in shapes:
         for i in range(1, len(shape) + 1):

@@ -110,7 +110,7 @@ def filled_where_asked(made: Tensor) -> Tensor:
     return made
 
 
-def finish_line(made: Tensor, requires_grad: bool, out: Tensor | None, layout: Any, pin_memory: bool) -> Tensor:
+def finish_line(made: Tensor, requires_grad: bool | None, out: Tensor | None, layout: Any, pin_memory: bool | None) -> Tensor:
     """`finish` for numbers in a row: an `out=` of as many elements takes them in its own shape."""
     if out is not None and out.shape != made.shape and out.numel() == made.numel():
         made = made.reshape(tuple(out.shape))
@@ -392,7 +392,7 @@ def frombuffer(buffer: Any, *, dtype: dtype, count: int = -1, offset: int = 0, r
 # -- filled --------------------------------------------------------------------------------------------------
 def _constant_factory(name: str, value: Any) -> Callable:
     def fn(*size: Any, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
-           pin_memory: bool = False, requires_grad: bool = False, **keyword: Any) -> Tensor:
+           pin_memory: bool | None = False, requires_grad: bool | None = False, **keyword: Any) -> Tensor:
         size = _named_size(size, keyword, name)
         kind = kind_for(dtype, out, default_dtype())
         return finish(prims.full(sizes(size, name), cast(value, kind), kind, as_device(device)), requires_grad, out, layout, pin_memory)
@@ -406,7 +406,7 @@ zeros, ones = _constant_factory("zeros", 0), _constant_factory("ones", 1)
 
 @operator
 def full(size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
-         device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+         device: Any = None, pin_memory: bool | None = False, requires_grad: bool | None = False) -> Tensor:
     """A tensor of `size` filled with `fill_value`, whose kind of number decides the dtype unless one is given."""
     if isinstance(fill_value, np.generic):  # a Python number in this place, whatever its width
         fill_value = fill_value.item()
@@ -417,19 +417,19 @@ def full(size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: dtype 
 
 @operator
 def empty(*size: Any, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
-          pin_memory: bool = False, requires_grad: bool = False, memory_format: memory_format = contiguous_format,
+          pin_memory: bool | None = False, requires_grad: bool | None = False, memory_format: memory_format | None = contiguous_format,
           **keyword: Any) -> Tensor:
     """An uninitialised tensor of `size`."""
     shape, kind, where = sizes(_named_size(size, keyword, "empty"), "empty"), kind_for(dtype, out, default_dtype()), as_device(device)
     if out is not None and out.shape == shape:
         return finish(filled_where_asked(out), False, None, layout, pin_memory)
-    strides = None if memory_format in (contiguous_format, preserve_format) else memory_format.strides(shape)
+    strides = None if memory_format in (None, contiguous_format, preserve_format) else memory_format.strides(shape)
     return finish(uninitialised(shape, kind, where, strides), requires_grad, out, layout, pin_memory)
 
 
 @operator
 def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: dtype | None = None, layout: Any = None, device: Any = None,
-                  pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+                  pin_memory: bool | None = False, requires_grad: bool | None = False) -> Tensor:
     """An uninitialised tensor of `size` with these strides."""
     shape, strides = _strided_sizes(size, stride, "empty_strided")
     made = uninitialised(shape, dtype or default_dtype(), as_device(device), strides)
@@ -438,7 +438,7 @@ def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: dtype | 
 
 @operator
 def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], *, dtype: dtype | None = None, layout: Any = None,
-                   device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+                   device: Any = None, pin_memory: bool | None = False, requires_grad: bool | None = False) -> Tensor:
     """An uninitialised tensor of `size` whose dimensions lie in memory in the order `physical_layout`, the outermost first."""
     shape = sizes((size,), "empty_permuted")
     if len(shape) != len(physical_layout):
@@ -453,8 +453,8 @@ def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], *, dtype
 
 
 @operator
-def scalar_tensor(s: Any, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, pin_memory: bool = False,
-                  requires_grad: bool = False) -> Tensor:
+def scalar_tensor(s: Any, *, dtype: dtype | None = None, layout: Any = None, device: Any = None, pin_memory: bool | None = False,
+                  requires_grad: bool | None = False) -> Tensor:
     """A 0-dim tensor in the default (or given) dtype."""
     return finish(filled((), s, dtype or default_dtype(), as_device(device)), requires_grad, None, layout, pin_memory)
 
@@ -511,8 +511,8 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, lay
 
 
 def _new_constant(name: str, value: Any) -> None:
-    def fn(self: Tensor, *size: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False,
-           layout: Any = None, pin_memory: bool = False, **kwargs: Any) -> Tensor:
+    def fn(self: Tensor, *size: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool | None = False,
+           layout: Any = None, pin_memory: bool | None = False, **kwargs: Any) -> Tensor:
         kind, where = dtype or self.dtype, self.device if device is None else as_device(device)
         with faking_like(self):
             shape = sizes(_named_size(size, kwargs, name), name)
@@ -529,7 +529,7 @@ for _name, _value in (("new_zeros", 0), ("new_ones", 1), ("new_empty", None)):
 
 @operator(method=True)
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = None, device: Any = None,
-             requires_grad: bool = False, layout: Any = None, pin_memory: bool = False) -> Tensor:
+             requires_grad: bool | None = False, layout: Any = None, pin_memory: bool | None = False) -> Tensor:
     """full(size, fill_value) in this tensor's dtype and on its device unless given."""
     with faking_like(self):
         made = filled(sizes((size,), "new_full"), fill_value, dtype or self.dtype,
@@ -546,7 +546,7 @@ def new_tensor(self: Tensor, data: Any, *, dtype: dtype | None = None, device: A
 
 @operator(method=True)
 def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], dtype: dtype | None = None, device: Any = None,
-                      requires_grad: bool = False, *, layout: Any = None, pin_memory: bool = False) -> Tensor:
+                      requires_grad: bool | None = False, *, layout: Any = None, pin_memory: bool | None = False) -> Tensor:
     """empty_strided in this tensor's dtype and on its device unless given."""
     shape, strides = _strided_sizes(size, stride, "new_empty_strided")
     with faking_like(self):
@@ -584,7 +584,7 @@ def _steps(start: Any, end: Any, step: Any) -> Any:
 
 @operator
 def arange(start: Any, end: Any = None, step: Any = 1, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
-           device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+           device: Any = None, pin_memory: bool | None = False, requires_grad: bool | None = False) -> Tensor:
     """start, start + step, ... before end; int64 if all are integers, else the default dtype, unless given."""
     if end is None:
         start, end = 0, start
@@ -627,7 +627,7 @@ def _known_backwards(start: Any, end: Any, step: Any) -> bool:
 
 @operator
 def linspace(start: Any, end: Any, steps: int, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
-             device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+             device: Any = None, pin_memory: bool | None = False, requires_grad: bool | None = False) -> Tensor:
     """`steps` numbers evenly spaced from start to end, both included; each half is counted from its own end."""
     steps = count(steps)
     if steps < 0:
@@ -652,7 +652,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Tensor | None = None, dty
 
 @operator
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tensor | None = None, dtype: dtype | None = None,
-             layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+             layout: Any = None, device: Any = None, pin_memory: bool | None = False, requires_grad: bool | None = False) -> Tensor:
     """base to the powers linspace(start, end, steps)."""
     kind = kind_for(dtype, out, default_dtype())
     start, end = _ends("logspace", start, end)
@@ -749,7 +749,7 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
 
 @operator(tags=("from_data",))
 def from_file(filename: Any, shared: bool | None = None, size: int | None = 0, *, dtype: dtype | None = None, device: Any = None,
-              requires_grad: bool = False) -> Tensor:
+              requires_grad: bool | None = False) -> Tensor:
     """A tensor over the first `size` elements of a file, mapped into memory; writes reach the file if `shared`, which makes the file
     large enough first."""
     kind, filename = dtype or default_dtype(), os.fspath(filename)

@@ -270,7 +270,7 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 # -- frequencies and shifts ----------------------------------------------------------------------------------------------
 def _frequencies(name: str, make: Callable, doc: str) -> Callable:
     def fn(n: int, d: float = 1.0, *, out: Any = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
-           pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+           pin_memory: bool | None = False, requires_grad: bool | None = False) -> Tensor:
         n = count(n)
         if isinstance(d, Tensor) and d.ndim:
             raise TypeError(f"{name}(): argument 'd' (position 2) must be float, not Tensor")

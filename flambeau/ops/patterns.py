@@ -29,7 +29,7 @@ def _band(x: Tensor, rows: Any, columns: Any, compare: Callable) -> Tensor:
 
 @operator
 def eye(n: int, m: int | None = None, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
-        device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+        device: Any = None, pin_memory: bool | None = False, requires_grad: bool | None = False) -> Tensor:
     """Ones on the diagonal of an n x m matrix (n x n without m), zeros elsewhere."""
     n, m = count(n), m if m is None else count(m)
     if n < 0 or (m is not None and m < 0):
@@ -64,13 +64,13 @@ tril, triu = _triangle("tril", lambda gap, k: gap <= k), _triangle("triu", lambd
 
 
 def _triangle_indices(name: str, fn: Callable) -> Callable:
-    def indices(row: int, col: int, offset: int = 0, *, dtype: dtype = int64, device: Any = None, layout: Any = None,
-                pin_memory: bool = False) -> Tensor:
+    def indices(row: int, col: int, offset: int = 0, *, dtype: dtype | None = int64, device: Any = None, layout: Any = None,
+                pin_memory: bool | None = False, requires_grad: bool | None = False) -> Tensor:
         for what, size in (("row", row), ("col", col)):
             if size < 0:
                 raise RuntimeError(f"{name}(): {what} must be non-negative, got {size}")
-        made = from_array(np.stack(fn(row, offset, col)).astype(dtype.numpy)).to(as_device(device))
-        return finish(made, False, None, layout, pin_memory)
+        made = from_array(np.stack(fn(row, offset, col)).astype((dtype or int64).numpy)).to(as_device(device))
+        return finish(made, requires_grad, None, layout, pin_memory)
 
     indices.__name__, indices.__doc__ = name, "Row and column indices of a triangle, row by row, as a 2 x n tensor."
     return operator(indices)

@@ -21,7 +21,7 @@ from .writing import with_out
 def _window(name: str, formula: Callable[..., Tensor], doc: str) -> Callable:
     """`formula(n, length, ...)`: the window at positions n of a symmetric window of that length."""
     def fn(window_length: int, periodic: bool = True, *args: Any, dtype: dtype | None = None, layout: Any = None,
-           device: Any = None, pin_memory: bool = False, requires_grad: bool = False, **params: Any) -> Tensor:
+           device: Any = None, pin_memory: bool | None = False, requires_grad: bool | None = False, **params: Any) -> Tensor:
         kind, where = dtype or default_dtype(), as_device(device)
         window_length = count(window_length)
         if kind.category != FLOAT and not (kind.is_complex and window_length <= 1):
@@ -75,7 +75,7 @@ def _full_window(x: Tensor, window: Tensor | None, win_length: int, n_fft: int) 
 
 @operator(method=True, autocast={"cpu": "wide"})
 def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None,
-         center: bool = True, pad_mode: str = "reflect", normalized: bool = False, onesided: bool | None = None,
+         center: bool | None = True, pad_mode: str = "reflect", normalized: bool = False, onesided: bool | None = None,
          return_complex: bool | None = None) -> Tensor:
     """Transforms of windows of a signal: (..., time) -> (..., frequencies, frames), complex (or pairs if not return_complex)."""
     hop, length = hop_length or n_fft // 4, win_length or n_fft

@@ -499,7 +499,8 @@ def test_what_is_no_dtype_is_a_type_error():
 
 
 ALIASES = ("out", "axis", "generator", "inplace")   # `inplace` is of the function of that name in nn.functional
-NOT_ALONE = {"new": ("dtype", "device", "layout"), "normal": ("out", "generator", "size", "dtype", "layout", "device")}   # after `size`
+AFTER_SIZE = ("dtype", "device", "layout", "requires_grad", "pin_memory")
+NOT_ALONE = {"new": AFTER_SIZE, "normal": ("out", "generator", "size", *AFTER_SIZE)}   # after `size`
 
 
 def _may_be_left_out():
@@ -522,3 +523,75 @@ def test_what_may_be_left_out_may_not_be_none(owner, name, key):
         assert not isinstance(got, TypeError), got
     elif isinstance(want, TypeError):
         assert isinstance(got, Exception)
+
+
+IN_FACTORIES = ("requires_grad", "pin_memory", "memory_format", "dtype", "layout", "device")
+FACTORIES = [
+    ("zeros", (2,)), ("ones", (2,)), ("empty", (2,)), ("full", ((2,), 1.0)), ("rand", (2,)), ("randn", (2,)), ("randint", (3, (2,))),
+    ("randperm", (3,)), ("arange", (3,)), ("linspace", (0, 1, 3)), ("logspace", (0, 1, 3)), ("eye", (2,)), ("empty_strided", ((2,), (1,))),
+    ("empty_permuted", ((2, 3), (1, 0))), ("scalar_tensor", (1.0,)), ("tril_indices", (2, 2)), ("triu_indices", (2, 2)), ("range", (0, 2)),
+    ("normal", (0.0, 1.0, (2,))), ("tensor", (1.0,)), ("asarray", ([1.0],)), ("as_tensor", ([1.0],)), ("fft.fftfreq", (3,)),
+    ("fft.rfftfreq", (3,)), ("hann_window", (4,)), ("hamming_window", (4,)), ("bartlett_window", (4,)), ("blackman_window", (4,)),
+    ("kaiser_window", (4,)), ("signal.windows.hann", (4,)),
+    ("new_zeros", (2,)), ("new_ones", (2,)), ("new_empty", (2,)), ("new_full", ((2,), 1.0)), ("new_tensor", ([1.0],)),
+    ("new_empty_strided", ((2,), (1,))),
+    *[(f"{what}_like", ()) for what in ("zeros", "ones", "empty", "rand", "randn")],
+]  # fmt: skip
+FUNCTIONS = [
+    ("nn.functional.max_pool1d", ((1, 4), 2), "return_indices"), ("nn.functional.max_pool2d", ((1, 4, 4), 2), "return_indices"),
+    ("nn.functional.max_pool3d", ((1, 4, 4, 4), 2), "return_indices"), ("nn.functional.adaptive_max_pool1d", ((1, 4), 2), "return_indices"),
+    ("nn.functional.adaptive_max_pool2d", ((1, 4, 4), 2), "return_indices"), ("nn.functional.max_pool2d", ((1, 4, 4), 2), "ceil_mode"),
+    ("nn.functional.adaptive_max_pool3d", ((1, 4, 4, 4), 2), "return_indices"),
+    ("nn.functional.fractional_max_pool2d", ((1, 4, 4), 2, 2), "return_indices"),
+    ("nn.functional.interpolate", ((1, 1, 4, 4), 2), "antialias"), ("lu", ((3, 3),), "get_infos"), ("lu", ((3, 3),), "pivot"),
+    ("stft", ((400,), 100, None, None, None), "center"), ("stft", ((400,), 100, None, None, None), "normalized"),
+    ("nn.functional.gaussian_nll_loss", ((3,), (3,), (3,)), "full"), ("nn.functional.gaussian_nll_loss", ((3,), (3,), (3,)), "eps"),
+]  # fmt: skip
+
+
+def _taken(lib, call):
+    try:
+        call(lib)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return True
+
+
+def _found(lib, name):
+    for part in name.split("."):
+        lib = getattr(lib, part)
+    return lib
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("key", IN_FACTORIES)
+@pytest.mark.parametrize(("name", "args"), FACTORIES, ids=[name for name, _ in FACTORIES])
+def test_none_in_factories(name, args, key):
+    """torch's factories take None for some of what may be left out, others do not; what torch takes we take."""
+    def call(lib):
+        owner = lib.ones(2) if name.startswith("new_") else lib
+        return _found(owner, name)(*((lib.ones(2),) if name.endswith("_like") else ()), *args, **{key: None})
+
+    if _taken(torch, call):
+        call(fl)
+    elif (key, name) in (("requires_grad", "tensor"), ("pin_memory", "tensor"), ("requires_grad", "new_tensor")):
+        assert not _taken(fl, call)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "args", "key"), FUNCTIONS, ids=[f"{name} {key}" for name, _, key in FUNCTIONS])
+def test_none_for_flags_of_functions(name, args, key):
+    def call(lib):
+        more = {"return_complex": True} if name == "stft" else {}
+        at = 1 if "loss" not in name else 3
+        return _found(lib, name)(*[lib.rand(a) for a in args[:at]], *args[at:], **{key: None}, **more)
+
+    if _taken(torch, call):
+        call(fl)
+
+
+def test_none_stands_for_no_sizes():
+    for shapes in ((None,), ((2,), None, (3, 2)), (2, None), ((),), (2.0,)):
+        assert _taken(fl, lambda lib, s=shapes: lib.broadcast_shapes(*s)) is _taken(torch, lambda lib, s=shapes: lib.broadcast_shapes(*s))
+        if _taken(torch, lambda lib, s=shapes: lib.broadcast_shapes(*s)):
+            assert tuple(fl.broadcast_shapes(*shapes)) == tuple(torch.broadcast_shapes(*shapes))

@@ -149,7 +149,7 @@ def linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = F
 
 
 @operator(method=True)
-def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) -> tuple:
+def lu(A: Tensor, pivot: bool = True, get_infos: bool | None = False, out: Any = None) -> tuple:
     """linalg.lu_factor, with lu_factor_ex's info if `get_infos`."""
     packed = linalg_lu_factor_ex(A, pivot=pivot, out=out) if get_infos else linalg_lu_factor(A, pivot=pivot, out=out)
     return tuple(packed)

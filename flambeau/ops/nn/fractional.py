@@ -44,7 +44,7 @@ def _positions(samples: Tensor, sizes: tuple, kernel: tuple, wanted: tuple) -> T
 def _fractional(spatial: int) -> Callable:
     name = f"fractional_max_pool{spatial}d"
 
-    def fn(input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+    def fn(input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool | None = False,
            _random_samples: Tensor | None = None) -> Any:
         if output_size is None and output_ratio is None:
             raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")

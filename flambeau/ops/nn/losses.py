@@ -446,7 +446,7 @@ def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full
 
 
 @operator
-def gaussian_nll_loss(input: Tensor, target: Tensor, var: Any, full: bool = False, eps: float = 1e-6,
+def gaussian_nll_loss(input: Tensor, target: Tensor, var: Any, full: bool | None = False, eps: float = 1e-6,
                       reduction: str = "mean") -> Tensor:
     """(log var + (input - target)^2 / var) / 2, the variance limited to eps from below without a gradient of its own."""
     if not isinstance(var, Tensor):

@@ -378,7 +378,7 @@ _AREA: tuple[Callable, ...] = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptiv
 
 @operator
 def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-                align_corners: bool | None = None, recompute_scale_factor: bool | None = None, antialias: bool = False) -> Tensor:
+                align_corners: bool | None = None, recompute_scale_factor: bool | None = None, antialias: bool | None = False) -> Tensor:
     """Resize the spatial dimensions of (n, c, *sizes) to `size` or by `scale_factor`.
 
     mode: nearest, nearest-exact, linear, bilinear, bicubic, trilinear or area; `antialias` (bilinear, bicubic) widens the

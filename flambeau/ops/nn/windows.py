@@ -388,7 +388,7 @@ def _max_pool_nd(spatial: int) -> Callable:
     name = f"max_pool{spatial}d"
 
     def fn(input: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
-           ceil_mode: bool = False, return_indices: bool = False) -> Any:
+           ceil_mode: bool = False, return_indices: bool | None = False) -> Any:
         x, single = _batched(input, spatial, name)
         kernel = counts(kernel_size, spatial, "kernel_size")
         step = kernel if stride is None or stride == () or stride == [] else counts(stride, spatial, "stride")
