@@ -20,6 +20,7 @@ from ..core.settings import Verification
 from ..core.symbolic import DataDependentFloat, DataDependentSize
 from ..core.tensor import Tensor
 from ..fx.lint import lint_graph
+from ..ops.generators import all_states, set_all_states
 from ..ops.linalg.decompositions import LinAlgError
 from . import breaks, config, logs, minifier, policy
 from .break_kinds import Break, describe
@@ -305,6 +306,9 @@ class _Conversion:
         told = "''" if self.tx.has_handlers else "f'{type(_failed).__name__}: {_failed}'"
         lines = ["try:", f"    {call}", f"except {errors} as _failed:", f"    _refused = {told}", "else:"]
         lines += ["    " + text for text, _ in after]
+        if self.tx.draws_tensors():     # the numbers that the graph took are there again
+            lines.insert(0, f"_states = {self.namespace.bind('_all_states', all_states)}()")
+            lines.append(f"{self.namespace.bind('_set_all_states', set_all_states)}(_states)")
         if any(node.target is set_grad_mode for node in self.tx.graph.nodes):
             lines.append(f"{self.namespace.bind('_set_grad_mode', set_grad_mode)}({self.tx.entry_grad_mode})")
         lines.append(f"return {again}({', '.join(['_refused', '__function', *self.parameters])})")

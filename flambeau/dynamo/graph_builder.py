@@ -33,6 +33,7 @@ from ..core.symbolic import (
 )
 from ..core.tensor import Tensor, fake
 from ..ops.checks import presumed
+from ..ops.generators import fake_draws
 from .break_kinds import graph_break
 from .source import Source, braced, constant_source
 from .surroundings import MISSING
@@ -83,6 +84,7 @@ class GraphBuilder:
         """Graphs of functions that operators take, by the attribute that they are."""
         self.calls = 0
         self.presumptions: list[TensorVariable] = []
+        self._draws_before = fake_draws[0]
 
     # -- inputs -------------------------------------------------------------------------------------------------------------
     def add_placeholder(self, name: str, source: Source, example: Any) -> fx.Node:
@@ -288,6 +290,10 @@ class GraphBuilder:
             return TupleVariable([self.as_index(item) for item in key.items])
         tensor, writes = self._read_from.get(str(key.value), (key, 0)) if isinstance(key, SymVariable) else (key, 0)
         return tensor if isinstance(tensor, TensorVariable) and tensor is not key and tensor.fake._writes == writes else key
+
+    def draws_tensors(self) -> bool:
+        """Does the graph take from the generators of devices?"""
+        return fake_draws[0] != self._draws_before
 
     def may_presume(self, condition: Variable) -> bool:
         """May capture go on in the likelier of two ways, and the program run as it is written where a tensor says otherwise?"""

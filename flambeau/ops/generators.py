@@ -144,6 +144,9 @@ def _generator_from(where: str, state: np.ndarray) -> Generator:
 default_generator, default_gpu_generator = Generator(), Generator("cuda")
 _DEFAULTS = (default_generator, default_gpu_generator)
 
+# How many draws there were of which nothing was drawn: who traces a program knows by it that the program draws.
+fake_draws = [0]
+
 
 def default_for(where: device) -> Generator:
     """The generator that draws on a device go to by themselves."""
@@ -204,5 +207,5 @@ def take_state(count: int, generator: Generator | None, where: device) -> Tensor
     return state if where.type == "cpu" else state.to(where)
 
 
-__all__ = ["Generator", "Philox", "all_states", "default_for", "default_generator", "default_gpu_generator", "get_rng_state",
+__all__ = ["Generator", "Philox", "all_states", "default_for", "default_generator", "default_gpu_generator", "fake_draws", "get_rng_state",
            "initial_seed", "manual_seed", "random_seed", "seed", "set_all_states", "set_rng_state", "take_state"]

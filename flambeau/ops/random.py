@@ -41,7 +41,7 @@ from ..core.tensor import Tensor, fake, from_array
 from . import prims
 from .checks import checked
 from .creation import _in_layout, _named_size, count, faking_like, finish, kind_for, sizes
-from .generators import Generator, default_generator, take_state
+from .generators import Generator, default_generator, fake_draws, take_state
 from .prims import random as random_prims
 from .prims.random import blocks
 from .promotion import broadcast, cast, default_dtype
@@ -68,6 +68,7 @@ def source(count: Any, generator: Generator | None, where: device) -> Source:
         if answer is not None:
             return answer
     if dispatch.state.fake or type(count) is not int:
+        fake_draws[0] += 1
         return fake((2,), int64, where), 0
     return _engine_of(generator) if where.type == "cpu" else (take_state(count, generator, where), 0)
 
@@ -212,7 +213,8 @@ def _filled_out(out: Tensor, shape: tuple, filler: str, generator: Generator | N
 
 def _factory(name: str, draw: Any, filler: str, doc: str) -> Any:
     def fn(*size: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: dtype | None = None,
-           layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False, **keyword: Any) -> Tensor:
+           layout: Any = None, device: Any = None, requires_grad: bool | None = False, pin_memory: bool | None = False,
+           **keyword: Any) -> Tensor:
         size = _named_size(size, keyword, name)
         shape, kind = sizes(size, name), kind_for(dtype, out, default_dtype())
         if out is not None and (filled := _filled_out(out, shape, filler, generator)) is not None:
@@ -229,8 +231,8 @@ randn = _factory("randn", _normal, "normal_", "Standard normal numbers.")
 
 @operator(tags=("random",))
 def randint(low: Any, high: Any = None, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None,
-            dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-            pin_memory: bool = False) -> Tensor:
+            dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool | None = False,
+            pin_memory: bool | None = False) -> Tensor:
     """Integers in [low, high): randint(high, size) or randint(low, high, size); int64 unless a dtype is given."""
     if size is None and isinstance(high, (tuple, list)):
         low, high, size = 0, low, high
@@ -248,7 +250,7 @@ def randint(low: Any, high: Any = None, size: Any = None, *, generator: Generato
 
 @operator(tags=("random",))
 def randperm(n: int, *, generator: Generator | None = None, out: Tensor | None = None, dtype: dtype | None = None,
-             layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+             layout: Any = None, device: Any = None, requires_grad: bool | None = False, pin_memory: bool | None = False) -> Tensor:
     """The integers 0 to n - 1 in random order: shuffled, or in the order of n random keys."""
     n = count(n)
     if n < 0:
@@ -301,8 +303,8 @@ def randint_like(input: Tensor, low: int, high: int | None = None, *, generator:
 
 @operator(tags=("random",))
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None,
-           dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-           pin_memory: bool = False) -> Tensor:
+           dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool | None = False,
+           pin_memory: bool | None = False) -> Tensor:
     """Normal numbers of this mean and standard deviation: numbers with a size, or tensors that broadcast."""
     tensors = [v for v in (mean, std) if isinstance(v, Tensor)]
     _check_std(std)

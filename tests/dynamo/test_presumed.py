@@ -122,3 +122,49 @@ def test_the_grad_mode_is_as_it_was(recording):
         with pytest.raises(AssertionError):
             dynamo.compile(f, backend="eager")(-torch.ones(2))
         assert torch.is_grad_enabled() is recording
+
+
+def draws(x):
+    y = torch.rand(3)
+    assert x.sum() > 0, y.tolist()
+    return y
+
+
+def drops_out(x):
+    y = torch.nn.functional.dropout(x.abs(), 0.5)
+    assert x.sum() > 0, y.tolist()
+    return y
+
+
+def draws_in_what_it_asserts(x):
+    assert x.sum() > torch.rand(()) and torch.rand(()) < 2
+    return torch.randn_like(x).normal_()
+
+
+def draws_and_catches(x):
+    y = torch.rand(3)
+    try:
+        return draws(x) + y
+    except AssertionError:
+        return torch.rand(3) + y
+
+
+def draws_in_a_checkpoint(x):
+    y = torch.utils.checkpoint.checkpoint(drops_out, x, use_reentrant=False)
+    return y + torch.rand(3)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("f", [draws, drops_out, draws_in_what_it_asserts, draws_and_catches, draws_in_a_checkpoint],
+                         ids=lambda f: f.__name__)
+def test_what_the_graph_drew_before_it_failed_is_drawn_once(f, backend):
+    g = dynamo.compile(f, backend=backend)
+
+    def run(fn, x):
+        torch.manual_seed(7)
+        return outcome(fn, x), torch.get_rng_state().tolist()
+
+    for x in (torch.ones(3), -torch.ones(3), torch.ones(3), -torch.ones(3)):
+        got = run(g, x)
+        if x[0] < 0 or backend == "eager":      # compiled code draws numbers of its own
+            assert same(got, run(f, x))
