@@ -123,7 +123,7 @@ class Functional(Recorder):
         first = now[0][0] if now[0] else None
         if isinstance(target, AtenOperator) and isinstance(first, Tensor):
             for place, part in enumerate(out if isinstance(out, (tuple, list)) else (out,)):
-                if isinstance(part, Tensor) and part is not first and part._storage is first._storage:
+                if isinstance(part, Tensor) and part is not first and part._storage.memory is first._storage.memory:
                     self._looks(part, args[0], (target, now[0][1:], now[1], place if isinstance(out, (tuple, list)) else None))
         return out
 

@@ -104,8 +104,17 @@ def data_of_an_intermediate_after_use(x, s):
     return z * w
 
 
+def data_without_recording(x, s):
+    """Whether it needs a gradient stays as it was."""
+    with torch.no_grad():
+        x.data = x.data * 0.5
+        x.data.add_(s)
+        needs = x.requires_grad
+    return x.sin() * s, x * needs
+
+
 PROGRAMS = [tripled, with_what_is_around, twice, removed, on_an_input, with_an_effect, after_accumulation, clipped_gradient,
-            data_of_an_input, data_of_a_leaf, data_kept, data_of_an_intermediate]
+            data_of_an_input, data_of_a_leaf, data_kept, data_of_an_intermediate, data_without_recording]
 
 
 def outcome(f):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...autograd.function import Function
+from ...autograd.grad_mode import no_grad
+from ...core import dispatch
 from ...fx.node import mark_impure
 from ..break_kinds import describe, graph_break
 from ..exceptions import RunEagerly
 from .base import NONE, Args, Kwargs, NamedMethod, Variable
+from .contexts import recording_in
 
 if TYPE_CHECKING:
     from ..replacement import Writer
@@ -81,6 +84,15 @@ def register_hook(tx: Trace, owner: TensorVariable, name: str, hook: Variable) -
     return HookHandle(tx, owner, name, hook, tx.hooked(owner, hook))
 
 
+def _carried_on(tx: Trace, owner: TensorVariable, values: Variable) -> Variable:
+    """`owner` with these values from here on: whether it needs a gradient is not for the grad mode to say."""
+    mode = dispatch.state.recording
+    tx.set_grad_mode(recording_in(no_grad, True))
+    made = tx.emit(carried, [owner, values], {})
+    tx.set_grad_mode(mode)
+    return made
+
+
 def set_data(tx: Trace, owner: TensorVariable, value: Variable) -> None:
     """`owner.data = value`."""
     new: Any = value.realize(tx)
@@ -92,7 +104,7 @@ def set_data(tx: Trace, owner: TensorVariable, value: Variable) -> None:
         raise RunEagerly(describe("unknown attribute", what))
     tx.effects.check(owner)
     detached = tx.emit_method("detach", [new], {})
-    made = tx.emit(carried, [owner, detached], {}) if owner.fake.requires_grad else detached
+    made = _carried_on(tx, owner, detached) if owner.fake.requires_grad else detached
     tx.turned(owner, made)
     if owner.source is not None:
         tx.effects.data[owner] = detached
