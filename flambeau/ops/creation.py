@@ -770,7 +770,7 @@ def from_file(filename: Any, shared: bool | None = None, size: int | None = 0, *
 # -- torch.Tensor(...) and the typed constructors ------------------------------------------------------------------
 def holds_data(args: tuple) -> bool:
     """Whether the arguments of a constructor of old are data, not sizes; TypeError where they are neither."""
-    if len(args) != 1 or type(args[0]).__name__ == "Size" or hasattr(args[0], "__index__") and not isinstance(args[0], np.ndarray):
+    if len(args) != 1 or type(args[0]).__name__ == "Size" or (hasattr(args[0], "__index__") and not isinstance(args[0], np.ndarray)):
         return False
     name = type(args[0]).__name__
     if isinstance(args[0], (str, bytes)):

@@ -27,7 +27,7 @@ class Deep(nn.Module):
 labels = torch.arange(80) % 5
 images = torch.randn(80, 3, 8, 8) * 0.7 + (labels.float() - 2).view(-1, 1, 1, 1)
 whole = TensorDataset(images, labels)
-train_set = ConcatDataset([Subset(whole, range(0, 40)), Subset(whole, range(40, 64))])
+train_set = ConcatDataset([Subset(whole, range(40)), Subset(whole, range(40, 64))])
 train_loader, test_loader = DataLoader(train_set, batch_size=16, shuffle=True), DataLoader(Subset(whole, range(64, 80)), batch_size=8)
 
 
