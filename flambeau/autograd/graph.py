@@ -19,7 +19,7 @@ from flambeau import _C
 from ..core import dispatch
 from ..core.locks import cached_property
 from ..core.symbolic import is_symbolic
-from ..core.tensor import AutogradMeta, Tensor, View, from_array, refuse_inference_write, shape_of, view_tensor
+from ..core.tensor import AutogradMeta, Tensor, View, fake, from_array, refuse_inference_write, shape_of, view_tensor
 from ..ops import registry
 from ..ops.registry import General, Linear, Rule
 
@@ -39,6 +39,14 @@ class Edge(NamedTuple):
 
     node: Node
     nr: int
+
+
+class GradientEdge(NamedTuple):
+    """A place in the graph that `grad` and `backward` take instead of a tensor; `ownership_token` tells the tensor's shape and dtype."""
+
+    node: Node
+    output_nr: int
+    ownership_token: Tensor | None = None
 
 
 _edge = functools.partial(tuple.__new__, Edge)  # _edge((node, nr)): a third of the time of Edge(node, nr)
@@ -132,6 +140,16 @@ class RemovableHandle:
             hooks = home()
             if hooks is not None:
                 hooks.pop(self.id, None)
+
+    def __getstate__(self) -> tuple:
+        hooks, *extra = (home() for home in self._homes)
+        return (hooks, self.id, tuple(extra)) if extra else (hooks, self.id)
+
+    def __setstate__(self, fields: tuple) -> None:
+        hooks, self.id, *extra = fields
+        homes = ({} if hooks is None else hooks, *itertools.chain(*extra))
+        self._homes = [weakref.ref(d) if isinstance(d, HookDict) else _itself(d) for d in homes]
+        RemovableHandle._ids = itertools.count(max(next(RemovableHandle._ids), self.id + 1))
 
     def __enter__(self) -> RemovableHandle:
         return self
@@ -397,7 +415,7 @@ def times(g: Tensor, partial: Any) -> Any:
 def edge_of(tensor: Any) -> Edge | None:
     """The edge that leads into `tensor`'s history; None if it needs no gradient."""
     if not isinstance(tensor, Tensor):
-        return None
+        return _edge(tensor[:2]) if isinstance(tensor, GradientEdge) else None
     if tensor._view is not None:
         refresh_view(tensor)
     meta = tensor._grad
@@ -406,6 +424,14 @@ def edge_of(tensor: Any) -> Edge | None:
     if meta.grad_fn is not None:
         return _edge((meta.grad_fn, meta.output_nr))
     return _edge((accumulator(tensor), 0)) if meta.requires_grad else None
+
+
+def get_gradient_edge(tensor: Tensor) -> GradientEdge:
+    """Where `tensor` is in the graph, without its data."""
+    edge = edge_of(tensor)
+    if edge is None:
+        raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
+    return GradientEdge(edge.node, edge.nr, fake(tuple(tensor.shape), tensor.dtype, tensor.device))
 
 
 def accumulator(leaf: Tensor) -> AccumulateGrad:
@@ -738,6 +764,6 @@ def detached(tensor: Tensor) -> Tensor:
 dispatch.record = record
 Tensor._refresh_view = staticmethod(refresh_view)
 __all__ = [
-    "Node", "Edge", "AccumulateGrad", "PrimitiveNode", "Saved", "record", "edge_of", "accumulator", "rebase", "check_inplace",
+    "Node", "Edge", "GradientEdge", "get_gradient_edge", "AccumulateGrad", "PrimitiveNode", "Saved", "record", "edge_of", "accumulator", "rebase", "check_inplace",
     "detached", "from_array", "view_tensor", "RemovableHandle",
 ]

@@ -159,6 +159,9 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
         made._is_buffer = True
         return made
 
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        return UninitializedBuffer, (self.requires_grad, self.device, self.dtype, self.persistent)
+
 
 def is_lazy(param: Any) -> bool:
     """Whether a parameter or buffer still has no shape."""

@@ -132,13 +132,11 @@ class Generator:
         return from_array(np.array([_signed(seed), _signed(start)], np.int64))
 
     def __reduce__(self) -> tuple:
-        return _generator_from, (str(self.device), self.engine.get_state())
+        offset = self.engine.offset if isinstance(self.engine, Philox) else None
+        return Generator, (self.device,), (self.initial_seed(), offset, self.get_state())
 
-
-def _generator_from(where: str, state: np.ndarray) -> Generator:
-    made = Generator(where)
-    made.engine.set_state(state)
-    return made
+    def __setstate__(self, state: tuple) -> None:
+        self.set_state(state[-1])
 
 
 default_generator, default_gpu_generator = Generator(), Generator("cuda")

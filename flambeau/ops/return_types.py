@@ -25,9 +25,15 @@ def _repr(self: Any) -> str:
     return f"torch.return_types.{type(self).__name__}(\n{lines})"
 
 
+def _new(cls: Any, *values: Any) -> Any:
+    """Of the values, or of one sequence of them (and an empty dictionary, as torch's are pickled)."""
+    return cls._make(values[0] if len(values) == 1 or isinstance(values[1], dict) else values)
+
+
 def _make(name: str, fields: str) -> Any:
     base: Any = namedtuple(name, fields)  # type: ignore[misc]
-    return type(name, (base,), {"__repr__": _repr, "__slots__": (), "__module__": __name__})
+    return type(name, (base,), {"__new__": _new, "__repr__": _repr, "__slots__": (), "__module__": __name__,
+                                "__reduce__": lambda self: (type(self), (tuple(self), {}))})
 
 
 for _name, _fields in _FIELDS.items():

@@ -116,7 +116,7 @@ class _Storages:
         found = self.loaded.get(key)
         if found is None:
             found = self.loaded[key] = self._read(kind, key, location, count)
-        if found.kind != kind or found.nbytes != count * kind.itemsize:
+        if found.kind != kind or found.length != count * kind.itemsize:
             raise LoadError(f"{self.archive.source} describes storage {key} in two ways")
         return found
 

@@ -18,11 +18,12 @@ from types import FunctionType
 from typing import Any
 
 from ..core.device import META, device
-from ..core.dtypes import DTYPES, dtype, dtype_of_name
+from ..core.dtypes import DTYPES, dtype, dtype_of_name, uint8
 from ..core.memory_format import layout, layout_named, sparse_coo
 from ..core.size import Size
 from ..core.tensor import Layout, Tensor, fake, view_tensor
 from ..nn.parameter import Parameter, _rebuild_parameter
+from ..ops.facts import TypedStorage
 from ..sparse.construct import sparse_compressed_tensor, sparse_coo_tensor
 from .errors import LoadError
 
@@ -60,11 +61,13 @@ class StorageType:
         return 1 if self.element is None else self.element.itemsize
 
 
-class LoadedStorage:
-    """A storage from a checkpoint: its bytes (None on the meta device), its element type, and its device."""
+class LoadedStorage(TypedStorage):
+    """A storage from a checkpoint: its bytes (no owner on the meta device), its element type, and its device."""
 
     def __init__(self, kind: StorageType, owner: Tensor | None, nbytes: int, where: device) -> None:
-        self.kind, self.owner, self.nbytes, self.device = kind, owner, nbytes, where
+        held = fake((nbytes,), uint8, where) if owner is None else owner
+        super().__init__(held._storage, kind.element or uint8)
+        self.kind, self.owner, self.length, self.place = kind, owner, nbytes, where
 
 
 # -- rebuilding: the functions that PyTorch's pickles call -----------------------------------------------------
@@ -101,9 +104,9 @@ def rebuild_tensor(storage: LoadedStorage, offset: int, size: tuple, stride: tup
     if kind is None:
         raise LoadError("the checkpoint gives no dtype for a tensor over an UntypedStorage")
     size, stride = _plain_tuple(size), _plain_tuple(stride)
-    _check_layout(kind, offset, size, stride, storage.nbytes)
+    _check_layout(kind, offset, size, stride, storage.length)
     if storage.owner is None:
-        tensor = fake(size, kind, storage.device, stride, offset)
+        tensor = fake(size, kind, storage.place, stride, offset)
     else:
         tensor = view_tensor(storage.owner, kind, Layout(size, stride, offset))
     if requires_grad:
@@ -167,10 +170,6 @@ def _with_state(made: Any, state: Any) -> Any:
     return made
 
 
-def _rebuild_device(*args: Any) -> device:
-    return device(*args)
-
-
 REBUILDERS: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor_v2,
     ("torch._utils", "_rebuild_tensor_v3"): rebuild_tensor,
@@ -188,7 +187,7 @@ TORCH_GLOBALS: dict[tuple[str, str], Any] = {
     ("torch.storage", "UntypedStorage"): StorageType(None),
     ("torch", "UntypedStorage"): StorageType(None),
     ("torch", "Size"): Size,
-    ("torch", "device"): _rebuild_device,
+    ("torch", "device"): device,
     ("torch.serialization", "_get_layout"): _get_layout,
     ("torch", "Tensor"): Tensor,
     ("torch._tensor", "Tensor"): Tensor,
@@ -256,7 +255,7 @@ SAFE_CALLS: dict[Any, Callable] = {
     bytearray: _safe_bytearray,
     complex: _safe_complex,
     Size: _safe_size,
-    _rebuild_device: _safe_device,
+    device: _safe_device,
     _get_layout: _get_layout,
     encode_latin1: encode_latin1,
 }
@@ -274,7 +273,11 @@ SAFE_GLOBALS: dict[tuple[str, str], Any] = {
 
 # -- classes of the library ------------------------------------------------------------------------------------
 ROOM = __name__.partition(".")[0]
-_PUBLIC = ("nn", "optim", "optim.lr_scheduler", "utils.data")
+_PUBLIC = ("nn", "optim", "optim.lr_scheduler", "utils.data", "", "nn.utils.rnn", "distributions", "return_types")
+
+
+_NAMESPACES = {("torch._C", "_VariableFunctionsClass"): importlib.import_module(ROOM), ("torch._C", "TensorBase"): Tensor}
+"""What PyTorch's pickles take functions and methods from, as attributes."""
 
 
 def is_own(thing: Any) -> bool:
@@ -289,10 +292,10 @@ def torch_name_of(thing: type | FunctionType) -> Global | None:
     for key, known in TORCH_GLOBALS.items():
         if known is thing:
             return Global(*key)
-    name = thing.__qualname__
-    for room in _PUBLIC:
-        if getattr(importlib.import_module(f"{ROOM}.{room}"), name, None) is thing:
-            return Global(f"torch.{room}", name)
+    name = thing.__name__ if "<locals>" in thing.__qualname__ else thing.__qualname__
+    for room in _PUBLIC if isinstance(thing, type) else ("nn.functional", *_PUBLIC):
+        if getattr(importlib.import_module(f"{ROOM}.{room}".rstrip(".")), name, None) is thing:
+            return Global(f"torch.{room}".rstrip("."), name)
     return Global("torch" + thing.__module__.removeprefix(ROOM), name)
 
 
@@ -304,6 +307,8 @@ def find_torch_global(module: str, name: str) -> Any:
     known = TORCH_GLOBALS.get((module, name))
     if known is not None:
         return known
+    if (module, name) in _NAMESPACES:
+        return _NAMESPACES[module, name]
     parts = [ROOM, *module.split(".")[1:]]
     while parts:
         try:

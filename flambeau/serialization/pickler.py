@@ -15,13 +15,14 @@ from ..core.sparse import SparseTensor
 from ..core.storage import Storage
 from ..core.tensor import Tensor
 from ..nn.parameter import Parameter
+from ..ops.facts import UntypedStorage
 from .names import STORAGE_NAMES, UNTYPED, Global, torch_name_of
 
 
 class StorageReference:
-    """Stands in a pickle for a storage, which is written beside it; `kind` is the dtype of the tensor over it."""
+    """Stands in a pickle for a storage, which is written beside it; `kind` is the dtype of the tensor over it, None for bytes."""
 
-    def __init__(self, storage: Storage, kind: dtype) -> None:
+    def __init__(self, storage: Storage, kind: dtype | None) -> None:
         self.storage, self.kind = storage, kind
 
 
@@ -94,16 +95,18 @@ class Pickler(_PythonPickler):
         return Global("torch._utils", "_rebuild_sparse_tensor"), (pattern.layout, parts)
 
     def persistent_id(self, obj: Any) -> Any:
+        if isinstance(obj, UntypedStorage):
+            obj = StorageReference(obj._storage, getattr(obj, "dtype", None))
         if not isinstance(obj, StorageReference):
             return None
-        storage, name = obj.storage, STORAGE_NAMES.get(obj.kind.name)
+        storage, name = obj.storage, obj.kind and STORAGE_NAMES.get(obj.kind.name)
         kind = Global("torch", name) if name else UNTYPED
         key, first_kind = self._keys.setdefault(id(storage), (str(len(self._keys)), kind))
         if first_kind != kind:
             raise RuntimeError("Cannot save multiple tensors or storages that view the same data as different types: "
                                f"{first_kind.name} and {kind.name}. Save a clone() of one of them.")
         self.storages[key] = storage
-        count = storage.nbytes // (obj.kind.itemsize if name else 1)
+        count = storage.nbytes // (obj.kind.itemsize if obj.kind and name else 1)
         return "storage", kind, key, str(storage.device), count
 
     # -- names ------------------------------------------------------------------------------------------------------

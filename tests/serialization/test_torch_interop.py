@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import pickle
+import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +130,94 @@ def test_whole_modules_both_ways() -> None:
     again = from_torch(theirs, weights_only=False)
     assert type(again[0]) is nn.Linear
     assert np.allclose(again(from_array(x.copy())).detach()._data, expected, atol=1e-6)
+
+
+MODULES: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
+    "LSTM": (lambda nn: nn.LSTM(3, 4, 2, bidirectional=True), (5, 2, 3)),
+    "GRU": (lambda nn: nn.GRU(3, 4), (5, 2, 3)),
+    "attention": (lambda nn: nn.TransformerEncoderLayer(8, 2, 16), (3, 2, 8)),
+    "encoder": (lambda nn: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True), 2), (3, 2, 8)),
+    "convolutions": (lambda nn: nn.Sequential(nn.Conv2d(2, 4, 3, padding="same", padding_mode="circular"), nn.ConvTranspose2d(4, 2, 3)),
+                     (1, 2, 5, 5)),
+    "norms": (lambda nn: nn.Sequential(nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4, affine=True), nn.LayerNorm(3)),
+              (2, 4, 3, 3)),
+    "initialised lazily": (lambda nn: _after(nn.LazyLinear(3), (2, 3)), (2, 3)),
+    "lists and dictionaries": (lambda nn: nn.Sequential(OrderedDict(a=nn.Linear(3, 3), b=nn.PReLU())), (2, 3)),
+}
+
+
+def _after(module: Any, shape: tuple[int, ...]) -> Any:
+    library = torch if isinstance(module, torch.nn.Module) else flambeau
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module(library.ones(shape))
+    return module
+
+
+def _outputs(module: Any, shape: tuple[int, ...]) -> np.ndarray:
+    library = torch if isinstance(module, torch.nn.Module) else flambeau
+    with library.no_grad():
+        out = module.eval()(library.linspace(-1, 1, int(np.prod(shape))).reshape(shape))
+    return (out[0] if isinstance(out, tuple) else out).numpy()
+
+
+@pytest.mark.filterwarnings("ignore")     # torch's about nested tensors, lazy modules and the fused encoder
+@pytest.mark.parametrize("kind", MODULES)
+def test_modules_that_keep_more_than_parameters_both_ways(kind: str) -> None:
+    make, shape = MODULES[kind]
+    ours, theirs = make(flambeau.nn), make(torch.nn)
+    there, here = to_torch(ours, weights_only=False), from_torch(theirs, weights_only=False)
+    assert set(there.__dict__) == set(theirs.__dict__) and repr(there) == repr(theirs) == repr(here)
+    assert [type(m) for m in here.modules()] == [type(m) for m in ours.modules()]
+    assert [type(m) for m in there.modules()] == [type(m) for m in theirs.modules()]
+    assert np.allclose(_outputs(there, shape), _outputs(ours, shape), atol=1e-5)
+    assert np.allclose(_outputs(here, shape), _outputs(theirs, shape), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+@pytest.mark.parametrize("make, shape", [(lambda nn: nn.LazyConv2d(3, 3), (1, 2, 5, 5)), (lambda nn: nn.LazyBatchNorm1d(), (2, 3))])
+def test_lazy_modules_both_ways_learn_their_sizes_afterwards(make: Any, shape: tuple[int, ...]) -> None:
+    for module in (to_torch(make(flambeau.nn), weights_only=False), from_torch(make(torch.nn), weights_only=False),
+                   pickle.loads(pickle.dumps(make(flambeau.nn)))):
+        assert module.has_uninitialized_params()
+        assert "Lazy" not in type(_after(module, shape)).__name__ and not module._load_state_dict_pre_hooks
+
+
+THINGS: dict[str, Callable[[Any], Any]] = {
+    "functions": lambda t: [t.relu, t.nn.functional.relu, t.nn.functional.gelu, t.add, t.nn.init.xavier_uniform_, t.nn.functional.softmax],
+    "classes": lambda t: [t.Tensor, t.nn.Linear, t.nn.Parameter, t.Size, t.device, t.dtype, t.nn.Module, t.Generator],
+    "a distribution": lambda t: t.distributions.Normal(t.zeros(2), t.ones(2)),
+    "results with names": lambda t: t.max(t.eye(2), 0),
+    "sequences": lambda t: t.nn.utils.rnn.pack_sequence([t.ones(3), t.ones(2)]),
+    "an averaged model": lambda t: t.optim.swa_utils.AveragedModel(t.nn.Linear(2, 2)),
+}
+
+
+@pytest.mark.parametrize("kind", THINGS)
+def test_names_of_the_library_both_ways(kind: str) -> None:
+    ours, theirs = THINGS[kind](flambeau), THINGS[kind](torch)
+    here, there = from_torch(theirs, weights_only=False), to_torch(ours, weights_only=False)
+    assert type(here) is type(ours) and type(there) is type(theirs)
+    if isinstance(ours, list):
+        assert here == ours and there == theirs
+    else:
+        assert str(here) == str(theirs if kind != "an averaged model" else ours) and str(there) == str(theirs)
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage")
+def test_generators_and_storages_both_ways() -> None:
+    ours, theirs = flambeau.Generator().manual_seed(7), torch.Generator().manual_seed(7)
+    here, there = from_torch(theirs, weights_only=False), to_torch(ours, weights_only=False)
+    expected = torch.rand(3, generator=theirs).tolist()
+    assert flambeau.rand(3, generator=here).tolist() == torch.rand(3, generator=there).tolist() == expected
+    for storage in (lambda t: t.tensor([1.0, 2.0]).storage(), lambda t: t.tensor([1, 2], dtype=t.uint8).untyped_storage()):
+        back = (from_torch(storage(torch), weights_only=False), flambeau.load(_saved(storage(flambeau)), weights_only=False))
+        assert all(isinstance(s, flambeau.storage.TypedStorage) and s.tolist() == [1, 2] for s in back)
+        assert list(to_torch(storage(flambeau), weights_only=False)) == [1, 2]
+
+
+def _saved(thing: Any) -> io.BytesIO:
+    buffer = io.BytesIO()
+    flambeau.save(thing, buffer)
+    buffer.seek(0)
+    return buffer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from ...core.tensor import Tensor
 from ..parameter import is_lazy
 from .module import Module
 
@@ -17,6 +18,7 @@ class LazyModuleMixin:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._load_hook = self._register_load_state_dict_pre_hook(self._lazy_load_hook)     # type: ignore[attr-defined]
         self._initialize_hook = self.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)     # type: ignore[attr-defined]
         warnings.warn("Lazy modules are a new feature under heavy development so changes to the API or functionality "
                       "can happen at any moment.", stacklevel=3)
@@ -33,10 +35,17 @@ class LazyModuleMixin:
         module.initialize_parameters(*args, **kwargs)
         if module.has_uninitialized_params():
             raise RuntimeError(f"module {self._get_name()} has not been fully initialized")
-        module._initialize_hook.remove()
-        delattr(module, "_initialize_hook")
+        for name in ("_initialize_hook", "_load_hook"):
+            getattr(module, name).remove()
+            delattr(module, name)
         if module.cls_to_become is not None:
             module.__class__ = module.cls_to_become
+
+    def _lazy_load_hook(self: Any, state_dict: dict, prefix: str, *rest: Any) -> None:
+        for name, t in (*self._parameters.items(), *self._buffers.items()):
+            value = state_dict.get(prefix + name)
+            if is_lazy(t) and isinstance(value, Tensor) and not is_lazy(value):
+                t.materialize(value.shape)
 
     def _save_to_state_dict(self: Any, destination: dict, prefix: str, keep_vars: bool) -> None:
         for home, skip in ((self._parameters, ()), (self._buffers, self._non_persistent_buffers_set)):

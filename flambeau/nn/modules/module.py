@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeVar
@@ -39,6 +39,29 @@ _HOOK_DICTS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_for
 def _forward_unimplemented(self: Module, *input: Any) -> Any:
     """Defines the computation performed at every call; every subclass has its own."""
     raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+
+
+class _WrappedHook:
+    """A hook that may be called with its module before the other arguments. The module is not kept alive, but pickled and copied."""
+
+    def __init__(self, hook: Callable, module: Any = None) -> None:
+        self.hook, self.with_module = hook, module is not None
+        self.module = None if module is None else weakref.ref(module)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.module is None:
+            return self.hook(*args, **kwargs)
+        module = self.module()
+        if module is None:
+            raise RuntimeError("You are trying to call the hook of a dead Module!")
+        return self.hook(module, *args, **kwargs)
+
+    def __getstate__(self) -> dict:
+        fields = {"hook": self.hook, "with_module": self.with_module}
+        return fields if self.module is None else {**fields, "module": self.module()}
+
+    def __setstate__(self, fields: dict) -> None:
+        self.__init__(fields["hook"], fields.get("module"))     # type: ignore[misc]
 
 
 class Module:
@@ -185,7 +208,7 @@ class Module:
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
     def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> RemovableHandle:
-        return RemovableHandle(self._load_state_dict_pre_hooks, functools.partial(hook, self) if with_module else hook)
+        return RemovableHandle(self._load_state_dict_pre_hooks, _WrappedHook(hook, self) if with_module else hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
         """`hook(module, incompatible_keys)` after loading."""

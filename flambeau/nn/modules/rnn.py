@@ -73,6 +73,21 @@ class RNNBase(Module):
         """The parameters by layer and direction."""
         return [[getattr(self, name) for name in names] for names in self._all_weights]
 
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for names in self._all_weights for name in names]
+
+    @property
+    def _flat_weights(self) -> list[Parameter]:
+        return [getattr(self, name, None) for name in self._flat_weights_names]     # type: ignore[misc]
+
+    def __getstate__(self) -> dict:
+        """PyTorch keeps the weights in a list as well, and looks for it when it loads."""
+        return {**super().__getstate__(), "_flat_weights_names": self._flat_weights_names, "_flat_weights": self._flat_weights}
+
+    def __setstate__(self, fields: dict) -> None:
+        super().__setstate__({name: value for name, value in fields.items() if not name.startswith("_flat_weights")})
+
     def reset_parameters(self) -> None:
         """Uniform in +-1 / sqrt(hidden_size)."""
         bound = 1.0 / math.sqrt(self.hidden_size)

@@ -124,8 +124,6 @@ def _load_one(module: Any, name: str, target: Tensor, key: str, value: Any, assi
             if assign:
                 _assign(module, name, target, value)
             else:
-                if is_lazy(target):
-                    target.materialize(value.shape)
                 target.copy_(value)
     except Exception as error:
         verb = "assigning" if assign else "copying"

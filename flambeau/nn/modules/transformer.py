@@ -72,6 +72,8 @@ class _Layer(Module):
         for i in blocks:
             setattr(self, f"dropout{i}", Dropout(dropout))
         self.activation = _get_activation_fn(activation)
+        if not self._cross:     # PyTorch chooses its fused layer by it, when it loads this one
+            self.activation_relu_or_gelu = next((i for i, f in ((1, F.relu), (2, F.gelu)) if self.activation is f), 0)
 
     def _sa_block(self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False) -> Tensor:
         out = self.self_attn(x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask, need_weights=False,
@@ -134,7 +136,7 @@ class TransformerEncoder(Module):
         super().__init__()
         self.layers = _get_clones(encoder_layer, num_layers)
         self.num_layers, self.norm = num_layers, norm
-        self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
+        self.enable_nested_tensor, self.mask_check, self.use_nested_tensor = enable_nested_tensor, mask_check, False
 
     def forward(self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
                 is_causal: bool | None = None) -> Tensor:
