@@ -1,5 +1,5 @@
 """torch._guards: what libraries ask for."""
 
-from ._subclasses.fake_tensor import detect_fake_mode
+from ._subclasses.fake_tensor import active_fake_mode, detect_fake_mode
 
-__all__ = ["detect_fake_mode"]
+__all__ = ["active_fake_mode", "detect_fake_mode"]

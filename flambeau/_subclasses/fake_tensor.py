@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,14 @@ class FakeTensor(metaclass=_IsFake):
     """What `isinstance` tells of a fake tensor; `FakeTensorMode.from_tensor` makes them."""
 
 
+_entered = threading.local()
+
+
+def _modes() -> tuple[FakeTensorMode, ...]:
+    """The modes that this thread is within."""
+    return getattr(_entered, "modes", ())
+
+
 class FakeTensorMode:
     """A scope in which factories make fake tensors. Operators on fake tensors give fake ones also outside of it."""
 
@@ -33,9 +42,11 @@ class FakeTensorMode:
     def __enter__(self) -> FakeTensorMode:
         self._scopes.append(dispatch.fake_mode())
         self._scopes[-1].__enter__()
+        _entered.modes = (*_modes(), self)
         return self
 
     def __exit__(self, *error: object) -> None:
+        _entered.modes = _modes()[:-1]
         self._scopes.pop().__exit__(*error)
 
     def from_tensor(self, tensor: Tensor, *, static_shapes: bool | None = None) -> Tensor:
@@ -71,9 +82,14 @@ def is_fake(x: Any) -> bool:
     return isinstance(x, Tensor) and x.is_fake
 
 
+def active_fake_mode() -> FakeTensorMode | None:
+    """The innermost mode that is entered."""
+    return (_modes() or (FakeTensorMode(),))[-1] if dispatch.state.fake else None
+
+
 def detect_fake_mode(inputs: Any = None) -> FakeTensorMode | None:
     """A mode, if there is a fake tensor among the inputs or a mode is entered."""
-    return FakeTensorMode() if dispatch.state.fake or any(map(is_fake, tree_leaves(inputs))) else None
+    return active_fake_mode() or FakeTensorMode() if dispatch.state.fake or any(map(is_fake, tree_leaves(inputs))) else None
 
 
-__all__ = ["FakeTensor", "FakeTensorMode", "detect_fake_mode", "is_fake"]
+__all__ = ["FakeTensor", "FakeTensorMode", "active_fake_mode", "detect_fake_mode", "is_fake"]

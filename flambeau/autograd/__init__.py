@@ -20,7 +20,7 @@ from .joint_hooks import increment_version, register_multi_grad_hook
 
 
 def _as_tuple(x: Any) -> tuple:
-    return (x,) if isinstance(x, Tensor) or x is None else tuple(x)
+    return (x,) if isinstance(x, (Tensor, graph.GradientEdge)) or x is None else tuple(x)
 
 
 def backward(
@@ -81,6 +81,8 @@ def grad(
         accumulate=False,
     )
     if materialize_grads:
+        if any(isinstance(t, graph.GradientEdge) and g is None for g, t in zip(found, wanted)):
+            raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
         return tuple(t.new_zeros(t.shape) if g is None else g for g, t in zip(found, wanted))
     if not allow_unused and any(g is None for g in found):
         raise RuntimeError(

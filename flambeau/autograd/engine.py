@@ -13,7 +13,8 @@ from ..core.dtypes import promote_types
 from ..core.sparse import SparseTensor
 from ..core.tensor import AutogradMeta, Tensor, is_example, shape_of
 from ..core.watching import watched
-from .graph import AccumulateGrad, Edge, Node, Output, RemovableHandle, Settings, bare, edge_of, retain
+from ..ops.registry import PRIMITIVES
+from .graph import AccumulateGrad, Edge, GradientEdge, Node, Output, RemovableHandle, Settings, bare, edge_of, retain
 
 
 class _Callbacks:
@@ -66,7 +67,13 @@ def _root_edge(root: Tensor) -> Edge:
     return edge
 
 
-def _seed(root: Tensor, grad: Tensor | None) -> Tensor:
+def _seed(place: Tensor | GradientEdge, grad: Tensor | None) -> Tensor:
+    root = place.ownership_token if isinstance(place, GradientEdge) else place
+    if root is None:
+        if grad is None:
+            raise RuntimeError("grad can be implicitly created only for scalar outputs: get_gradient_edge(tensor) tells of which shape "
+                               "an output is, a GradientEdge of a node and a number does not; pass its gradient")
+        return grad
     if grad is not None:
         if grad.shape != root.shape:
             raise RuntimeError(
@@ -79,6 +86,8 @@ def _seed(root: Tensor, grad: Tensor | None) -> Tensor:
         )
     if root.dtype.category < 2:
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {root.dtype}")
+    if root is not place:
+        return PRIMITIVES["full"](tuple(root.shape), 1, root.dtype, root.device)
     return root.detach().new_full(root.shape, 1)
 
 

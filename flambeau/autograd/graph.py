@@ -764,6 +764,6 @@ def detached(tensor: Tensor) -> Tensor:
 dispatch.record = record
 Tensor._refresh_view = staticmethod(refresh_view)
 __all__ = [
-    "Node", "Edge", "GradientEdge", "get_gradient_edge", "AccumulateGrad", "PrimitiveNode", "Saved", "record", "edge_of", "accumulator", "rebase", "check_inplace",
-    "detached", "from_array", "view_tensor", "RemovableHandle",
+    "Node", "Edge", "GradientEdge", "get_gradient_edge", "AccumulateGrad", "PrimitiveNode", "Saved", "record", "edge_of", "accumulator",
+    "rebase", "check_inplace", "detached", "from_array", "view_tensor", "RemovableHandle",
 ]

@@ -404,3 +404,36 @@ def test_anomaly_detection_by_functions_of_the_namespace():
     finally:
         fl.set_anomaly_enabled(False)
     assert not fl.is_anomaly_enabled() and fl.is_anomaly_check_nan_enabled()
+
+
+def _edges(t):
+    edge = t.autograd.graph.get_gradient_edge
+    x = t.ones(4, requires_grad=True)
+    y = x * 2
+    a, b = y.chunk(2)
+    yield t.autograd.grad((a * 2 + b * 3).sum(), [edge(a), edge(b), edge(y)], retain_graph=True)
+    yield t.autograd.grad(edge((y * y).sum()), x, retain_graph=True)
+    yield t.autograd.grad(edge(y), x, grad_outputs=t.ones(4) * 5, retain_graph=True)
+    yield t.autograd.grad([edge(b), y.sum()], edge(x), grad_outputs=[t.ones(2), None], retain_graph=True)
+    yield (edge(b).output_nr, len(t.autograd.graph.GradientEdge._fields), edge(x).node is edge(x).node)
+    y.sum().backward(inputs=edge(x), retain_graph=True)
+    yield (x.grad,)
+    t.autograd.backward(edge(y.sum()))
+    yield (x.grad,)
+
+
+def test_edges_of_the_graph_stand_for_tensors():
+    oracle = pytest.importorskip("torch", reason="gradients are compared with torch's")
+    for mine, theirs in zip(_edges(fl), _edges(oracle), strict=True):
+        assert [getattr(g, "tolist", lambda g=g: g)() for g in mine] == [getattr(g, "tolist", lambda g=g: g)() for g in theirs]
+
+
+@pytest.mark.parametrize("refused", [
+    lambda t, edge, x: edge(t.ones(2)), lambda t, edge, x: t.autograd.grad(edge(x * 2), x),
+    lambda t, edge, x: t.autograd.grad(x.sum(), edge(x * 2)),
+    lambda t, edge, x: t.autograd.grad(x.sum(), edge(x * 2), allow_unused=True, materialize_grads=True),
+])
+def test_edges_of_the_graph_are_refused_as_tensors_are(refused):
+    for library in (pytest.importorskip("torch", reason="exceptions are compared with torch's"), fl):
+        with pytest.raises(RuntimeError):
+            refused(library, library.autograd.graph.get_gradient_edge, library.ones(2, requires_grad=True))
