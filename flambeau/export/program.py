@@ -251,9 +251,9 @@ class ExportedModule(GraphModule):
         check_paths({*program.state_dict, *program.constants})
         graph, root = _with_attributes(program)
         super().__init__(root, graph, "GraphModule")
-        own = {name.partition(".")[0] for name in root}
-        for path, value in program.state_dict.items():
-            if path not in root and path.partition(".")[0] not in own:
+        graphs = {name for name, value in root.items() if isinstance(value, GraphModule)}
+        for path, value in program.state_dict.items():     # other names of tensors that are tied, too
+            if path not in root and path.partition(".")[0] not in graphs:
                 _attach(self, path, value)
         spec = program.call_spec
         self.__dict__["_specs"] = spec

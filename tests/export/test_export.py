@@ -326,3 +326,22 @@ def test_names_that_are_no_identifiers():
     program = export(Net(), (fl.ones(2),))
     loaded = fl.export.load(io.BytesIO(fl.export.serialize.to_bytes(program)))
     assert fl.equal(loaded.module()(fl.ones(2)), Net()(fl.ones(2))) and set(loaded.state_dict) == set(program.state_dict)
+
+
+def test_tied_tensors_keep_both_names():
+    """A state dict of the module that was exported fits what the program runs as, and what is tied stays so."""
+    class Tied(fl.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.m = fl.nn.ModuleDict({"e": fl.nn.Embedding(5, 4), "o": fl.nn.Linear(4, 5, bias=False), "unused": fl.nn.Linear(2, 2)})
+            self.m["o"].weight = self.m["e"].weight
+
+        def forward(self, i: Any) -> Any:
+            return self.m["o"](self.m["e"](i))
+
+    tied, i = Tied(), fl.tensor([1, 2])
+    program = export(tied, (i,))
+    for run in (program.module(), fl.export.load(io.BytesIO(fl.export.serialize.to_bytes(program))).module()):
+        assert set(run.state_dict()) == set(tied.state_dict()) and len(list(run.parameters())) == 3
+        run.load_state_dict({name: fl.ones_like(value) for name, value in tied.state_dict().items()})
+        assert (run(i) == 4).all()
