@@ -228,6 +228,8 @@ class TraceMode:
                 out = prim.fn(*args)
             return out if prim.answers_views else self._standalone(out, args)
         args = tuple([self._fake_argument(a) for a in args])
+        if "in_memory" in prim.tags:
+            args = (self._whole(args[0]), *args[1:])
         node_args = tuple([self.argument(a) for a in args])
         out = prim.run(args)
         node = self._record(prim, node_args, out)
@@ -242,6 +244,11 @@ class TraceMode:
         else:
             self._own_parts(out, node)
         return out
+
+    def _whole(self, view: Tensor) -> Tensor:
+        """What a view that tells places in memory is taken of: the memory holds what was written around `view` as well."""
+        entry = self.entry(view)
+        return entry.cell.base if entry.chain and entry.cell.base.dtype is view.dtype else view
 
     def _standalone(self, out: Any, args: tuple) -> Any:
         """Results of an operator's body, where a view of a temporary is a tensor of its own, as in eager."""

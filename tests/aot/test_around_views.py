@@ -1,0 +1,67 @@
+"""as_strided counts in the whole memory: of what was written, it sees what lies around the view that it is taken of."""
+
+from __future__ import annotations
+
+import pytest
+
+import flambeau as torch
+from flambeau import dynamo
+
+VIEWS = {
+    "every other": lambda x: x[::2], "later ones": lambda x: x[2:], "columns": lambda x: x.view(2, -1)[:, 1:],
+    "a row": lambda x: x.view(2, -1)[1],
+    "transposed": lambda x: x.view(2, -1).t()[1:], "diagonal": lambda x: x.view(2, -1)[:, :2].diagonal(),
+    "expanded": lambda x: x[:1].expand(3),
+    "a view of a view": lambda x: x[1:][::3], "strided": lambda x: x.as_strided((2,), (3,), 1), "bytes": lambda x: x.view(torch.int32)[::2],
+}  # fmt: skip
+
+
+def read(x, b):
+    return b.as_strided((3,), (1,), 1) * 1
+
+
+def read_after_a_write(x, b):
+    x.mul_(2)
+    return b.as_strided((3,), (1,), 1) * 1, b * 1
+
+
+def read_after_a_write_to_the_view(x, b):
+    b[:1] *= 3
+    return b.as_strided((3,), (1,), 1) * 1, x * 1
+
+
+def write(x, b):
+    b.as_strided((3,), (1,), 1).mul_(2)
+    return b * 1, x * 1, b.as_strided((2,), (2,), 0) * 1
+
+
+def write_twice(x, b):
+    b.as_strided((2,), (2,), 0).add_(5)
+    b.as_strided((4,), (1,), 0)[1:].mul_(2)
+    return b * 1, x + 1
+
+
+def outcome(f, recording):
+    w = torch.arange(1.0, 9).requires_grad_(recording)
+    out = f(w)
+    results = out if isinstance(out, tuple) else (out,)
+    if results[0].requires_grad:
+        sum((r * r).sum() for r in results if r.requires_grad).backward()
+    return [r.tolist() for r in results], None if w.grad is None else w.grad.tolist()
+
+
+READS, WRITES = [read, read_after_a_write, read_after_a_write_to_the_view], [write, write_twice]
+CASES = [(program, view, recording) for program in READS for view in VIEWS for recording in (False, True)]
+CASES = [case for case in CASES if case[1:] != ("bytes", True)]      # integers have no gradient
+CASES += [(program, view, False) for program in WRITES for view in VIEWS if view != "bytes"]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize(("program", "view", "recording"), CASES)
+def test_what_lies_around_a_view(program, view, backend, recording):
+    def f(w):
+        x = w * 1
+        return program(x, VIEWS[view](x))
+
+    dynamo.reset()
+    assert outcome(dynamo.compile(f, backend=backend), recording) == outcome(f, recording)
