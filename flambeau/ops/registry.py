@@ -114,6 +114,8 @@ def _asks_classes(wrapper: Any) -> bool:
 def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
     """What the innermost mode, or else the first willing class, or else autocast answers; NotImplemented where there is none."""
     state = dispatch.state
+    if len(args) == 2 and isinstance(args[1], (list, tuple)) and "spread" in wrapper._operator.tags:    # type: ignore[attr-defined]
+        args = (args[0], *args[1])
     if state.watchers:
         return watched(wrapper.__name__, wrapper, args, kwargs)
     if state.function_modes:
@@ -199,7 +201,8 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
 
     Tagged "view", it answers with a view of its first argument that depends on the layout and constant arguments alone;
     tagged "views", with several. Tagged "keeps_zero", it is a function of each element that gives 0 for 0. Tagged "from_data", it
-    takes data of any library, whose class is not asked for an override. Tagged "alone", it works on lists of tensors in place, and
+    takes data of any library, whose class is not asked for an override. Tagged "spread", it takes its operands in one list as well, in
+    whose place overrides see them one by one. Tagged "alone", it works on lists of tensors in place, and
     nothing that it does to one element depends on other elements: parts of tensors can be given to it as well.
     `method`: also a method of Tensor (True: under its own name; or the names). `vjp(g, ...)`: a cheaper gradient than the
     body's, with `Rule` parameter names, giving a tuple with an entry per tensor parameter, or a `Derivative` with a rule for each

@@ -8,6 +8,7 @@ from collections import namedtuple
 
 import pytest
 
+import flambeau as torch
 from flambeau import fx
 from flambeau.fx.lint import GraphLintError
 from flambeau.fx.node import last_uses, map_aggregate
@@ -365,3 +366,11 @@ def test_pickle_of_a_long_graph():
     new = pickle.loads(pickle.dumps(graph))
     new.lint()
     assert str(new) == str(graph) and run(new, 1)["y"][0] == 3001
+
+
+@pytest.mark.parametrize("together", [list, tuple])
+def test_operands_given_in_one_list_are_recorded_one_by_one(together):
+    traced = fx.symbolic_trace(lambda a, b: torch.einsum("ij,jk->ik", together((a, b))))
+    node = next(node for node in traced.graph.nodes if node.op == "call_function")
+    assert node.target is torch.einsum and [getattr(a, "name", a) for a in node.args] == ["ij,jk->ik", "a", "b"]
+    assert traced(torch.ones(2, 3), torch.ones(3, 2)).tolist() == [[3, 3], [3, 3]]

@@ -379,7 +379,7 @@ def _letters(numbers: Sequence) -> str:
     return "".join("..." if n is Ellipsis else alphabet[n] for n in numbers)
 
 
-@operator(autocast="narrow if several")
+@operator(autocast="narrow if several", tags=("spread",))
 def einsum(equation: Any, *operands: Any) -> Tensor:
     """Sums of products by subscripts ('bij,bjk->bik', '...ii->...i'); operands are contracted from left to right."""
     if not isinstance(equation, str):
