@@ -228,10 +228,13 @@ class TraceMode:
                 out = prim.fn(*args)
             return out if prim.answers_views else self._standalone(out, args)
         args = tuple([self._fake_argument(a) for a in args])
-        if "in_memory" in prim.tags:
-            args = (self._whole(args[0]), *args[1:])
+        seen = args[0] if "in_memory" in prim.tags else None
+        if seen is not None:
+            args = (self._whole(seen), *args[1:])
         node_args = tuple([self.argument(a) for a in args])
         out = prim.run(args)
+        if seen is not None and seen._view is not None:     # autograd's history is of what it was taken of
+            out._view = seen._view._replace(chain=(*seen._view.chain, (prim, args[1:])))
         node = self._record(prim, node_args, out)
         if isinstance(prim, ViewPrimitive):
             source = self.entry(args[0])

@@ -53,7 +53,7 @@ def outcome(f, recording):
 READS, WRITES = [read, read_after_a_write, read_after_a_write_to_the_view], [write, write_twice]
 CASES = [(program, view, recording) for program in READS for view in VIEWS for recording in (False, True)]
 CASES = [case for case in CASES if case[1:] != ("bytes", True)]      # integers have no gradient
-CASES += [(program, view, False) for program in WRITES for view in VIEWS if view != "bytes"]
+CASES += [(program, view, recording) for program in WRITES for view in VIEWS if view != "bytes" for recording in (False, True)]
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
