@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-from .._absent import absent_names
 from ..core.dtypes import bool_, dtype
 from ..core.tensor import Tensor
 
@@ -318,5 +317,4 @@ class SwizzleType(enum.IntEnum):
     NO_SWIZZLE, SWIZZLE_32_4_4 = range(2)
 
 
-__getattr__ = absent_names("torch.nn.functional", ("grouped_mm", "scaled_grouped_mm", "scaled_mm"), "multiply dequantised matrices")
 __all__ = [name for name, value in globals().items() if isinstance(value, FunctionType) and not name.startswith("_")]
