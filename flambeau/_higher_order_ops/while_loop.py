@@ -22,7 +22,7 @@ def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: Any) -> Any
     if not isinstance(carried_inputs, (tuple, list)):
         raise RuntimeError(f"Expect carried_inputs to be a tuple, but got {type(carried_inputs).__name__}.")
     carried = tuple(carried_inputs)
-    if capturing.by is not None and carried and all(isinstance(x, Tensor) for x in carried):
+    if carried and all(isinstance(x, Tensor) for x in carried) and capturing.by is not None:
         return capturing.by.while_loop(cond_fn, body_fn, carried)
     while _goes_on(running := cond_fn(*carried)):
         after = body_fn(*carried)
