@@ -346,7 +346,7 @@ def test_a_module_of_a_function_has_its_signature():
         def forward(self, input):
             return 2 * super().forward(input)
 
-    assert str(inspect.signature(Scaled)) == "(alpha: 'float' = 1.0, inplace: 'bool' = False)"
+    assert str(inspect.signature(Scaled)) == "(alpha: 'float' = 1.0, inplace: 'bool | None' = False)"
     assert repr(Scaled(-2)) == "Scaled(alpha=2)" and repr(Louder(inplace=True)) == "Louder(alpha=1.0, inplace=True)"
     x = fl.tensor([-1.0, 2.0])
     assert fl.equal(Louder(-2)(x), 2 * nn.functional.celu(x, 2.0))
