@@ -103,7 +103,23 @@ def _write_item(file: BinaryIO, item: WriteItem, planner: SavePlanner, name: str
     return WriteResult(item.index, length, _StorageInfo(name, begin, length))
 
 
-class FileSystemWriter(StorageWriter):
+class _InAFolder:
+    """What the writer and the reader have in common: the folder."""
+
+    path: Path
+
+    @property
+    def checkpoint_id(self) -> str | os.PathLike:
+        """The folder."""
+        return self.path
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
+        """Whether it names a folder that is there or could be made."""
+        return _is_folder(checkpoint_id)
+
+
+class FileSystemWriter(_InAFolder, StorageWriter):
     """Writes to the folder `path`: a file for each process and each of `thread_count` threads, or for each tensor.
 
     Without `overwrite` a folder that holds a checkpoint is refused.
@@ -176,16 +192,6 @@ class FileSystemWriter(StorageWriter):
         """The folder, and the number of this saving."""
         return StorageMeta(checkpoint_id=str(self.path), save_id=self.save_id)
 
-    @property
-    def checkpoint_id(self) -> str | os.PathLike:
-        """The folder."""
-        return self.path
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
-        """Whether it names a folder that is there or could be made."""
-        return _is_folder(checkpoint_id)
-
 
 def _is_folder(name: str | os.PathLike) -> bool:
     if "://" in str(name):
@@ -208,7 +214,7 @@ def _check_places(places: Any) -> None:
             raise ValueError(f"it names a file outside of its folder: {name!r}")
 
 
-class FileSystemReader(StorageReader):
+class FileSystemReader(_InAFolder, StorageReader):
     """Reads the checkpoint in the folder `path`: written here or by torch. Nothing but data is read."""
 
     def __init__(self, path: str | os.PathLike, _extension_registry: Any = None) -> None:
@@ -310,16 +316,6 @@ class FileSystemReader(StorageReader):
                 raise ValueError(f"{item.storage_index} gives {tuple(piece.shape)} for {tuple(target.shape)}")
             target.copy_(piece)
             planner.commit_tensor(item, target)
-
-    @property
-    def checkpoint_id(self) -> str | os.PathLike:
-        """The folder."""
-        return self.path
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
-        """Whether it names a folder that is there or could be made."""
-        return _is_folder(checkpoint_id)
 
 
 __all__ = ["FileSystemReader", "FileSystemWriter"]
