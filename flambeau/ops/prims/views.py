@@ -354,9 +354,8 @@ def _extent(x: Tensor) -> Any:
     if x._storage.buffer is not None:
         return x._storage.nbytes // x.dtype.itemsize
     base = x if x._base is None else x._base
-    shape, strides, offset = base._layout
-    last = offset + 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else offset
-    return last * base.dtype.itemsize // x.dtype.itemsize
+    reach = extent(base._layout) if 0 not in base._layout.shape else base._layout.offset
+    return reach * base.dtype.itemsize // x.dtype.itemsize
 
 
 @view("as_strided", tags=("overlapping", "in_memory"), batch=_as_strided_batch,
@@ -370,10 +369,10 @@ def as_strided(x: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset
         raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
     have = _extent(x)
     if all(type(v) is int for v in (*size, *stride, offset, have)) and 0 not in size:
-        last = offset + sum((n - 1) * s for n, s in zip(size, stride))
-        if last >= have or offset < 0 or min(stride, default=0) < 0:
+        reach = extent((size, stride, offset))
+        if reach > have or offset < 0 or min(stride, default=0) < 0:
             raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} need "
-                               f"{last + 1} elements, but the storage has {have}")
+                               f"{reach} elements, but the storage has {have}")
     return Spec(tuple(size), x.dtype, tuple(stride), offset)
 
 
