@@ -68,6 +68,14 @@ def stripped(tensor: Tensor) -> Tensor:
     return fake(shape, tensor.dtype, tensor.device, strides, offset)
 
 
+def stand_in(tensor: Tensor) -> Tensor:
+    """The same, which needs a gradient if the tensor does."""
+    made = stripped(tensor)
+    if tensor.requires_grad:
+        made.requires_grad = True
+    return made
+
+
 class TraceMode:
     """Records every primitive call into `graph`. Inputs are made by `input` and `size_input`."""
 

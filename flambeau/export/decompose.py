@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..aot.trace import stripped
+from ..aot.trace import stand_in, stripped
 from ..core.symbolic import SymInt, is_symbolic, is_var, to_python
 from ..core.tensor import Tensor
 from ..dynamo.graph_builder import must_hold
@@ -184,7 +184,7 @@ class _Rerun:
         recorder, nodes = self.recorder, list(self.old.graph.nodes)
         for node in (n for n in nodes if n.op == "placeholder"):
             value = node.meta["val"]
-            made = self._fresh(value) if isinstance(value, Tensor) else value
+            made = stand_in(value) if isinstance(value, Tensor) else value
             new = recorder.input(str(node.target), made)
             self.values[node] = made
             if isinstance(made, SymInt) and is_var(made.expr):
@@ -193,13 +193,6 @@ class _Rerun:
             for node in nodes:
                 self._step(node)
             return self._finish(nodes)
-
-    @staticmethod
-    def _fresh(value: Tensor) -> Tensor:
-        made = stripped(value)
-        if value.requires_grad:
-            made.requires_grad = True
-        return made
 
     def _step(self, node: Node) -> None:
         recorder = self.recorder

@@ -17,7 +17,7 @@ from typing import Any
 
 from .. import _torch_c
 from ..aot.sizes import SizeNodes
-from ..aot.trace import stripped, user_stack
+from ..aot.trace import stand_in, stripped, user_stack
 from ..core import dispatch
 from ..core.dtypes import bool_
 from ..core.expr import is_var, to_python
@@ -103,7 +103,7 @@ class Recorder:
         node = self.graph.placeholder(name)
         node.meta["val"] = value
         if isinstance(value, Tensor):
-            node.meta["val"] = self._example(value)
+            node.meta["val"] = stand_in(value)
             self.know(value, node)
         return node
 
@@ -125,13 +125,6 @@ class Recorder:
             raise NotImplementedError("torch.export: a tensor got another size or other memory in place, by resize_, set_ or `.data =`; "
                                       "make a new tensor of it instead")
         return None if known is None else known[3]
-
-    @staticmethod
-    def _example(value: Tensor) -> Tensor:
-        made = stripped(value)
-        if value.requires_grad:
-            made.requires_grad = True
-        return made
 
     def knows(self, tensor: Tensor) -> bool:
         """Whether a tensor is of the graph, or can be made a constant of it."""
@@ -307,7 +300,7 @@ class Recorder:
             for i, part in enumerate(out):
                 if isinstance(part, Tensor):
                     item = self.graph.call_function(operator.getitem, (node, i))
-                    item.meta = self.origin() | {"val": self._example(part)}
+                    item.meta = self.origin() | {"val": stand_in(part)}
                     self._place(part, item)
         return out
 
@@ -322,7 +315,7 @@ class Recorder:
 
     def _value(self, out: Any) -> Any:
         if isinstance(out, Tensor):
-            return self._example(out)
+            return stand_in(out)
         return type(out)(map(self._value, out)) if type(out) in (tuple, list) else \
             tuple(map(self._value, out)) if isinstance(out, tuple) else out
 

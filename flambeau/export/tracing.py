@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ..aot.trace import _PACKAGE as PACKAGE
-from ..aot.trace import stripped, user_stack
+from ..aot.trace import stand_in, user_stack
 from ..core.device import device
 from ..core.dtypes import dtype
 from ..core.expr import free_variables, is_var, to_python
@@ -139,9 +139,7 @@ class State:
 
     def stand_in(self, value: Tensor) -> Tensor:
         """The fake tensor for a parameter or buffer."""
-        made = stripped(value)
-        if value.requires_grad:
-            made.requires_grad = True
+        made = stand_in(value)
         made = made._as_subclass(type(value)) if type(value) is not Tensor else made
         self.stand_ins[id(value)] = made
         return made
