@@ -2,8 +2,10 @@
 #pragma once
 #define Py_BUILD_CORE 1
 #include "module.h"
+#undef HAVE_STD_ATOMIC  // C's header of atomics is not C++; the compiler's own are laid out alike
 extern "C" {
 #include <internal/pycore_frame.h>
+#include <internal/pycore_interp.h>
 }
 #if PY_VERSION_HEX >= 0x030D0000
 extern "C" {
@@ -17,6 +19,8 @@ extern "C" {
 #endif
 
 using Frame = _PyInterpreterFrame;
+
+inline bool collector_runs(PyThreadState* tstate) { return tstate->interp->gc.collecting != 0; }
 
 #if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000
 #error "the frame hook knows CPython 3.11, 3.12 and 3.13"

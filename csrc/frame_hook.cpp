@@ -311,6 +311,15 @@ PyObject* offer_frame(PyThreadState* tstate, Frame* frame, PyCodeObject* code, C
     return result;
 }
 
+// Finalizers, callbacks of the garbage collector and handlers of signals (their last argument is a frame) run wherever the program
+// happens to be: neither they nor what they call belongs to the function that is compiled.
+bool runs_behind_the_program(PyThreadState* tstate, PyCodeObject* code, Frame* frame) {
+    static PyObject* finalizer = PyUnicode_InternFromString("__del__");
+    if (collector_runs(tstate) || code->co_name == finalizer) return true;
+    PyObject* last = code->co_argcount > 1 ? frame_locals(frame)[code->co_argcount - 1] : nullptr;
+    return last != nullptr && PyFrame_Check(last);
+}
+
 PyObject* eval_frame(PyThreadState* tstate, Frame* frame, int throwflag) {
     if (stack_is_low() && frame->owner == FRAME_OWNED_BY_THREAD && !throwflag) {
         PyErr_SetString(PyExc_RecursionError, "maximum C stack depth exceeded");
@@ -322,6 +331,10 @@ PyObject* eval_frame(PyThreadState* tstate, Frame* frame, int throwflag) {
     CodeRecord* record = find_record(code);
     if ((record != nullptr && record->skip) || !is_ordinary(code) || !frame_is_fresh(frame))
         return previous_eval(tstate, frame, 0);
+    if (runs_behind_the_program(tstate, code, frame)) {
+        Quiet quiet(this_watch);
+        return previous_eval(tstate, frame, 0);
+    }
     return offer_frame(tstate, frame, code, record, this_watch);
 }
 

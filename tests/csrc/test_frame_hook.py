@@ -5,6 +5,7 @@ import functools
 import gc
 import inspect
 import pickle
+import signal
 import sys
 import threading
 import traceback
@@ -844,3 +845,45 @@ def test_a_wrapper_in_a_cycle_is_collected():
     alive = make()
     gc.collect()
     assert alive() is None
+
+
+def test_what_runs_behind_the_program_is_not_offered():
+    """Callbacks of the collector, finalizers and handlers of signals, with all that they call."""
+    ran = []
+
+    def helper(what):
+        ran.append(what)
+
+    class Finalized:
+        def __del__(self):
+            helper("finalizer")
+
+    def watch_collector(phase, info):
+        helper(phase)
+
+    def on_signal(number, frame):
+        helper("signal")
+
+    def program():
+        cycle = Finalized()
+        cycle.itself = cycle
+        Finalized()
+        del cycle
+        gc.collect()
+        signal.raise_signal(signal.SIGUSR1)
+        after()
+
+    def after():
+        ran.append("after")
+
+    recorder = Recorder()
+    handler = signal.signal(signal.SIGUSR1, on_signal)
+    gc.callbacks.append(watch_collector)
+    try:
+        _C.watched(program, recorder)()
+    finally:
+        gc.callbacks.remove(watch_collector)
+        signal.signal(signal.SIGUSR1, handler)
+    assert [what for what in ran if what not in ("start", "stop")] == ["finalizer", "finalizer", "signal", "after"]
+    assert {"start", "stop"} <= set(ran)
+    assert [name for name in recorder.names if name != "raise_signal"] == ["program", "after"]
