@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "dtypes.h"
+#include "eager.h"
 #include "gpu_program.h"
 #include "parallel.h"
 #include "scalar_ops.h"
@@ -458,28 +459,8 @@ PyObject* arrays(PyObject* object, PyObject* const* args, Py_ssize_t count) {
 }
 
 PyObject* answer(PyObject* self, PyObject* const* args, Py_ssize_t count, bool below) {
-    PyObject* made;
-    switch (compute((Elementwise*)self, args, count, below, false, &made)) {
-        case Outcome::done: return new_tensor(made);
-        case Outcome::failed: return nullptr;
-        default: break;
-    }
-    PyObject* launched = ((Elementwise*)self)->launched;
-    if (!below && launched != nullptr && compares((Elementwise*)self) && !std::all_of(args, args + count, is_held)) Py_RETURN_NOTIMPLEMENTED;
-    made = launched != nullptr && count == ((Elementwise*)self)->arity ? quick_on_gpu(launched, args, count, below) : nullptr;
-    if (made != nullptr || PyErr_Occurred()) return made;
-    Py_RETURN_NOTIMPLEMENTED;
-}
-
-PyObject* get_launched(PyObject* self, void*) {
-    PyObject* launched = ((Elementwise*)self)->launched;
-    return Py_NewRef(launched != nullptr ? launched : Py_None);
-}
-
-int set_launched(PyObject* self, PyObject* value, void*) {
-    if (value == nullptr || !are_gpu_programs(value)) return PyErr_SetString(PyExc_TypeError, "expected GpuPrograms"), -1;
-    Py_XSETREF(((Elementwise*)self)->launched, Py_NewRef(value));
-    return 0;
+    PyObject* made = run_scalar(self, args, count, below);
+    return made != nullptr || PyErr_Occurred() ? made : Py_NewRef(Py_NotImplemented);
 }
 
 PyObject* call(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
@@ -529,18 +510,33 @@ PyMemberDef type_members[] = {
     vectorcall_member<Elementwise>,
     {nullptr, 0, 0, 0, nullptr},
 };
-PyGetSetDef type_getters[] = {
-    {"launched", get_launched, set_launched, "The primitive's GpuPrograms, which take what is on a GPU; or None.", nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr},
-};
 PyType_Slot type_slots[] = {
     {Py_tp_doc, (void*)"Elementwise(name)\n--\n\nOne scalar operation on CPU tensors and numbers: a new tensor, or NotImplemented."},
     {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)release<Elementwise, &Elementwise::name, &Elementwise::launched>},
     {Py_tp_call, (void*)PyVectorcall_Call},
-    {Py_tp_methods, type_methods}, {Py_tp_members, type_members}, {Py_tp_getset, type_getters}, {0, nullptr},
+    {Py_tp_methods, type_methods}, {Py_tp_members, type_members}, {0, nullptr},
 };
 PyType_Spec type_spec = {"flambeau._C.Elementwise", sizeof(Elementwise), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, type_slots};
 
+PyTypeObject* elementwise_type = nullptr;
+
 }  // namespace
 
-void add_elementwise(PyObject* module) { add_type(module, type_spec); }
+bool is_scalar(PyObject* object) { return Py_IS_TYPE(object, elementwise_type); }
+
+void launch_scalar(PyObject* elementwise, PyObject* programs) { Py_XSETREF(((Elementwise*)elementwise)->launched, Py_NewRef(programs)); }
+
+PyObject* run_scalar(PyObject* object, PyObject* const* args, Py_ssize_t count, bool below) {
+    const Elementwise* self = (const Elementwise*)object;
+    PyObject* made;
+    switch (compute(self, args, count, below, false, &made)) {
+        case Outcome::done: return new_tensor(made);
+        case Outcome::failed: return nullptr;
+        default: break;
+    }
+    if (self->launched == nullptr || count != self->arity) return nullptr;
+    if (!below && compares(self) && !std::all_of(args, args + count, is_held)) return nullptr;
+    return quick_on_gpu(self->launched, args, count, below);
+}
+
+void add_elementwise(PyObject* module) { elementwise_type = add_type(module, type_spec); }

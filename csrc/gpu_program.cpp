@@ -678,17 +678,6 @@ struct Plain {
     }
 };
 
-bool wants_no_grads(PyObject* const* args, Py_ssize_t count) {
-    return !dispatch_state.grad_enabled ||
-           each_argument(args, count, [](PyObject* argument) { return !is_tensor(argument) || needs_no_grad(argument); });
-}
-
-PyObject* programs_quick(PyObject* object, PyObject* given) {
-    if (!PyTuple_Check(given)) return PyErr_Format(PyExc_TypeError, "GpuPrograms take the tuple of the operator's arguments");
-    if (dispatch_state.word != 0 || !wants_no_grads(&PyTuple_GET_ITEM(given, 0), PyTuple_GET_SIZE(given))) Py_RETURN_NOTIMPLEMENTED;
-    return or_not_implemented(run_found((GpuPrograms*)object, &PyTuple_GET_ITEM(given, 0), PyTuple_GET_SIZE(given)));
-}
-
 PyObject* programs_look_at(PyObject* object, PyObject* position) {
     long bit = PyLong_AsLong(position);
     if (bit < 0 || bit >= 64) return PyErr_Occurred() ? nullptr : PyErr_Format(PyExc_ValueError, "there is no argument %ld", bit);
@@ -708,7 +697,6 @@ PyObject* programs_create(PyTypeObject* type, PyObject* arguments, PyObject*) {
 }
 
 PyMethodDef programs_methods[] = {
-    {"quick", programs_quick, METH_O, "quick(args)\n\nThe whole call, where no mode and no gradient has to do with it; NotImplemented elsewhere."},
     {"look_at", programs_look_at, METH_O, "look_at(position)\n\nFrom now on programs depend on the float at this position."},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -735,6 +723,8 @@ PyType_Spec type_spec = {"flambeau._C.GpuProgram", sizeof(GpuProgram), 0, Py_TPF
 }  // namespace
 
 bool are_gpu_programs(PyObject* object) { return programs_type != nullptr && Py_IS_TYPE(object, programs_type); }
+
+PyObject* run_on_gpu(PyObject* programs, PyObject* const* args, Py_ssize_t count) { return run_found((GpuPrograms*)programs, args, count); }
 
 PyObject* quick_on_gpu(PyObject* programs, PyObject* const* args, Py_ssize_t count, bool below) {
     Plain plain;

@@ -4,6 +4,9 @@
 
 bool are_gpu_programs(PyObject* object);
 
+// The program for these arguments: its results; null without an error where there is none.
+PyObject* run_on_gpu(PyObject* programs, PyObject* const* args, Py_ssize_t count);
+
 // A pointwise operation on a GPU's tensors of one floating dtype and shape, and numbers: a new tensor. Null without an error
 // where that does not hold, or (unless `below` them) where a mode or a gradient has to do with it.
 PyObject* quick_on_gpu(PyObject* programs, PyObject* const* args, Py_ssize_t count, bool below);

@@ -20,6 +20,9 @@ const Part parts[] = {
 #ifdef FLAMBEAU_WITH_ATTENTION
     {"attention", add_attention},
 #endif
+#ifdef FLAMBEAU_WITH_EAGER
+    {"eager", add_eager},
+#endif
 #ifdef FLAMBEAU_WITH_ELEMENTWISE
     {"elementwise", add_elementwise},
 #endif

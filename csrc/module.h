@@ -8,6 +8,7 @@
 
 void add_alloc(PyObject* module);
 void add_attention(PyObject* module);
+void add_eager(PyObject* module);
 void add_elementwise(PyObject* module);
 void add_frame_hook(PyObject* module);
 void add_guards(PyObject* module);

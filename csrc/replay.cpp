@@ -10,6 +10,7 @@
 
 #include "arguments.h"
 #include "dtypes.h"
+#include "eager.h"
 #include "scalar_ops.h"
 #include "state.h"
 #include "tensors.h"
@@ -348,9 +349,16 @@ PyObject* describe(PyObject* const* args, Py_ssize_t count, npy_intp most) {
     return made;
 }
 
-PyObject* replay(Replays* self, PyObject* const* args, Py_ssize_t count) {
+PyTypeObject* replays_type = nullptr;
+
+}  // namespace
+
+bool are_replays(PyObject* object) { return Py_IS_TYPE(object, replays_type); }
+
+PyObject* run_replay(PyObject* object, PyObject* const* args, Py_ssize_t count) {
+    Replays* self = (Replays*)object;
     PyObject* key = describe(args, count, self->most);
-    if (key == nullptr) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_NotImplemented);
+    if (key == nullptr) return nullptr;
     PyObject* program = PyDict_GetItemWithError(self->programs, key);
     Py_XINCREF(program);
     bool fresh = true;
@@ -358,7 +366,7 @@ PyObject* replay(Replays* self, PyObject* const* args, Py_ssize_t count) {
         Py_DECREF(key);
         if (!PyErr_ExceptionMatches(PyExc_TypeError)) return nullptr;
         PyErr_Clear();  // a list of something else among the arguments
-        return Py_NewRef(Py_NotImplemented);
+        return nullptr;
     }
     if (program == nullptr && self->patient) {
         program = Py_NewRef(Py_False);  // seen once
@@ -377,22 +385,18 @@ PyObject* replay(Replays* self, PyObject* const* args, Py_ssize_t count) {
     }
     Py_DECREF(key);
     if (program == nullptr) return nullptr;
-    PyObject* result = program == Py_None || program == Py_False ? Py_NewRef(Py_NotImplemented) : run_program(*((Replay*)program)->program, args, count);
+    PyObject* result = program == Py_None || program == Py_False ? nullptr : run_program(*((Replay*)program)->program, args, count);
     Py_DECREF(program);
     return result;
 }
 
+namespace {
+
 PyObject* replays_call(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
     if (names != nullptr || PyVectorcall_NARGS(flags) != 1 || !PyTuple_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "Replays take the tuple of the operator's arguments");
-    return replay((Replays*)self, &PyTuple_GET_ITEM(args[0], 0), PyTuple_GET_SIZE(args[0]));
-}
-
-PyObject* replays_quick(PyObject* self, PyObject* const* args, Py_ssize_t count) {
-    bool plain = dispatch_state.word == 0;
-    if (plain && dispatch_state.grad_enabled)
-        plain = each_argument(args, count, [](PyObject* argument) { return !is_tensor(argument) || needs_no_grad(argument); });
-    return plain ? replay((Replays*)self, args, count) : Py_NewRef(Py_NotImplemented);
+    PyObject* made = run_replay(self, &PyTuple_GET_ITEM(args[0], 0), PyTuple_GET_SIZE(args[0]));
+    return made != nullptr || PyErr_Occurred() ? made : Py_NewRef(Py_NotImplemented);
 }
 
 PyObject* replays_create(PyTypeObject* type, PyObject* arguments, PyObject*) {
@@ -407,11 +411,6 @@ PyObject* replays_create(PyTypeObject* type, PyObject* arguments, PyObject*) {
     return (PyObject*)self;
 }
 
-PyMethodDef replays_methods[] = {
-    {"quick", (PyCFunction)(void*)replays_quick, METH_FASTCALL,
-     "quick(*args)\n\nThe whole call, where no mode and no gradient has to do with it; NotImplemented elsewhere."},
-    {nullptr, nullptr, 0, nullptr},
-};
 PyMemberDef replays_members[] = {
     {"programs", T_OBJECT_EX, offsetof(Replays, programs), READONLY, "{what it depends on: program, None, or False: seen once}"},
     vectorcall_member<Replays>,
@@ -421,7 +420,7 @@ PyType_Slot replays_slots[] = {
     {Py_tp_doc, (void*)"Replays(make, most, kept, patient): the programs of one operator; call it with the tuple of arguments."},
     {Py_tp_new, (void*)replays_create}, {Py_tp_dealloc, (void*)release<Replays, &Replays::make, &Replays::programs>},
     {Py_tp_call, (void*)PyVectorcall_Call},
-    {Py_tp_methods, replays_methods}, {Py_tp_members, replays_members}, {0, nullptr},
+    {Py_tp_members, replays_members}, {0, nullptr},
 };
 PyType_Spec replays_spec = {"flambeau._C.Replays", sizeof(Replays), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, replays_slots};
 
@@ -436,5 +435,5 @@ PyType_Spec type_spec = {"flambeau._C.Replay", sizeof(Replay), 0, Py_TPFLAGS_DEF
 
 void add_replay(PyObject* module) {
     add_type(module, type_spec);
-    add_type(module, replays_spec);
+    replays_type = add_type(module, replays_spec);
 }

@@ -100,8 +100,7 @@ def _teach_multiprocessing() -> None:
 
 
 _shared.told_of_first = _teach_multiprocessing
-_kernels.pointwise = _generated("pointwise")
-_kernels.operator = _generated("operator")
+_kernels.cpu = _generated("cpu")
 _kernels.gpu = _generated("gpu", ".inductor.gpu_operators")
 
 # Libraries and names that load on first use: name -> (module, attribute or None for the module itself).

@@ -59,7 +59,6 @@ FUNCTIONS = {
     "ops/nn/layers.py: _sparse_embedding": "as above",
     "ops/nn/recurrent.py: back": "a rule",
     "ops/printing.py: _reduce_ex": "pickle's",
-    "ops/primitives.py: into": "a rule",
     "ops/sorting.py: unique_prim": "a shape rule",
     "utils/flop_counter.py": "hooks",
     # Nothing to choose from.

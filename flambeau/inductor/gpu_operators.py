@@ -189,7 +189,7 @@ class Family:
                 return build(args)
             except DataDependentFloat as looked_at:
                 self.fixed.add(int(looked_at.args[0][1:]))
-                self.record.launched.look_at(int(looked_at.args[0][1:]))
+                self.record.eager.gpu.look_at(int(looked_at.args[0][1:]))
             except Exception as error:
                 warnings.warn(f"no kernel could be generated for {self.name} on the GPU, so that it runs as several of CuPy's: "
                               f"{type(error).__name__}: {error}", stacklevel=6)

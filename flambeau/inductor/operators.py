@@ -18,13 +18,12 @@ from flambeau.core import dispatch
 from flambeau.core.dtypes import dtype_of_numpy
 from flambeau.core.size import is_dense, memory_order, permuted_strides
 from flambeau.core.symbolic import DataDependentFloat, ShapeEnv, SymFloat, SymInt
-from flambeau.core.tensor import Tensor, fake, from_array
+from flambeau.core.tensor import Tensor, fake
 from flambeau.fx import GraphModule, map_aggregate
 from flambeau.inductor.cpu.compile import have_compiler
 from flambeau.inductor.graph import compile_graph
 from flambeau.ops.primitives import generated
 
-FROM = 1 << 14  # elements of the largest array; below, compiling isn't worth its while
 MOST = 64       # kernels of one operator; beyond, something varies that should not
 
 Kernel = Callable[..., Any]
@@ -40,9 +39,6 @@ def operator_kernel(fn: Callable) -> Kernel:
     fixed: set[int] = set()  # the floats that `fn` looks at: they are part of the key, the others are parameters
 
     def kernel(*args: Any) -> Any:
-        arrays = [a for a in args if type(a) is np.ndarray]
-        if not arrays or max(a.size for a in arrays) < FROM:
-            return NotImplemented
         key = describe(args, fixed)
         variants = made.setdefault(key, [])
         for holds, run in variants:
@@ -54,23 +50,12 @@ def operator_kernel(fn: Callable) -> Kernel:
     return kernel
 
 
-def generated_pointwise(prim: Any, args: tuple) -> Any:
-    """`prim` on large tensors: an array, or NotImplemented. The slot of `ops/primitives.py`."""
-    kernel = _kernels.get(prim)
+def generated_cpu(fn: Callable, args: tuple) -> Any:
+    """What the kernel of `fn`, made at its first call, makes of arrays and other arguments. The slot of `ops/primitives.py`."""
+    kernel = _kernels.get(fn)
     if kernel is None:
-        kernel = _kernels[prim] = operator_kernel(prim)
-    return kernel(*[a._data if isinstance(a, Tensor) else a for a in args])
-
-
-def generated_operator(record: Any, args: tuple) -> Any:
-    """An operator on tensors: its result or results, or NotImplemented. The slot of `ops/primitives.py`."""
-    kernel = _kernels.get(record)
-    if kernel is None:
-        kernel = _kernels[record] = operator_kernel(record.fn)
-    out = kernel(*[a._data if isinstance(a, Tensor) else a for a in args])
-    if out is NotImplemented:
-        return out
-    return tuple([from_array(o) for o in out]) if type(out) is tuple else from_array(out)
+        kernel = _kernels[fn] = operator_kernel(fn)
+    return kernel(*args)
 
 
 _kernels: dict[Any, Kernel] = {}
@@ -185,9 +170,8 @@ def _runner(call: Any, args: Sequence[Any], sizes: list[tuple[int, int]], floats
 
 
 def install() -> None:
-    """Serve eager execution: every operator that asks for a generated kernel, and large pointwise primitives."""
-    generated.pointwise = generated_pointwise
-    generated.operator = generated_operator
+    """Serve eager execution: every operator that asks for a generated kernel, and the primitives."""
+    generated.cpu = generated_cpu
 
 
-__all__ = ["describe", "generated_operator", "generated_pointwise", "install", "operator_kernel"]
+__all__ = ["describe", "generated_cpu", "install", "operator_kernel"]

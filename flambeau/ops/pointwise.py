@@ -30,7 +30,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .checks import checked
 from .order import elementwise, in_rows
-from .primitives import DECLINES, PointwisePrimitive
+from .primitives import PointwisePrimitive
 from .promotion import (
     as_elements,
     broadcast,
@@ -50,22 +50,17 @@ from .writing import assign, inplace, new_value, store_out, with_out, with_out_a
 
 # -- builders ------------------------------------------------------------------------------------------
 def _unary(prim: PointwisePrimitive, name: str, floats: bool) -> Callable:
-    quick = prim.quick
-
-    def fn(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-        result = quick(input)
-        if result is NotImplemented:
-            if not isinstance(input, Tensor):
-                raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
-            if input.dtype is bool_ and name in _NOT_OF_BOOLS:
-                raise RuntimeError(_NOT_OF_BOOLS[name])
-            result = prim(to_float(input) if floats else input)
-        return result if out is None else store_out(out, result)
+    def fn(input: Tensor) -> Tensor:
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        if input.dtype is bool_ and name in _NOT_OF_BOOLS:
+            raise RuntimeError(_NOT_OF_BOOLS[name])
+        return prim(to_float(input) if floats else input)
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name}" + (" (integers become the default float)." if floats else ".")
     row = TABLE[name]
-    made = operator(fn, name=name, method=(name, *_ALSO.get(name, ())), tags=("keeps_zero",) if row.keeps_zero else (),
-                    autocast={"cuda": "wide"} if row.wide_on_gpu else None)
+    made = operator(with_out(fn), name=name, method=(name, *_ALSO.get(name, ())), tags=("keeps_zero",) if row.keeps_zero else (),
+                    autocast={"cuda": "wide"} if row.wide_on_gpu else None, shortcut=prim)
     for also in _ALSO.get(name, ()):
         OPERATORS[also] = made
     return made
@@ -106,14 +101,13 @@ def invert(input: Tensor) -> Tensor:
 def _rounding(name: str) -> Callable:
     prim = getattr(prims, name)
 
-    def fn(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    def fn(input: Tensor) -> Tensor:
         if input.dtype is bool_:
             raise NotImplementedError(f'"{name}_cpu" not implemented for \'Bool\'; convert the input with .int() or .float() first')
-        result = prim(input) if input.dtype.category >= FLOAT else input.clone()
-        return result if out is None else store_out(out, result)
+        return prim(input) if input.dtype.category >= FLOAT else input.clone()
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name}; integers stay as they are."
-    made = operator(fn, method=True, tags=("keeps_zero",))
+    made = operator(with_out(fn), method=True, tags=("keeps_zero",))
     inplace(made, name + "_")
     return made
 
@@ -172,26 +166,22 @@ def _binary(prim: Callable, name: str, method: tuple[str, ...], in_place: bool, 
             check: Callable[[Any, Any], Any] | None = None, numbers: tuple[bool, bool] = (True, True), doc: str = "",
             autocast: Autocast = None) -> Callable:
     """`lift` prepares the operands, `check` refuses some or gives the second one back, checked; `numbers`: which of the two may be one."""
-    quick = DECLINES if check is not None else prim.quick  # type: ignore[attr-defined]
-
-    def fn(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def fn(input: Any, other: Any) -> Tensor:
         if not (isinstance(input, Tensor) or numbers[0]) or not (isinstance(other, Tensor) or numbers[1]):
             raise not_tensors(name, input, other)
-        result = quick(input, other)
-        if result is NotImplemented:
-            if prim is not prims.mul:
-                a_tensor(name, input, other)
-            if lift is not None:
-                input, other = lift(input, other)
-            x, y = prepare(input, other)
-            if check is not None:
-                fine = check(x, y)
-                y = y if fine is None else fine
-            result = prim(x, y)
-        return result if out is None else store_out(out, result)
+        if prim is not prims.mul:
+            a_tensor(name, input, other)
+        if lift is not None:
+            input, other = lift(input, other)
+        x, y = prepare(input, other)
+        if check is not None:
+            fine = check(x, y)
+            y = y if fine is None else fine
+        return prim(x, y)
 
     fn.__name__, fn.__doc__ = name, doc or f"Elementwise {name}, with broadcasting and promotion."
-    made = operator(fn, name=name, method=method, autocast=autocast)
+    fn.__annotations__ |= {p: "Any" if number else "Tensor" for p, number in zip(("input", "other"), numbers)}
+    made = operator(with_out(fn), name=name, method=method, autocast=autocast, shortcut=prim if check is None else None)
     if in_place:
         inplace(made, name + "_", refuses=check is not None)
     return made
@@ -250,22 +240,16 @@ def _as_held(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _add_like(prim: PointwisePrimitive, name: str, verb: str) -> Callable:
-    quick = prim.quick
-
-    def fn(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+    def fn(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+        if name == "sub":
+            _check_no_bools(input, other)
         if alpha != 1 or alpha is True:
-            if name == "sub":
-                _check_no_bools(input, other)
-            other = times_alpha(input, other, alpha)
-        result = quick(input, other)
-        if result is NotImplemented:
-            if name == "sub":
-                _check_no_bools(input, other)
-            result = prim(*prepare(input, other))
-        return result if out is None else store_out(out, result)
+            return made._plain(input, times_alpha(input, other, alpha))     # type: ignore[attr-defined]
+        return prim(*prepare(input, other))
 
     fn.__name__, fn.__doc__ = name, f"input {verb} alpha * other, with broadcasting and promotion."
-    return operator(fn, name=name, method=(name, f"__{name}__"))
+    made: Callable = operator(with_out(fn), name=name, method=(name, f"__{name}__"), shortcut=prim)
+    return made
 
 
 def _check_no_bools(x: Any, y: Any) -> None:
@@ -320,26 +304,19 @@ def rsub(input: Tensor, other: Any, alpha: Any = 1) -> Tensor:
     return sub(other, input, alpha=alpha)
 
 
-@operator(method=("div", "divide", "true_divide", "__truediv__"))
-def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+@operator(method=("div", "divide", "true_divide", "__truediv__"), shortcut=prims.truediv)
+@with_out
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """input / other; `rounding_mode` 'trunc' or 'floor' rounds the quotient and keeps integers integer."""
     if rounding_mode is None:
-        result = prims.truediv.quick(input, other)
-        if result is NotImplemented:
-            result = _quotient(input, other)
-    elif rounding_mode in ("trunc", "floor"):
-        x, y = prepare(input, other)
-        y = _check_zero_division(x, y)
-        result = (prims.truncdiv if rounding_mode == "trunc" else prims.floordiv)(x, y)
-    else:
+        if _integral(input) and _integral(other):
+            input, other = _both_float(input, other)
+        return prims.truediv(*prepare(input, other))
+    if rounding_mode not in ("trunc", "floor"):
         raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
-    return result if out is None else store_out(out, result)
-
-
-def _quotient(x: Any, y: Any) -> Tensor:
-    if _integral(x) and _integral(y):
-        x, y = _both_float(x, y)
-    return prims.truediv(*prepare(x, y))
+    x, y = prepare(input, other)
+    y = _check_zero_division(x, y)
+    return (prims.truncdiv if rounding_mode == "trunc" else prims.floordiv)(x, y)
 
 
 def _integral(x: Any) -> bool:
@@ -428,21 +405,18 @@ def rpow(input: Tensor, base: Any) -> Tensor:
 
 def _compare(name: str, python: str) -> Callable:
     prim = getattr(prims, name)
-    ordered, quick = name not in ("eq", "ne"), prim.quick
+    ordered = name not in ("eq", "ne")
 
-    def fn(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
+    def fn(input: Tensor, other: Any) -> Tensor:
         if not isinstance(input, Tensor):
             raise not_tensors(name, input, other)
-        result = quick(input, other)
-        if result is NotImplemented:
-            x, y = prepare(input, other)
-            if ordered and x.dtype.is_complex:
-                raise NotImplementedError(f'"{name}_cpu" not implemented for \'{x.dtype}\': complex numbers have no order')
-            result = prim(*as_elements(x, y))
-        return result if out is None else store_out(out, result)
+        x, y = prepare(input, other)
+        if ordered and x.dtype.is_complex:
+            raise NotImplementedError(f'"{name}_cpu" not implemented for \'{x.dtype}\': complex numbers have no order')
+        return prim(*as_elements(x, y))
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {python}; a bool tensor."
-    return operator(fn, name=name, method=(name, f"__{name}__"))
+    return operator(with_out(fn), name=name, method=(name, f"__{name}__"), shortcut=prim)
 
 
 eq, ne = _compare("eq", "=="), _compare("ne", "!=")
@@ -456,18 +430,14 @@ Tensor.__hash__ = lambda self: id(self)  # type: ignore[method-assign]
 
 def _logical(name: str, dunder: tuple[str, ...] = ()) -> Callable:
     prim = getattr(prims, name)
-    quick = prim.quick
 
-    def fn(input: Any, other: Any) -> Tensor:
+    def fn(input: Tensor, other: Tensor) -> Tensor:
         if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
             raise not_tensors(name, input, other)
-        result = quick(input, other)
-        if result is not NotImplemented:
-            return result
         return prim(*prepare(input, other))
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name.replace('_', ' ')} of truth values."
-    made = operator(with_out(fn), name=name, method=(name, *dunder))
+    made = operator(with_out(fn), name=name, method=(name, *dunder), shortcut=prim)
     inplace(made, name + "_")
     return made
 
@@ -479,9 +449,6 @@ def _bitwise(name: str, dunder: str) -> Callable:
     prim = getattr(prims, name)
 
     def fn(input: Any, other: Any) -> Tensor:
-        result = prim.quick(input, other)
-        if result is not NotImplemented:
-            return result
         a_tensor(name, input, other)
         x, y = prepare(input, other)
         kind = x.dtype if isinstance(x, Tensor) else y.dtype
@@ -490,7 +457,7 @@ def _bitwise(name: str, dunder: str) -> Callable:
         return prim(x, y)
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name.replace('_', ' ')} of integers or bools."
-    made = operator(with_out(fn), name=name, method=(name, f"__{dunder}__", f"__r{dunder}__"))
+    made = operator(with_out(fn), name=name, method=(name, f"__{dunder}__", f"__r{dunder}__"), shortcut=prim)
     setattr(Tensor, f"__i{dunder}__", as_dunder(inplace(made, name + "_"), f"__i{dunder}__"))
     return made
 
@@ -507,7 +474,7 @@ bitwise_right_shift = _binary(prims.shr, "bitwise_right_shift", ("bitwise_right_
 
 
 # -- selection and conversion ----------------------------------------------------------------------------
-@operator
+@operator(shortcut=prims.where)
 @with_out
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where `condition` is true, else `other`; with the condition alone, the indices where it is true."""
@@ -515,9 +482,6 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
         return OPERATORS["nonzero"](condition, as_tuple=True)
     if not isinstance(input, Tensor) or not isinstance(other, Tensor):
         input, other = _stored(input, other), _stored(other, input)
-    result = prims.where.quick(condition, input, other)
-    if result is not NotImplemented:
-        return result
     if condition.dtype is not bool_:
         if condition.dtype is not uint8:
             raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
@@ -551,17 +515,13 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {getattr(mask, 'dtype', type(mask))}")
     if not isinstance(value, Tensor):
         value = fitting(value, input.dtype)
-        result = prims.where.quick(mask, value, input)
-        if result is not NotImplemented:
-            return in_rows(result)
     else:
         if value.ndim:
             raise RuntimeError(f"masked_fill only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
         if value.dtype.is_complex and not input.dtype.is_complex:
             raise RuntimeError(f"value cannot be converted to type {input.dtype} without overflow: it is complex")
         value = cast(value, input.dtype)
-    mask, input, value = broadcast(mask, input, value)
-    return in_rows(prims.where(mask, value, input))
+    return in_rows(where._plain(mask, value, input))
 
 
 @operator(method=("clamp", "clip"))

@@ -24,7 +24,7 @@ from ..core.size import channels_last_strides, elementwise_strides, is_contiguou
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, laid_out, view_tensor
 from . import batching
 from .derivatives import Derivative, Pointwise
-from .replay import may_be_replayed, replayed
+from .replay import SMALL, may_be_replayed, replayed
 
 
 class Spec(NamedTuple):
@@ -57,7 +57,7 @@ class Primitive:
     def __init__(self, name: str, shape: Callable, *, kernel: Callable | None = None, loop: Any = None,
                  derivative: Derivative | None = None, tags: Iterable[str] = (), batch: batching.Rule = batching.by_names,
                  samples: Callable | None = None, doc: str = "", kind: str = "general", tensors: int | None = None,
-                 why_absent: dict[str, str] | None = None):
+                 why_absent: dict[str, str] | None = None, scalar: _C.Elementwise | None = None):
         self.name, self.shape, self.loop, self.derivative = name, shape, loop, derivative
         self.kind, self.tags, self.batch, self.samples, self.__doc__ = kind, frozenset(tags), batch, samples, doc
         self.kernels: dict[str, Callable] = {} if kernel is None else {"cpu": kernel}
@@ -65,8 +65,7 @@ class Primitive:
         self.params = tuple(inspect.signature(shape).parameters)
         self.tensors = 1 if tensors is None else tensors
         self.tensor_positions = tuple(range(self.tensors))
-        self.replayed = replayed(self) if may_be_replayed(self) else None
-        self.launched: _C.GpuPrograms | None = None     # what the calls come to on a GPU, once one is used
+        self.eager = _C.Eager(scalar, replayed(self) if may_be_replayed(self) else None)     # what native code makes of a call
         self.ordered = "ordered" in self.tags or (callable(loop) and compares(loop, len(self.params)))
         self.__name__ = self.__qualname__ = name
         self.__module__ = "flambeau.ops.prims"
@@ -81,11 +80,10 @@ class Primitive:
         return self
 
     def __call__(self, *args: Any) -> Any:
+        out = self.eager(*args)
+        if out is not NotImplemented:
+            return out
         state = dispatch.state
-        if self.launched is not None:
-            out = self.launched.quick(args)
-            if out is not NotImplemented:
-                return out
         if state.word:
             return dispatch.call(self, args)
         if state.grad_enabled and dispatch.needs_grad(self, args):
@@ -98,14 +96,9 @@ class Primitive:
 
     def run(self, args: tuple) -> Any:
         """The kernel, or for fake tensors the shape rule. Nothing of autograd or modes."""
-        if self.replayed is not None:
-            out = self.replayed(args)
-            if out is not NotImplemented:
-                return out
-        if self.launched is not None:
-            out = self.launched(args)
-            if out is not NotImplemented:
-                return out
+        out = self.eager.below(args)
+        if out is not NotImplemented:
+            return out
         specs = self.shape(*args)
         if self.ordered:
             _refuse_complex(self, args)
@@ -161,24 +154,10 @@ def kernel_for(prim: Primitive, where: Any) -> Callable:
 
 
 class PointwisePrimitive(Primitive):
-    """An elementwise primitive: tensors of one shape; Python numbers may stand for any but one of them.
-
-    `quick(*args)` is the whole call in native code where everything is plain and small, and answers NotImplemented elsewhere;
-    `quick.below` is the same below autograd. Unlike the primitive it also broadcasts.
-    """
-
-    quick: Any
-
-    def __call__(self, *args: Any) -> Any:
-        out = self.quick(*args)
-        return Primitive.__call__(self, *args) if out is NotImplemented else out
+    """An elementwise primitive: tensors of one shape; Python numbers may stand for any but one of them."""
 
     def run(self, args: tuple) -> Any:
-        out = self.quick.below(*args)
-        if out is NotImplemented:
-            out = self.replayed(args)  # type: ignore[misc]
-        if out is NotImplemented and self.launched is not None:
-            out = self.launched(args)
+        out = self.eager.below(args)
         if out is not NotImplemented:
             return out
         if self.ordered:
@@ -198,16 +177,15 @@ class PointwisePrimitive(Primitive):
                 arrays.append(data)
             else:
                 arrays.append(a)
-        if first._data.size >= GENERATED_FROM and generated.pointwise is not None and first.device.type == "cpu":
-            out = generated.pointwise(self, args)
-            if out is not NotImplemented:
-                return from_array(self._as_promised(out, args), None, first.device)
-        kernel = self.kernels.get(first.device.type) or kernel_for(self, first.device)
-        try:
-            out = kernel(*arrays)
-        except TypeError as error:
-            raise _no_kernel(self, args, error) from None
-        if first.device.type == "cpu":
+        on_cpu = first.device.type == "cpu"
+        out = compiled(self, *arrays) if on_cpu else NotImplemented
+        if out is NotImplemented:
+            kernel = self.kernels.get(first.device.type) or kernel_for(self, first.device)
+            try:
+                out = kernel(*arrays)
+            except TypeError as error:
+                raise _no_kernel(self, args, error) from None
+        if on_cpu:
             out = self._as_promised(out if type(out) is np.ndarray else np.asarray(out), args)
         return from_array(out, None, first.device)
 
@@ -250,18 +228,23 @@ class ViewPrimitive(Primitive):
 
 
 class Generated:
-    """Slots that the compiler fills: generated kernels for eager calls. Each answers NotImplemented where NumPy should do it."""
+    """Slots that the compiler fills: generated kernels for eager calls."""
 
-    pointwise: Callable[[Primitive, tuple], Any] | None = None
-    """-> an array, from GENERATED_FROM elements on."""
-    operator: Callable[[Any, tuple], Any] | None = None
-    """-> a tensor or a tuple of tensors."""
+    cpu: Callable[[Callable, tuple], Any] | None = None
+    """-> what a function of tensors makes of arrays, or NotImplemented where it should make it itself."""
     gpu: Callable[[Any, Sequence[Any]], Any] | None = None
     """-> what a call comes to on a GPU: _C.GpuProgram or None."""
 
 
 generated = Generated()
-GENERATED_FROM = 1 << 15
+
+
+def compiled(fn: Callable, *args: Any) -> Any:
+    """What the generated kernel of `fn`, a function of tensors over primitives, makes of these arrays and other arguments; NotImplemented
+    where none is worth its while, as the arrays are small, or there is none."""
+    if generated.cpu is None or max([a.size for a in args if type(a) is np.ndarray], default=0) <= SMALL:
+        return NotImplemented
+    return generated.cpu(fn, args)
 
 
 def on_gpu(record: Any, args: Sequence[Any]) -> Any:
@@ -411,27 +394,12 @@ def _only_operation(loop: Callable, params: tuple[str, ...]) -> str | None:
     return recorded[0] if type(recorded) is tuple and recorded[1:] == params and recorded[0] in TABLE else None
 
 
-class _Declines:
-    """Stands for the native operation where there is none."""
-
-    def __call__(self, *args: Any) -> Any:
-        return NotImplemented
-
-    below = __call__
-
-    def into(self, *args: Any) -> bool:
-        return False
-
-
-DECLINES = _Declines()
-
-
-def _quick(operation: str | None) -> Any:
-    """The native form of a scalar operation on small tensors."""
+def _native(operation: str | None) -> _C.Elementwise | None:
+    """The native loop of a scalar operation, if there is one."""
     try:
-        return DECLINES if operation is None else _C.Elementwise(operation)
+        return None if operation is None else _C.Elementwise(operation)
     except ValueError:
-        return DECLINES
+        return None
 
 
 def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable | None = None,
@@ -444,12 +412,12 @@ def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable
     inputs' own (a dtype, or a function of the arguments).
     """
     params = tuple(inspect.signature(loop).parameters)[1:]
-    operation = _only_operation(loop, params)
     record = PointwisePrimitive(
         name, _pointwise_shape(name, params, result), kernel=kernel or functools.partial(evaluate, loop), loop=loop,
         derivative=Pointwise(**d) if d else None, tags={"pointwise", "recomputable", *tags}, samples=samples, doc=doc,
-        kind="pointwise", tensors=len(params) if tensors is None else tensors, why_absent=why_absent)
-    record.params, record.quick = params, _quick(operation)
+        kind="pointwise", tensors=len(params) if tensors is None else tensors, why_absent=why_absent,
+        scalar=_native(_only_operation(loop, params)))
+    record.params = params
     return register(PRIMITIVES, name, record)
 
 
@@ -482,6 +450,6 @@ def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, de
     return add
 
 
-__all__ = ["BACKENDS", "DECLINES", "GENERATED_FROM", "PRIMITIVES", "Flops", "PointwisePrimitive", "Primitive", "Spec", "ViewPrimitive",
-           "array_of", "channels_last_like", "first_tensor", "generated", "is_fake", "kernel_for", "lies_like", "on_gpu", "one_device",
+__all__ = ["BACKENDS", "PRIMITIVES", "Flops", "PointwisePrimitive", "Primitive", "Spec", "ViewPrimitive", "array_of",
+           "channels_last_like", "compiled", "first_tensor", "generated", "is_fake", "kernel_for", "lies_like", "on_gpu", "one_device",
            "pointwise", "primitive", "primitive_named", "register", "view"]

@@ -30,8 +30,8 @@ from .primitives import (
     Primitive,
     Spec,
     array_of,
+    compiled,
     first_tensor,
-    generated,
     is_fake,
     one_device,
     pointwise,
@@ -196,7 +196,7 @@ def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Ex
 def operator(fn: Callable | None = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,
              vjp: Callable | Derivative | None = None, lowering: str | None = None, fused: bool = False,
              tags: Iterable[str] = (), batch: batching.Rule | None = None, flops: Flops | None = None,
-             autocast: Autocast = None) -> Any:
+             autocast: Autocast = None, shortcut: Any = None) -> Any:
     """Register a typed function over primitives and operators as an operator.
 
     Tagged "view", it answers with a view of its first argument that depends on the layout and constant arguments alone;
@@ -209,17 +209,20 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     input, of which only those that are wanted save something. `lowering`: the name under which
     inductor keeps the operator whole. `fused`: ask for a generated kernel in eager. `batch`: how one with such a facet computes a
     batch as a whole (`batching.py`), where its body would be slower. `flops`: what it costs, where that is not the sum of its steps.
-    `autocast`: what its arguments are cast to within autocast.
+    `autocast`: what its arguments are cast to within autocast. `shortcut`: the primitive of a scalar operation that is all there is to
+    operands of one dtype and numbers: it is asked before the body, where the parameters that are called Tensor are none but tensors.
     """
     if fn is None:
         return functools.partial(operator, name=name, method=method, vjp=vjp, lowering=lowering, fused=fused, tags=tags,
-                                 batch=batch, flops=flops, autocast=autocast)
+                                 batch=batch, flops=flops, autocast=autocast, shortcut=shortcut)
     body = fn
     op_name = name or fn.__name__
     if vjp is not None or lowering is not None or fused:
         body = _with_facets(op_name, fn, _derivative(vjp), lowering, fused)
         record = COMPOSITES[op_name]
         record.answers_views, record.batch, record.flops = "views" in tags, batch, flops
+    if shortcut is not None and shortcut.eager.scalar is not None:
+        body = _C.Shortcut(shortcut.eager.scalar, body, sum(p.annotation == "Tensor" for p in inspect.signature(fn).parameters.values()))
     never_none = _never_none(fn)
     if "view" in tags:  # what is remembered was looked at
         body, never_none = _remembering(_refusing_none(op_name, never_none, body)), ()
@@ -349,8 +352,7 @@ class CompositeRecord:
         self.tags = frozenset({"operator"})
         self.kernels: dict[str, Callable] = {}
         self.whole: dict[str, Callable[[tuple], bool]] = {}
-        self.replayed = replayed(fn) if fused else None  # for small tensors
-        self.launched: _C.GpuPrograms | None = None
+        self.eager = _C.Eager(None, replayed(fn) if fused else None)
         self.__name__ = name
 
     def stays_whole(self, args: tuple) -> bool:
@@ -360,10 +362,13 @@ class CompositeRecord:
         rule = self.whole.get(first_tensor(args).device.type)
         return rule is not None and rule(args)
 
-    def has_kernel(self, device: str, kernel: Callable, stays_whole: Callable[[tuple], bool]) -> None:
-        """Add a kernel that compiled code calls too, where `stays_whole(args)`, as it is faster there than code made of the
-        body."""
-        self.kernels[device], self.whole[device] = kernel, stays_whole
+    def has_kernel(self, device: str, kernel: Callable, stays_whole: Callable[[tuple], bool] | None = None) -> None:
+        """Add a kernel, which compiled code calls too where `stays_whole(args)`, as it is faster there than code made of the body."""
+        self.kernels[device] = kernel
+        if stays_whole is not None:
+            self.whole[device] = stays_whole
+        if device == "cpu":
+            self.eager = _C.Eager(None, None)
 
     def __repr__(self) -> str:
         return f"ops.{self.name}"
@@ -379,26 +384,19 @@ class CompositeRecord:
         if dispatch.wrapping and (out := dispatch.wrapped(self, args, whole=True)) is not NotImplemented:     # type: ignore[misc]
             return out
         if not dispatch.state.word:
-            if self.launched is not None:
-                out = self.launched(args)
-                if out is not NotImplemented:
-                    return out
-            if self.replayed is not None and "cpu" not in self.kernels:
-                out = self.replayed(args)
-                if out is not NotImplemented:
-                    return out
+            out = self.eager.below(args)
+            if out is not NotImplemented:
+                return out
         if not dispatch.state.word and not is_fake(args):
-            kernel = self.kernels.get(first_tensor(args).device.type)
-            if kernel is not None:
+            where, out = first_tensor(args).device, NotImplemented
+            arrays = [array_of(a) for a in args]
+            if where.type in self.kernels:
                 one_device(args, self.name)
-                out = kernel(*[array_of(a) for a in args])
-                if out is not NotImplemented:
-                    where = first_tensor(args).device
-                    return tuple([_as_tensor(o, where) for o in out]) if type(out) is tuple else _as_tensor(out, where)
-            if self.fused and generated.operator is not None and first_tensor(args).device.type == "cpu":
-                out = generated.operator(self, args)
-                if out is not NotImplemented:
-                    return out
+                out = self.kernels[where.type](*arrays)
+            if out is NotImplemented and self.fused and where.type == "cpu":
+                out = compiled(self.fn, *arrays)
+            if out is not NotImplemented:
+                return tuple([_as_tensor(o, where) for o in out]) if type(out) is tuple else _as_tensor(out, where)
         with dispatch.grad_enabled(False):
             return self.fn(*args) if dispatch.state.modes or self.answers_views else _standalone(self.fn(*args), args)
 
@@ -430,10 +428,9 @@ def _with_facets(name: str, fn: Callable, derivative: Derivative | None, lowerin
             args = args + defaults[len(args):]
             if inspect.Parameter.empty in args[len(args) - count:]:
                 record.signature.bind(*args[:count])
-        if record.launched is not None:
-            out = record.launched.quick(args)
-            if out is not NotImplemented:
-                return out
+        out = record.eager(*args)
+        if out is not NotImplemented:
+            return out
         if record.derivative is None and (
                 (dispatch.state.grad_enabled and _C.any_wants_grad(args, positions))
                 or not (fused or dispatch.state.modes or record.kernels)):

@@ -22,7 +22,7 @@ from ..core.scalar import FOLDS, TABLE, compute_dtype, result_dtype
 from ..core.size import contiguous_strides
 from ..core.tensor import Tensor, fake
 
-MOST = 1 << 14     # elements of a tensor; beyond, inductor/operators.py
+SMALL = 1 << 14    # elements of a tensor; beyond, inductor/operators.py
 WIDEST = 1 << 18   # elements of what lies between; a loop over all of it at once is worth compiling
 PROGRAMS = 1 << 7  # kept for one operator; then it is forgotten what they were
 
@@ -363,7 +363,7 @@ def replayed(fn: Callable) -> _C.Replays:
     Whether a call is replayed never depends on earlier calls where that would show in its bits: only mere copies wait for
     a second look before they are written down.
     """
-    return _C.Replays(functools.partial(record, fn), MOST, PROGRAMS, getattr(fn, "name", "") in _COPIES)
+    return _C.Replays(functools.partial(record, fn), SMALL, PROGRAMS, getattr(fn, "name", "") in _COPIES)
 
 
 def _tensors_of(args: Sequence) -> list[Tensor]:
@@ -371,4 +371,4 @@ def _tensors_of(args: Sequence) -> list[Tensor]:
     return [t for a in args for t in (a if type(a) in (list, tuple) else (a,)) if isinstance(t, Tensor)]
 
 
-__all__ = ["may_be_replayed", "record", "replayed", "MOST"]
+__all__ = ["may_be_replayed", "record", "replayed", "SMALL"]

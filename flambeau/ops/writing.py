@@ -17,7 +17,7 @@ from ..core.size import is_dense, may_overlap
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from . import prims
 from .order import in_rows
-from .primitives import DECLINES, PRIMITIVES, Primitive, register
+from .primitives import PRIMITIVES, Primitive, register
 from .promotion import cast, times_alpha
 from .registry import operator
 
@@ -111,7 +111,8 @@ def inplace(fn: Callable, name: str, *, refuses: bool = False) -> Callable:
     """The in-place form of an operator: compute, check the cast, write. `refuses`: `fn` refuses some operands that its primitive takes."""
     prim = getattr(prims, _PRIMITIVE_OF.get(name, name.rstrip("_")), None)
 
-    into = DECLINES.into if refuses else getattr(prim, "quick", DECLINES).into
+    scalar = None if refuses or prim is None else prim.eager.scalar
+    into = None if scalar is None else scalar.into
     scales = list(inspect.signature(fn).parameters)[:3] == ["input", "other", "alpha"]
 
     @operator(name=name, method=True, tags=("inplace",))
@@ -119,7 +120,7 @@ def inplace(fn: Callable, name: str, *, refuses: bool = False) -> Callable:
     def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if scales and kwargs.keys() == {"alpha"} and args:  # add_ and sub_
             args, kwargs = (times_alpha(self, args[0], kwargs["alpha"]),), {}
-        if not kwargs and into(self, *args):
+        if into is not None and not kwargs and into(self, *args):
             bump_version(self)
             return self
         return assign(self, _shaped(new_value(fn, self, args, kwargs), self, name), changes=True)

@@ -58,7 +58,7 @@ def array_of(value: Any) -> Any:
     return np.array(value.detach().numpy(), order="C") if isinstance(value, fl.Tensor) else value
 
 
-NATIVE = [prim for prim in PRIMITIVES.values() if isinstance(getattr(prim, "quick", None), _C.Elementwise)]
+NATIVE = [prim for prim in PRIMITIVES.values() if prim.eager.scalar is not None]
 
 
 def by_numpy(prim: Any, operands: tuple) -> np.ndarray:
@@ -97,7 +97,7 @@ def test_elementwise_of_every_mix_of_shapes(prim):
     for kind in KINDS:
         taken = set()
         for shapes, operands in mixes(prim, kind):
-            got = prim.quick(*operands)
+            got = prim.eager.scalar(*operands)
             taken.add(got is not NotImplemented)
             if got is not NotImplemented:
                 check(prim, got, operands, shapes)
@@ -112,7 +112,7 @@ def test_elementwise_of_every_layout(name):
         for k in range(prim.tensors):
             for label, form in forms(plain[k]):
                 operands = (*plain[:k], form, *plain[k + 1:])
-                got, below = prim.quick(*operands), prim.quick.below(*operands)
+                got, below = prim.eager.scalar(*operands), prim.eager.scalar.below(*operands)
                 assert (got is NotImplemented) == (below is NotImplemented)
                 if got is not NotImplemented:
                     check(prim, got, operands, (shapes, k, label))
@@ -125,13 +125,13 @@ def test_elementwise_declines_other_dtypes_and_takes_numbers(name):
         for left, right in itertools.product(SHAPES[:4], repeat=2):
             if can_broadcast(left, right):
                 operands = (fl.tensor(True),) * (name == "where") + (dense(left, kind), dense(right, other))
-                assert prim.quick(*operands) is NotImplemented and prim.quick.below(*operands) is NotImplemented
-                assert not prim.quick.into(*operands)
+                assert prim.eager.scalar(*operands) is NotImplemented and prim.eager.scalar.below(*operands) is NotImplemented
+                assert not prim.eager.scalar.into(*operands)
     for kind, shape, number in itertools.product(KINDS[1:], SHAPES, (2, -3, 1.5, True, 2**40, 2**70, 1j, None, "1", float("nan"))):
         x = dense(shape, kind)
         for pair in ((x, number), (number, x)):
             operands = (dense(shape, fl.bool),) * (name == "where") + pair
-            got = prim.quick(*operands)
+            got = prim.eager.scalar(*operands)
             if got is not NotImplemented:
                 assert type(number) in (int, float)
                 check(prim, got, operands, (kind, shape, number))
@@ -149,10 +149,10 @@ def test_elementwise_in_place(name):
         for room in (dense((3, *shapes[0]), kind), dense((*shapes[0], 3), kind).movedim(-1, 0)):
             before, target = room.clone(), room[1]
             want = by_numpy(prim, (target, *rest))
-            done = prim.quick.into(target, *rest)
+            done = prim.eager.scalar.into(target, *rest)
             np.testing.assert_allclose(target.numpy(), want if done else before[1].numpy(), rtol=1e-6)
             assert (room[::2] == before[::2]).all()
-    assert not prim.quick.into(2.0, *[dense((3,), fl.float32)] * (prim.tensors - 1))
+    assert not prim.eager.scalar.into(2.0, *[dense((3,), fl.float32)] * (prim.tensors - 1))
 
 
 # -- targets that overlap their operands --------------------------------------------------------------------------------------

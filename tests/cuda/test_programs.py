@@ -13,7 +13,7 @@ functional = fl.nn.functional
 
 
 def _programs(name):
-    return PRIMITIVES[name].launched.programs
+    return PRIMITIVES[name].eager.gpu.programs
 
 
 def test_numbers_are_parameters_of_one_program():

@@ -13,7 +13,7 @@ from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor import graph as graphs
 from flambeau.inductor import operators
 from flambeau.inductor.cpu import compile as build
-from flambeau.ops import prims
+from flambeau.ops import primitives, prims
 from flambeau.ops.registry import COMPOSITES
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
@@ -129,6 +129,5 @@ def test_permuted_arrays_keep_their_order() -> None:
 
 
 def test_small_arrays_and_complex_numbers_are_left_alone() -> None:
-    kernel = operators.operator_kernel(prims.exp)
-    assert kernel(array(4)) is NotImplemented
-    assert kernel(array(300, 100).astype(np.complex64)) is NotImplemented
+    assert primitives.compiled(prims.exp, array(4)) is NotImplemented
+    assert primitives.compiled(prims.exp, array(300, 100).astype(np.complex64)) is NotImplemented

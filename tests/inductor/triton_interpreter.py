@@ -236,12 +236,12 @@ def shifted(array: np.ndarray) -> Array:
 def generated(name: str, *args: Any) -> None:
     """An operator's generated kernel on these arrays, against its CPU kernel; several times, as sizes change."""
     record = PRIMITIVES.get(name) or COMPOSITES[name]
-    if record.launched is None:
-        record.launched = _C.GpuPrograms(functools.partial(gpu_operators.generated_gpu, record), 64)
+    if record.eager.gpu is None:
+        record.eager.gpu = _C.GpuPrograms(functools.partial(gpu_operators.generated_gpu, record), 64)
     tensors = tuple([from_array(a, None, device("cuda", 0)) if isinstance(a, Array) else a for a in args])
     for _ in range(2):      # written down, then found again
         before = launches[0]
-        made = record.launched(tensors)
+        made = record.eager.gpu(tensors)
         assert made is not NotImplemented, f"{name} has no generated kernel"
         assert launches[0] > before
     got = tuple([t._data for t in made]) if isinstance(made, tuple) else made._data
@@ -610,7 +610,7 @@ def stray_indices() -> None:
     strays.check()
     table, ids = from_array(a(24, 40), None, device("cuda", 0)), good.copy()
     ids[5] = 24
-    PRIMITIVES["index_select"].launched((table, 0, from_array(to_gpu(ids), None, device("cuda", 0))))
+    PRIMITIVES["index_select"].eager.gpu((table, 0, from_array(to_gpu(ids), None, device("cuda", 0))))
     noted(24, 24)
 
 

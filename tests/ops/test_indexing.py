@@ -311,7 +311,7 @@ def test_large_arrays(name, kind):
     x, i = fl.tensor(rng.integers(-8, 8, (40, 1000))), fl.tensor(rng.integers(0, 1000, (30, 1200)))
     got = LARGE[name](fl, x.to(getattr(fl, kind)), i)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(primitives, "GENERATED_FROM", 1 << 30)
+        patch.setattr(primitives, "SMALL", 1 << 30)
         want = LARGE[name](fl, x, i)
     np.testing.assert_array_equal(got.to(fl.complex128).numpy(), want.to(fl.complex128).numpy())
 
@@ -325,7 +325,7 @@ def test_large_arrays_are_combined_by_loops(reduce, kind, monkeypatch):
         src[0, 0], src[3, 5], x[7, 7] = np.nan, np.inf, -np.inf
     i = fl.tensor(rng.integers(0, 1000, (30, 1200)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(primitives, "GENERATED_FROM", 1 << 30)
+        patch.setattr(primitives, "SMALL", 1 << 30)
         want = x.scatter_reduce(1, i, src, reduce)
     monkeypatch.setattr(prims.indexing, "SCATTERED_BY", {})
     np.testing.assert_array_equal(x.scatter_reduce(1, i, src, reduce).to(fl.float64).numpy(), want.to(fl.float64).numpy())

@@ -104,20 +104,20 @@ def test_elementwise_broadcasts_and_takes_numbers():
     rng = np.random.default_rng(0)
     for x, y in (((3, 4), (4,)), ((3, 1), (1, 4)), ((2, 1, 3), (4, 1)), ((), (2, 2)), ((2, 3, 4), (3, 1))):
         a, b = tensors(rng, x, y)
-        np.testing.assert_array_equal(prims.add.quick(a, b).numpy(), a.numpy() + b.numpy())
-    np.testing.assert_array_equal(prims.sub.quick(2, a).numpy(), 2 - a.numpy())
-    assert prims.add.quick(a, True) is NotImplemented and prims.add.quick(a, 1j) is NotImplemented
-    assert prims.add.quick(fl.tensor([1]), 0.5) is NotImplemented and prims.add.quick(a, a.double()) is NotImplemented
+        np.testing.assert_array_equal(prims.add.eager.scalar(a, b).numpy(), a.numpy() + b.numpy())
+    np.testing.assert_array_equal(prims.sub.eager.scalar(2, a).numpy(), 2 - a.numpy())
+    assert prims.add.eager.scalar(a, True) is NotImplemented and prims.add.eager.scalar(a, 1j) is NotImplemented
+    assert prims.add.eager.scalar(fl.tensor([1]), 0.5) is NotImplemented and prims.add.eager.scalar(a, a.double()) is NotImplemented
 
 
 def test_native_code_steps_back():
     x = fl.ones(3, requires_grad=True)
-    assert prims.add.quick(x, 1) is NotImplemented and prims.add.quick(x[:2], 1) is NotImplemented
+    assert prims.add.eager.scalar(x, 1) is NotImplemented and prims.add.eager.scalar(x[:2], 1) is NotImplemented
     with fl.no_grad():
-        assert prims.add.quick(x, 1) is not NotImplemented
-    assert prims.add.quick(fl.ones(3, device="meta"), 1) is NotImplemented
-    assert prims.add.quick(fl.ones(300, 200).t(), fl.ones(200, 300)) is NotImplemented    # tiles are compiled
-    assert not prims.add.quick.into(x, 1)
+        assert prims.add.eager.scalar(x, 1) is not NotImplemented
+    assert prims.add.eager.scalar(fl.ones(3, device="meta"), 1) is NotImplemented
+    assert prims.add.eager.scalar(fl.ones(300, 200).t(), fl.ones(200, 300)) is NotImplemented    # tiles are compiled
+    assert not prims.add.eager.scalar.into(x, 1)
     y = fl.ones(3)
     version = y._version
     y.add_(2, alpha=3)
@@ -128,7 +128,7 @@ def test_a_view_that_was_written_to_through_its_base_is_seen_again():
     base = fl.zeros(4)
     part = base[1:3]
     base.add_(fl.ones(4, requires_grad=True))
-    assert part.requires_grad and prims.add.quick(part, 1) is NotImplemented
+    assert part.requires_grad and prims.add.eager.scalar(part, 1) is NotImplemented
 
 
 def test_an_index_out_of_bounds_is_still_an_error():

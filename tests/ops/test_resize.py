@@ -182,16 +182,16 @@ def test_small_images_are_padded_by_native_programs(mode):
     x, amounts = flambeau.randn(1, 3, 8, 9), ((0, 0, 1, 2), (0, 0, 3, 1), mode)
     for name in ("_edge_padded", "_edges_folded"):
         record = COMPOSITES[name]
-        flambeau.testing.assert_close(record.replayed((x, *amounts)), record.fn(x, *amounts), rtol=0, atol=0)
+        flambeau.testing.assert_close(record.eager.replays((x, *amounts)), record.fn(x, *amounts), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 def test_small_images_are_sampled_by_native_programs(mode):
     x, grid = flambeau.randn(1, 3, 6, 7), flambeau.rand(1, 10, 2)
     args = (grid, x, mode, "border", True)
-    taps = COMPOSITES["_sample_taps"].replayed(args)
+    taps = COMPOSITES["_sample_taps"].eager.replays(args)
     rows = x.flatten(2).transpose(1, 2).contiguous()
-    got, expected = COMPOSITES["_rows_read"].replayed((rows, *taps)), F.grid_sample(x, grid.unsqueeze(1), mode, "border", True)
+    got, expected = COMPOSITES["_rows_read"].eager.replays((rows, *taps)), F.grid_sample(x, grid.unsqueeze(1), mode, "border", True)
     flambeau.testing.assert_close(got.transpose(1, 2).reshape(expected.shape), expected)
 
 

@@ -156,5 +156,5 @@ def install(composites: dict[str, Any]) -> None:
     """Fill in the CUDA column of the attention operators."""
     composites["flash_attention"].kernels["cuda"] = forward
     composites["flash_attention_backward"].kernels["cuda"] = backward
-    composites["flash_attention"].launched = _C.GpuPrograms(_forward_program, REMEMBERED)
-    composites["flash_attention_backward"].launched = _C.GpuPrograms(_backward_program, REMEMBERED)
+    composites["flash_attention"].eager.gpu = _C.GpuPrograms(_forward_program, REMEMBERED)
+    composites["flash_attention_backward"].eager.gpu = _C.GpuPrograms(_backward_program, REMEMBERED)

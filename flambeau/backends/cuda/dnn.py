@@ -286,4 +286,4 @@ def install(primitives: dict[str, Any]) -> None:
     """Fill in the CUDA column of the convolutions. cuDNN is loaded when one is called."""
     for (name, kernel), kind in zip(KERNELS.items(), TARGETS):
         primitives[name].kernels["cuda"] = kernel
-        primitives[name].launched = _C.GpuPrograms(functools.partial(_program, kind, primitives[name]), REMEMBERED)
+        primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(_program, kind, primitives[name]), REMEMBERED)

@@ -500,7 +500,7 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
         elif prim.kind == "general" and not prim.tags & {"custom", "extern"} and host is not None:
             prim.kernels["cuda"] = library.on_host(host)
     for name in ("mm", "bmm"):
-        primitives[name].launched = _C.GpuPrograms(functools.partial(blas.product_program, primitives[name]), REMEMBERED)
+        primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(blas.product_program, primitives[name]), REMEMBERED)
     movers["cpu", "cuda"] = arrays.to_gpu
     movers["cuda", "cpu"] = arrays.to_host
     movers["cuda", "cuda"] = arrays.between_gpus
@@ -511,6 +511,4 @@ def prefer_generated(primitives: dict[str, Any], composites: dict[str, Any], gen
     """Ask for generated kernels first: pointwise primitives, reductions, and operators that are several of them."""
     whole = [p for p in primitives.values() if p.kind == "pointwise" or "reduction" in p.tags or p.name in ("gather", "index_select")]
     for record in (*whole, *[c for c in composites.values() if c.fused and "cuda" not in c.kernels]):
-        record.launched = _C.GpuPrograms(functools.partial(generated, record), REMEMBERED)
-        if isinstance(getattr(record, "quick", None), _C.Elementwise):
-            record.quick.launched = record.launched
+        record.eager.gpu = _C.GpuPrograms(functools.partial(generated, record), REMEMBERED)

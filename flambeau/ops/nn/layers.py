@@ -47,7 +47,7 @@ def _linear_kernel(x: np.ndarray, w: np.ndarray, b: np.ndarray | None) -> Any:
     return blas.linear(x, w, b)
 
 
-COMPOSITES["_linear"].kernels["cpu"] = _linear_kernel
+COMPOSITES["_linear"].has_kernel("cpu", _linear_kernel)
 
 
 @operator(autocast="narrow")

@@ -107,7 +107,7 @@ def _conv_bias_kernel(x: Any, w: Any, b: Any, *attrs: Any) -> Any:
     return conv_kernels.convolution(x, w, b, *attrs)
 
 
-COMPOSITES["_conv_bias"].kernels["cpu"] = _conv_bias_kernel
+COMPOSITES["_conv_bias"].has_kernel("cpu", _conv_bias_kernel)
 
 
 def _same_padding(input: Tensor, kernel: Sequence, stride: tuple, dilation: tuple) -> tuple[Tensor, tuple]:

@@ -16,9 +16,8 @@ from ...core.scalar import SCATTERED_BY
 from ...core.size import broadcast_shapes, contiguous_strides, elementwise_strides, is_contiguous
 from ...core.symbolic import unknown_size
 from ...core.tensor import Tensor, example_of
-from .. import primitives
 from ..batching import each, refused, spread
-from ..primitives import channels_last_like, generated, lies_like
+from ..primitives import channels_last_like, compiled, lies_like
 from ..registry import General, Linear, Spec, primitive
 from .views import pad_zeros
 
@@ -156,20 +155,13 @@ def _crop(x: np.ndarray, index: np.ndarray, dim: int) -> np.ndarray:
     return x[tuple(slice(None) if d == dim else slice(n) for d, n in enumerate(index.shape))]
 
 
-def _compiled(fn: Any, *args: Any) -> Any:
-    """What the loops of a primitive, or of a function over some, make of large arrays; NotImplemented where NumPy should do it."""
-    if generated.pointwise is None or max([a.size for a in args if isinstance(a, np.ndarray)]) < primitives.GENERATED_FROM:
-        return NotImplemented
-    return generated.pointwise(fn, args)
-
-
 def _gather_kernel(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
     if not x.ndim:
         return np.broadcast_to(x, index.shape).copy()
     if not index.ndim:
         return x[index].reshape(())
     _bounds(index, x.shape[dim], dim)
-    out = _compiled(gather, x, dim, index)
+    out = compiled(gather, x, dim, index)
     if out is not NotImplemented:
         return out
     return np.take_along_axis(_crop(x, index, dim), index, dim)
@@ -200,7 +192,7 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Spec:
 def _scatter_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray, reduce: str) -> np.ndarray:
     _bounds(index, x.shape[dim] if x.ndim else 1, dim)
     prim = scatter if reduce in ("set", "add") else scatter_reduce
-    made = _compiled(prim, x, dim, index, src, reduce) if x.ndim and index.ndim else NotImplemented
+    made = compiled(prim, x, dim, index, src, reduce) if x.ndim and index.ndim else NotImplemented
     if made is not NotImplemented:
         return made
     out = x.copy()
@@ -358,7 +350,7 @@ def _index_add_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarra
     _rows_in_range(index, x.shape[dim], dim)
     if (added := native.index_add(x, dim, index, src)) is not None:
         return added
-    made = _compiled(index_add, x, dim, index, src)
+    made = compiled(index_add, x, dim, index, src)
     if made is not NotImplemented:
         return made
     out = x.copy()
@@ -561,7 +553,7 @@ def _put_by_loops(x: np.ndarray, indices: Sequence, values: np.ndarray, accumula
         return NotImplemented
     if 4 * math.prod(index_shape(x.shape, indices)[0]) < x.size or not (accumulate or min(used)):
         return NotImplemented
-    return _compiled(_index_put_flat, x, values, accumulate, tuple(used), *used.values())
+    return compiled(_index_put_flat, x, values, accumulate, tuple(used), *used.values())
 
 
 def _index_put_flat(x: Tensor, values: Tensor, accumulate: bool, dims: Sequence[int], *indices: Tensor) -> Tensor:

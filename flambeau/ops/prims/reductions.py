@@ -12,8 +12,7 @@ from ...core import dispatch
 from ...core.dtypes import bool_, int64
 from ...core.scalar import compute_dtype
 from ...core.tensor import Tensor
-from .. import primitives
-from ..primitives import generated, lies_like
+from ..primitives import compiled, lies_like
 from ..registry import General, Linear, Spec, primitive
 
 
@@ -67,15 +66,8 @@ def _prod_vjp(g: Tensor, x: Tensor, out: Tensor, dims: Sequence[int]) -> tuple:
     return (g * (no_zero + one_zero).conj(),)
 
 
-def _generated(prim: Any, x: np.ndarray, *attrs: Any) -> Any:
-    """What generated loops make of a large array; NotImplemented where NumPy should do it."""
-    if generated.pointwise is None or x.size < primitives.GENERATED_FROM:
-        return NotImplemented
-    return generated.pointwise(prim, (x, *attrs))
-
-
 def _prod_kernel(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    if (out := _generated(prod, x, dims)) is not NotImplemented:
+    if (out := compiled(prod, x, dims)) is not NotImplemented:
         return out
     return np.asarray(np.multiply.reduce(x, axis=dims, dtype=x.dtype))
 
@@ -118,7 +110,7 @@ amin = _extremum("amin", np.minimum, "min", "Minimum over `dims`; NaN wins.")
 
 def _place_of(name: str, fn: Any, doc: str) -> Any:
     def kernel(x: np.ndarray, dim: int) -> np.ndarray:
-        if x.ndim and x.strides[dim] != x.itemsize and (out := _generated(record, x, dim)) is not NotImplemented:
+        if x.ndim and x.strides[dim] != x.itemsize and (out := compiled(record, x, dim)) is not NotImplemented:
             return out  # NumPy is quick along the innermost dimension alone
         return np.asarray(fn(x.astype(np.float32) if x.dtype.kind == "V" else x, axis=dim), np.int64)
 
