@@ -1,8 +1,8 @@
 """The signatures of `torch.ops.aten`'s overloads, and how they and the operators' own parameters belong together.
 
-`aten_schemas.txt` has a line for each overload, in the notation of torch's documentation. It is read in both directions: `overload_of`
-says which overload a call of an operator is, with arguments as the overload takes them (capture writes graphs so); `Overload.__call__`
-goes from there to the operator.
+`aten_schemas.txt` has each signature once, in the notation of torch's documentation, behind the names of all overloads that have it. It
+is read in both directions: `overload_of` says which overload a call of an operator is, with arguments as the overload takes them (capture
+writes graphs so); `Overload.__call__` goes from there to the operator.
 """
 
 from __future__ import annotations
@@ -144,9 +144,11 @@ class Schema:
 def schemas() -> dict[str, list[Schema]]:
     """All overloads by operator, those of fewest arguments first."""
     found: dict[str, list[Schema]] = {}
-    for line in Path(__file__).with_name("aten_schemas.txt").read_text().splitlines():
-        schema = Schema(line)
-        found.setdefault(schema.name, []).append(schema)
+    text = Path(__file__).with_name("aten_schemas.txt").read_text()
+    for names, signature in re.findall(r"^([\w.\s]+)(\(.*\))$", text, re.MULTILINE):
+        for name in names.split():
+            schema = Schema(name + signature)
+            found.setdefault(schema.name, []).append(schema)
     for several in found.values():
         several.sort(key=lambda s: len(s.arguments))
     return found
