@@ -62,21 +62,12 @@ enum Algorithm {
     convolution_direct = 1,
     eltwise_relu = 0x20,
     eltwise_tanh = 0x21,
-    eltwise_elu = 0x22,
-    eltwise_square = 0x23,
-    eltwise_abs = 0x24,
-    eltwise_sqrt = 0x25,
     eltwise_linear = 0x26,
     eltwise_logistic = 0x29,
-    eltwise_exp = 0x2a,
     eltwise_gelu_tanh = 0x2b,
-    eltwise_swish = 0x2c,
     eltwise_gelu_erf = 0x31,
     binary_add = 0x1fff0,
     binary_mul = 0x1fff1,
-    binary_max = 0x1fff2,
-    binary_min = 0x1fff3,
-    binary_div = 0x1fff4,
     binary_sub = 0x1fff5,
 };
 
@@ -97,12 +88,10 @@ enum Algorithm {
     X(primitive_attr_create, int, (Attr**))                                                                           \
     X(primitive_attr_destroy, int, (Attr*))                                                                           \
     X(primitive_attr_set_scratchpad_mode, int, (Attr*, int mode))                                                     \
-    X(primitive_attr_set_fpmath_mode, int, (Attr*, int mode))                                                         \
     X(primitive_attr_set_post_ops, int, (Attr*, const PostOps*))                                                      \
     X(post_ops_create, int, (PostOps**))                                                                              \
     X(post_ops_destroy, int, (PostOps*))                                                                              \
     X(post_ops_append_eltwise, int, (PostOps*, int algorithm, float alpha, float beta))                               \
-    X(post_ops_append_sum, int, (PostOps*, float scale, int32_t zero_point, int dtype))                               \
     X(post_ops_append_binary, int, (PostOps*, int algorithm, const MemoryDesc*))                                      \
     X(matmul_primitive_desc_create, int,                                                                              \
       (PrimitiveDesc**, Engine*, const MemoryDesc* src, const MemoryDesc* weights, const MemoryDesc* bias,            \

@@ -1,4 +1,4 @@
-// What the files of csrc/ share: the table of init functions, and small helpers over the C API.
+// What the files of csrc/ share: the list of init functions, and small helpers over the C API.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -6,27 +6,13 @@
 
 #include <cstddef>
 
-void add_alloc(PyObject* module);
-void add_attention(PyObject* module);
-void add_eager(PyObject* module);
-void add_elementwise(PyObject* module);
-void add_frame_hook(PyObject* module);
-void add_guards(PyObject* module);
-void add_instruction_set(PyObject* module);
-void add_kernels(PyObject* module);
-void add_launch(PyObject* module);
-void add_mt19937(PyObject* module);
-void add_onednn(PyObject* module);
-void add_optim(PyObject* module);
-void add_philox(PyObject* module);
-void add_pool(PyObject* module);
-void add_replay(PyObject* module);
-void add_special(PyObject* module);
-void add_state(PyObject* module);
-void add_surroundings(PyObject* module);
-void add_tensors(PyObject* module);
-void add_threads(PyObject* module);
-void add_unchanged(PyObject* module);
+// The files that have something for Python: `void add_NAME(PyObject* module)`.
+#define FL_PARTS(X) \
+    X(alloc) X(attention) X(eager) X(elementwise) X(frame_hook) X(guards) X(instruction_set) X(kernels) X(launch) X(mt19937) X(onednn) \
+    X(optim) X(philox) X(pool) X(replay) X(state) X(surroundings) X(tensors) X(threads) X(unchanged)
+#define FL_DECLARED(name) void add_##name(PyObject* module);
+FL_PARTS(FL_DECLARED)
+#undef FL_DECLARED
 
 // A type of `module`, which lives as long as the process; null with an error set where it cannot be made.
 inline PyTypeObject* add_type(PyObject* module, PyType_Spec& spec, PyObject* bases = nullptr) {

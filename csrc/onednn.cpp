@@ -9,7 +9,7 @@
 #include "dnnl_abi.h"
 #include "dtypes.h"
 #include "onednn_ops.h"
-#include "post_ops.h"
+#include "post_rows.inc"
 
 namespace {
 
@@ -233,7 +233,7 @@ PyObject* mm(PyObject*, PyObject* const* args, Py_ssize_t count) {
     Arrays arrays;
     if (!onednn::loaded() || !arrays.take_all(args, 3, args[3])) return no();
     Words words;
-    for (int64_t word : {(int64_t)onednn::matmul, (int64_t)0, (int64_t)1, (int64_t)arrays.count}) words.push(word);
+    for (int64_t word : {(int64_t)onednn::matmul, (int64_t)1, (int64_t)arrays.count}) words.push(word);
     for (int i = 0; i < arrays.count; i++) words.push(arrays.tensors[i]);
     words.push((int64_t)0), words.push((int64_t)0);
     return build_and_run(words, arrays);
@@ -264,7 +264,7 @@ PyObject* conv(PyObject*, PyObject* const* args, Py_ssize_t count) {
         !window_entries(args[7], spatial, "padding", windows, 2) || !window_entries(args[8], spatial, "end padding", windows, 3))
         return nullptr;
     Words words;
-    words.push(kind), words.push((int64_t)0), words.push(groups), words.push((int64_t)arrays.count);
+    words.push(kind), words.push(groups), words.push((int64_t)arrays.count);
     for (int i = 0; i < arrays.count; i++) {
         if (released >> i & 1) arrays.tensors[i].layout = onednn::free_choice;
         words.push(arrays.tensors[i]);
@@ -315,7 +315,7 @@ void set_number(PyObject* dictionary, const char* name, long number) {
 void add_onednn(PyObject* module) {
     if (PyModule_AddFunctions(module, methods) < 0) return;
     using namespace dnnl;
-    PyObject* post_ops = Py_BuildValue("{s:L}", "sum", (long long)onednn::post_sum);
+    PyObject* post_ops = PyDict_New();
 #define FL_NAMED(name, algorithm, ...) set_number(post_ops, #name, algorithm);
     FL_POST_OPS(FL_NAMED)
 #undef FL_NAMED

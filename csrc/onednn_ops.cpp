@@ -230,12 +230,9 @@ OwnedAttr Op::attributes() const {
     OwnedPostOps post;
     check(lib.primitive_attr_create(&attr), "attributes");
     check(lib.primitive_attr_set_scratchpad_mode(attr, scratchpad_user), "attributes");
-    if (spec.fpmath != 0) check(lib.primitive_attr_set_fpmath_mode(attr, (int)spec.fpmath), "fpmath mode");
     check(lib.post_ops_create(&post), "post-ops");
     for (const PostOp& p : spec.post) {
-        if (p.algorithm == post_sum) {
-            check(lib.post_ops_append_sum(post, p.alpha, 0, dtype_undef), "post-op sum");
-        } else if (p.has_tensor) {
+        if (p.has_tensor) {
             int64_t ndim = spec.operands[out_operand].ndim;
             OwnedDesc desc = strided_desc(side_by_side(broadcast_axes(aligned(p.tensor, ndim), 0)));
             check(lib.post_ops_append_binary(post, (int)p.algorithm, desc), "binary post-op");
@@ -325,9 +322,7 @@ OwnedPrimitiveDesc Op::choose() {
 
 void Op::add_slot(const PrimitiveDesc* chosen, int operand) {
     const Role& role = roles[spec.kind][operand];
-    bool accumulates = false;
-    for (const PostOp& p : spec.post) accumulates |= p.algorithm == post_sum && operand == out_operand;
-    Slot slot{role.arg, !role.output || accumulates, role.output};
+    Slot slot{role.arg, !role.output, role.output};
     Tensor t = as_counted(spec, operand);
     const MemoryDesc* asked = role.query ? lib.primitive_desc_query_md(chosen, role.query, 0) : nullptr;
     OwnedDesc inner = asked ? clone(asked) : strided_desc(operand == bias_operand ? side_by_side(t) : t);
@@ -461,7 +456,7 @@ bool lies_in_lines(const Tensor& t) { return t.strides[t.ndim - 1] == 1 || t.str
 void Op::plan_split() {
     split = {};
     const int64_t ndim = spec.operands.size() > 2 ? spec.operands[2].ndim : 0;
-    if (spec.kind != matmul || spec.fpmath != 0 || ndim < 2) return;
+    if (spec.kind != matmul || ndim < 2) return;
     for (const Tensor& t : spec.operands)
         if (t.dtype != f32 || t.layout != given) return;
     const Tensor& out = spec.operands[out_operand];
@@ -607,7 +602,6 @@ Spec decode(const int64_t* words, int64_t count) {
     Reader r{words, words + count};
     Spec s;
     s.kind = r.count(conv_weight_grad);
-    s.fpmath = r.next();
     s.groups = r.next();
     int64_t operands = r.count(4);
     if (operands < 3) throw std::invalid_argument("an operation needs at least three operands");

@@ -16,7 +16,6 @@ enum Kind : int64_t { matmul, conv_forward, conv_input_grad, conv_weight_grad, r
 // packed: oneDNN chooses, and the caller hands over a buffer in that layout (`packed_bytes`, `create_reorder`).
 enum Layout : int64_t { given, free_choice, packed };
 
-constexpr int64_t post_sum = -1;  // the post-op that adds what `out` held before; the others are oneDNN's algorithm numbers
 
 struct Tensor {
     int64_t dtype = 0, layout = given, ndim = 0;
@@ -37,13 +36,13 @@ struct Window {
 // Operands by kind:  matmul a, b, out [, bias];  conv_forward x, w, out [, bias];  conv_input_grad g, w, out;
 // conv_weight_grad x, g, out [, bias gradient].  Then one operand for each post-op that has a tensor, in order.
 struct Spec {
-    int64_t kind = 0, fpmath = 0, groups = 1;
+    int64_t kind = 0, groups = 1;
     std::vector<Tensor> operands;
     std::vector<Window> windows;
     std::vector<PostOp> post;
 };
 
-// A spec as words: kind, fpmath, groups, operand count, operands..., window count, (stride, dilation, pad_left, pad_right)...,
+// A spec as words: kind, groups, operand count, operands..., window count, (stride, dilation, pad_left, pad_right)...,
 // post-op count, (algorithm, alpha, beta, has_tensor [, tensor])... with floats as the bits of a float32; a tensor is
 // dtype, layout, ndim, dims..., strides....
 struct Words {

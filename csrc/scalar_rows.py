@@ -1,10 +1,12 @@
-"""Prints the rows of csrc/scalar_loops.h: one for each scalar operation, or fold, of flambeau/core/scalar.py and dtype with a loop.
+"""Prints the rows of csrc/scalar_loops.h, one for each scalar operation, or fold, of flambeau/core/scalar.py and dtype with a loop; and
+those of what is done to products.
 
 The build runs it, without Flambeau being there yet: of what the table's file imports only NumPy is real.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 from pathlib import Path
@@ -15,18 +17,18 @@ NARROW = ("uint8_t", "int8_t", "int16_t")     # integers that no fold is compute
 KINDS = {"B": ("bool",), "I": ("uint8_t", "int8_t", "int16_t", "int32_t", "int64_t"), "F": ("float", "double")}
 
 
-def tables() -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tables of scalar operations and of folds."""
+def tables() -> tuple[dict[str, Any], ...]:
+    """The tables of scalar operations, of folds and of operations on products."""
     for name in ("flambeau", "flambeau._C", "flambeau.core", "flambeau.core.dtypes"):
         sys.modules.setdefault(name, MagicMock())
     source = Path(__file__).parent.parent / "flambeau" / "core" / "scalar.py"
     module = types.ModuleType("scalar")
     sys.modules["scalar"] = module
     exec(compile(source.read_text(), str(source), "exec"), module.__dict__)
-    return module.TABLE, module.FOLDS
+    return module.TABLE, module.FOLDS, module.POSTS
 
 
-TABLE, FOLDS = tables()
+TABLE, FOLDS, POSTS = tables()
 
 
 def rows(op: Any) -> list[str]:
@@ -53,6 +55,21 @@ def fold_rows(fold: Any) -> list[str]:
             for kind in kinds]
 
 
+class Printer:
+    """A handler that prints a loop body in C++, of float32."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *operands: f"({TABLE[name].cpp.format(*(x if isinstance(x, str) else f'{x!r}f' for x in operands))})"
+
+
+def post_row(name: str, algorithm: str, body: Any) -> str:
+    """The row of one operation on products: X(name, oneDNN's algorithm, unary or binary, parameters, expression)."""
+    _, *names = inspect.signature(body).parameters
+    elements = [x for x in names if x in "xy"]
+    return (f"    X({name}, {algorithm}, {'binary' if 'y' in names else 'unary'}, ({', '.join(f'float {x}' for x in elements)}), "
+            f"{body(Printer(), *names)})")
+
+
 def write(lines: list[str], out: Path) -> None:
     """Write a file, unless it says so already: nothing is compiled anew then."""
     text = "\n".join(lines) + "\n"
@@ -63,3 +80,4 @@ def write(lines: list[str], out: Path) -> None:
 if __name__ == "__main__":
     write([line for op in TABLE.values() if op.native and op.name != "where" for line in rows(op)], Path(sys.argv[1]))
     write([line for fold in FOLDS.values() for line in fold_rows(fold)], Path(sys.argv[2]))
+    write([" \\\n".join(["#define FL_POST_OPS(X)", *(post_row(name, *row) for name, row in POSTS.items())])], Path(sys.argv[3]))

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "post_ops.h"
+#include "post_rows.inc"
 
 namespace split_gemm {
 

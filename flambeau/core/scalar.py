@@ -15,6 +15,7 @@ Beside the rows of `TABLE` every handler offers
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -36,7 +37,7 @@ class ScalarOp:
     arity: int
     result: str
     native: str     # the dtypes of operands that have native loops (csrc/scalar_rows.py): Bools, Integers, Floats
-    numpy: Callable[..., Any]  # for those that have none
+    numpy: Callable[..., Any]  # for those that have none; of what NumPy lacks `_native`
     cpp: str
     triton: str
     cost: int = 1   # relative to an addition; what fusion weighs when it considers computing a value twice
@@ -53,11 +54,10 @@ class ScalarOp:
     def keeps_zero(self) -> bool:
         """Whether it is a function of one number that gives 0 for 0."""
         with np.errstate(all="ignore"):
-            return self.arity == 1 and "F" in self.native and not self.numpy(np.zeros(1, np.float32)).any()
+            return self.arity == 1 and "F" in self.native and not _C.Elementwise(self.name).arrays(np.zeros(1, np.float32)).any()
 
 
 # --- NumPy readings that are not one ufunc ---
-
 
 
 def _sign(x: Any) -> Any:
@@ -83,10 +83,9 @@ def _floordiv(x: Any, y: Any) -> Any:
     return np.floor_divide(x, y)
 
 
-def _sigmoid(x: Any) -> Any:
-    if np.iscomplexobj(x):
-        return 1 / (1 + np.exp(-x))
-    return _C.special_expit(x)
+def _native(*operands: Any) -> Any:
+    """Stands where the native loops are all there is."""
+    raise TypeError(f"there is no such function of {', '.join(str(np.asarray(x).dtype) for x in operands)}")
 
 
 def _log1p(x: Any) -> Any:
@@ -146,17 +145,6 @@ def philox_word(seed: Any, block: Any, lane: Any) -> Any:
 def _unit(bits: Any) -> Any:
     """uint32 bits to a float32 in [0, 1): the top 24 bits, so that every value is exact and 1 is never reached."""
     return np.right_shift(bits, np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
-
-
-def _float_only(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` for SciPy functions, which know float32 and float64 alone: narrower floats go through float32."""
-
-    def call(*args: Any) -> Any:
-        if np.iscomplexobj(args[0]) or (kind := np.asarray(args[0]).dtype) in (np.float32, np.float64):
-            return fn(*args)
-        return fn(*(np.asarray(a).astype(np.float32) for a in args)).astype(kind)
-
-    return call
 
 
 # --- the table ---
@@ -229,14 +217,14 @@ _ROWS = [
     ScalarOp("acosh", 1, SAME, "F", np.arccosh, _fn("acosh"), _lib("acosh"), 20),
     ScalarOp("atanh", 1, SAME, "F", np.arctanh, _fn("atanh"), _lib("atanh"), 20),
     # special functions
-    ScalarOp("sigmoid", 1, SAME, "F", _float_only(_sigmoid), _fn("sigmoid"), "tl.sigmoid({0})", 12, cupy="expit"),
+    ScalarOp("sigmoid", 1, SAME, "F", lambda x: 1 / (1 + np.exp(-x)), _fn("sigmoid"), "tl.sigmoid({0})", 12, cupy="expit"),
     ScalarOp("relu", 1, SAME, "IF", lambda x: np.maximum(x, 0), _fn("relu"), "tl.maximum({0}, 0, tl.PropagateNan.ALL)", ordered=True,
              exact=True),
-    ScalarOp("erf", 1, SAME, "F", _float_only(_C.special_erf), _fn("erf"), "tl.erf({0})", 14, cupy="erf"),
-    ScalarOp("erfc", 1, SAME, "F", _float_only(_C.special_erfc), _fn("erfc"), _lib("erfc"), 18, cupy="erfc"),
-    ScalarOp("erfinv", 1, SAME, "F", _float_only(_C.special_erfinv), _fn("erfinv"), _lib("erfinv"), 25, cupy="erfinv", wide_on_gpu=True),
-    ScalarOp("lgamma", 1, SAME, "F", _float_only(_C.special_lgamma), _fn("lgamma"), _lib("lgamma"), 40, cupy="gammaln"),
-    ScalarOp("digamma", 1, SAME, "F", _float_only(_C.special_digamma), _fn("digamma"), _helper("digamma"), 40, cupy="digamma"),
+    ScalarOp("erf", 1, SAME, "F", _native, _fn("erf"), "tl.erf({0})", 14, cupy="erf"),
+    ScalarOp("erfc", 1, SAME, "F", _native, _fn("erfc"), _lib("erfc"), 18, cupy="erfc"),
+    ScalarOp("erfinv", 1, SAME, "F", _native, _fn("erfinv"), _lib("erfinv"), 25, cupy="erfinv", wide_on_gpu=True),
+    ScalarOp("lgamma", 1, SAME, "F", _native, _fn("lgamma"), _lib("lgamma"), 40, cupy="gammaln"),
+    ScalarOp("digamma", 1, SAME, "F", _native, _fn("digamma"), _helper("digamma"), 40, cupy="digamma"),
     # rounding
     ScalarOp("floor", 1, SAME, "F", np.floor, _fn("floor"), "tl.floor({0})", ordered=True, exact=True),
     ScalarOp("ceil", 1, SAME, "F", np.ceil, _fn("ceil"), "tl.ceil({0})", ordered=True, exact=True),
@@ -332,6 +320,32 @@ FOLDS: dict[str, Fold] = {fold.name: fold for fold in (
 )}
 # How scatter, index_put and their like name the folds that elements meet at one place; "set" keeps the last.
 SCATTERED_BY: dict[str, Fold] = {"add": FOLDS["sum"], "prod": FOLDS["prod"], "amax": FOLDS["max"], "amin": FOLDS["min"]}
+
+
+# --- what libraries do to a product before they store it ---
+
+
+def gelu_erf(o: Any, x: Any) -> Any:
+    """x times the integral of the normal distribution up to x."""
+    return o.mul(o.mul(x, 0.5), o.add(o.erf(o.mul(x, math.sqrt(0.5))), 1.0))
+
+
+def gelu_tanh(o: Any, x: Any) -> Any:
+    """Its usual approximation (Hendrycks and Gimpel 2016)."""
+    inner = o.mul(o.mul(x, o.add(o.mul(o.mul(x, x), 0.044715), 1.0)), math.sqrt(2 / math.pi))
+    return o.mul(o.mul(x, 0.5), o.add(o.tanh(inner), 1.0))
+
+
+# name -> (oneDNN's algorithm, loop body over the result and a tensor's element or the numbers alpha and beta); csrc/scalar_rows.py
+# prints the bodies for Flambeau's own products.
+POSTS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "add": ("binary_add", lambda o, x, y: o.add(x, y)), "sub": ("binary_sub", lambda o, x, y: o.sub(x, y)),
+    "mul": ("binary_mul", lambda o, x, y: o.mul(x, y)),
+    "linear": ("eltwise_linear", lambda o, x, alpha, beta: o.add(o.mul(x, alpha), beta)),
+    "relu": ("eltwise_relu", lambda o, x: o.relu(x)), "tanh": ("eltwise_tanh", lambda o, x: o.tanh(x)),
+    "sigmoid": ("eltwise_logistic", lambda o, x: o.sigmoid(x)),
+    "gelu_erf": ("eltwise_gelu_erf", gelu_erf), "gelu_tanh": ("eltwise_gelu_tanh", gelu_tanh),
+}
 
 
 class _Compares:

@@ -14,25 +14,20 @@ import flambeau
 from flambeau import _C
 from flambeau.backends.cpu import onednn
 from flambeau.backends.cpu.onednn import Operand, PostOp, operand
+from flambeau.core.scalar import POSTS
 from tests.threads import in_threads
 
 pytestmark = pytest.mark.skipif(not onednn.available(), reason="oneDNN is not installed")
 
 ELEMENTWISE = {
     PostOp("relu"): lambda x: np.maximum(x, 0),
-    PostOp("relu", 0.25): lambda x: np.where(x > 0, x, x * 0.25),
     PostOp("tanh"): np.tanh,
-    PostOp("elu", 0.5): lambda x: np.where(x > 0, x, 0.5 * np.expm1(x)),
-    PostOp("square"): np.square,
-    PostOp("abs"): np.abs,
     PostOp("linear", 2.0, 0.5): lambda x: 2 * x + 0.5,
     PostOp("sigmoid"): special.expit,
-    PostOp("exp"): np.exp,
     PostOp("gelu_tanh"): lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
     PostOp("gelu_erf"): lambda x: 0.5 * x * (1 + special.erf(x / np.sqrt(2))),
-    PostOp("swish", 1.0): lambda x: x * special.expit(x),
 }
-BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "max": np.maximum, "min": np.minimum}
+BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 
 
 def random(*shape: int, dtype=np.float32, seed: int = 0) -> np.ndarray:
@@ -63,14 +58,8 @@ def test_elementwise_post_ops(post) -> None:
     np.testing.assert_allclose(out, ELEMENTWISE[post](wide(a) @ wide(b)), rtol=1e-5, atol=1e-5)
 
 
-def test_sqrt_post_op() -> None:
-    a, b, out = np.abs(random(30, 20)), np.abs(random(20, 40, seed=1)), np.empty((30, 40), np.float32)
-    matmul(a, b, out, post=[PostOp("sqrt")])
-    np.testing.assert_allclose(out, np.sqrt(wide(a) @ wide(b)), rtol=1e-5)
-
-
 def test_every_named_post_op_is_tested() -> None:
-    assert {p.kind for p in ELEMENTWISE} | BINARY.keys() | {"sum", "sqrt"} == onednn.POST_OPS.keys()
+    assert {p.kind for p in ELEMENTWISE} | BINARY.keys() == POSTS.keys() == _C.onednn_post_ops.keys()
 
 
 @pytest.mark.parametrize("kind", BINARY)
@@ -98,14 +87,13 @@ def test_broadcast_by_stride_zero() -> None:
     np.testing.assert_allclose(out, wide(a) @ wide(b) + wide(other), rtol=1e-5, atol=1e-5)
 
 
-def test_a_chain_of_post_ops_with_bias_residual_and_accumulation() -> None:
+def test_a_chain_of_post_ops_with_bias_and_residual() -> None:
     a, b, bias, residual = random(30, 20), random(40, 20, seed=1).T, random(40, seed=2), random(30, 40, seed=3)
-    before = random(30, 40, seed=4)
-    out = before.copy()
-    post = [PostOp("gelu_erf"), PostOp("mul", operand=operand(residual)), PostOp("sum", 1.0), PostOp("relu")]
+    out = np.empty((30, 40), np.float32)
+    post = [PostOp("gelu_erf"), PostOp("mul", operand=operand(residual)), PostOp("relu")]
     matmul(a, b, out, bias, residual, bias=operand(bias), post=post)
     gelu = ELEMENTWISE[PostOp("gelu_erf")](wide(a) @ wide(b) + bias)
-    np.testing.assert_allclose(out, np.maximum(gelu * residual + before, 0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(out, np.maximum(gelu * residual, 0), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype,tolerance", [(ml_dtypes.bfloat16, 2e-2), (np.float16, 3e-3)])
@@ -114,14 +102,6 @@ def test_narrow_operands_with_wide_results(dtype, tolerance) -> None:
     out = np.empty((64, 32), np.float32)
     matmul(a, b, out, bias, bias=operand(bias))
     np.testing.assert_allclose(out, wide(a) @ wide(b) + bias, atol=tolerance * 0.05)
-
-
-def test_fpmath_bf16_is_quicker_arithmetic_on_f32_arrays() -> None:
-    a, b, out, exact = random(64, 256), random(256, 64, seed=1), np.empty((64, 64), np.float32), np.empty((64, 64), np.float32)
-    matmul(a, b, exact)
-    op = matmul(a, b, out, fpmath="bf16")
-    if "bf16" in onednn.implementation(op) or "amx" in onednn.implementation(op):
-        assert 1e-4 < np.abs(out - exact).max() < 0.5
 
 
 def test_packed_weights() -> None:
@@ -158,15 +138,6 @@ def test_convolution_with_post_ops_in_all_layouts(groups, layout) -> None:
     parts = [convolved(x[:, i * 16 * 2 // groups:][:, :32 // groups], w[i * 48 // groups:][:48 // groups]) for i in range(groups)]
     want = np.concatenate(parts, axis=1) + bias.reshape(-1, 1, 1) + residual
     np.testing.assert_allclose(out, np.maximum(want, 0), rtol=1e-4, atol=1e-4)
-
-
-def test_convolution_accumulates_with_sum() -> None:
-    x, w, before = random(1, 16, 8, 8), random(16, 16, 3, 3, seed=1), random(1, 16, 8, 8, seed=2)
-    out = before.copy()
-    free = [operand(array, "free") for array in (x, w, out)]
-    op = onednn.conv("conv_forward", free, **CONV, post=[PostOp("sum", 1.0)])
-    onednn.run(op, x, w, out)
-    np.testing.assert_allclose(out, convolved(x, w) + before, rtol=1e-4, atol=1e-4)
 
 
 def test_weight_gradient_with_bias_gradient() -> None:
@@ -215,7 +186,7 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="too small"):
         onednn.run(packed, a, np.empty(4, np.uint8), out)
     with pytest.raises(ValueError, match="too early"):
-        _C.onednn_create([0, 0, 1, 3])
+        _C.onednn_create([0, 1, 3])
 
 
 def test_threads_may_run_one_operation_at_once() -> None:

@@ -116,10 +116,10 @@ def test_a_result_that_lies_column_by_column() -> None:
 
 UNARY = {
     "relu": lambda x: np.maximum(x, 0), "tanh": np.tanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "linear": lambda x: 0.5 * x - 2, "gelu_erf": lambda x: 0.5 * x * (1 + _C.special_erf(x * np.sqrt(0.5))),
+    "linear": lambda x: 0.5 * x - 2, "gelu_erf": lambda x: 0.5 * x * (1 + _C.Elementwise("erf").arrays(x * np.sqrt(0.5))),
     "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
 }
-BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "max": np.maximum, "min": np.minimum}
+BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 
 
 @pytest.mark.parametrize("kind", sorted(UNARY))

@@ -9,8 +9,9 @@ import pytest
 from scipy import special
 
 from flambeau.core.dtypes import bfloat16, float32
+from flambeau.core.scalar import POSTS
 from flambeau.inductor.loop.ir import Tracer
-from flambeau.inductor.loop.post_ops import ACTIVATIONS, BODIES, PostOp, activation, finish
+from flambeau.inductor.loop.post_ops import ACTIVATIONS, PostOp, activation, finish
 
 ROOT = math.sqrt(2 / math.pi)
 SPELLINGS = {
@@ -43,7 +44,7 @@ def traced(body):
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_an_activation_is_recognised_however_it_is_spelled(name) -> None:
-    for body in (BODIES[name], *SPELLINGS.get(name, ())):
+    for body in (POSTS[name][1], *SPELLINGS.get(name, ())):
         assert activation(*traced(body)) == name
 
 

@@ -27,10 +27,7 @@ from ...core.settings import READ
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES: dict[np.dtype, int] = {np.dtype(np.float16): 1, BFLOAT16: 2, np.dtype(np.float32): 3}
 LAYOUTS = {"given": 0, "free": 1, "packed": 2}
-FPMATH = {"strict": 0, "bf16": 1, "f16": 2, "any": 3, "tf32": 4}
 KINDS = {"matmul": 0, "conv_forward": 1, "conv_input_grad": 2, "conv_weight_grad": 3}
-POST_OPS: dict[str, int] = getattr(_C, "onednn_post_ops", {})
-BINARY = frozenset({"add", "sub", "mul", "div", "max", "min"})
 
 
 @dataclass(frozen=True)
@@ -49,9 +46,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class PostOp:
-    """What to do to the result before it is stored: a function of POST_OPS ("relu" has slope `alpha`, "linear" is alpha * x + beta,
-    "swish" is x * sigmoid(alpha * x), "elu" has `alpha`), "sum" (add alpha times what `out` held), or one of BINARY with
-    `operand`, which broadcasts to the result."""
+    """What to do to the result before it is stored: one of POSTS (core/scalar.py), some with `operand`, which broadcasts to the result."""
 
     kind: str
     alpha: float = 0.0
@@ -60,7 +55,7 @@ class PostOp:
 
     def words(self) -> tuple[int, ...]:
         tensor = () if self.operand is None else self.operand.words()
-        return (POST_OPS[self.kind], _float_bits(self.alpha), _float_bits(self.beta), self.operand is not None, *tensor)
+        return (_C.onednn_post_ops[self.kind], _float_bits(self.alpha), _float_bits(self.beta), self.operand is not None, *tensor)
 
 
 def operand(array: np.ndarray, layout: str = "given") -> Operand:
@@ -83,14 +78,14 @@ def library_path() -> str | None:
     return next((str(f.locate()) for f in files if f.name == USUAL_PATH.name), None)
 
 
-if "onednn" in _C.parts and (_path := library_path()) is not None:
+if (_path := library_path()) is not None:
     _C.onednn_set_path(_path)  # not opened before somebody needs it
 
 
 @functools.cache
 def available() -> bool:
     """Loads oneDNN at the first call. False where its wheel is missing (then NumPy does the work) or cannot be loaded."""
-    path = library_path() if "onednn" in _C.parts else None
+    path = library_path()
     if path is None:
         return False
     try:
@@ -100,29 +95,26 @@ def available() -> bool:
     return True
 
 
-def matmul_words(a: Operand, b: Operand, out: Operand, bias: Operand | None = None, post: Iterable[PostOp] = (),
-                 fpmath: str = "strict") -> tuple[int, ...]:
+def matmul_words(a: Operand, b: Operand, out: Operand, bias: Operand | None = None, post: Iterable[PostOp] = ()) -> tuple[int, ...]:
     """The description of a matmul as words, for `onednn_create` in generated code (sizes and strides may be exchanged in it)."""
-    return _words("matmul", (a, b, out), bias, (), 1, post, fpmath)
+    return _words("matmul", (a, b, out), bias, (), 1, post)
 
 
-def matmul(a: Operand, b: Operand, out: Operand, bias: Operand | None = None, post: Iterable[PostOp] = (),
-           fpmath: str = "strict") -> int:
+def matmul(a: Operand, b: Operand, out: Operand, bias: Operand | None = None, post: Iterable[PostOp] = ()) -> int:
     """out = post(a @ b + bias) with a (..., m, k), b (..., k, n), out (..., m, n); batch axes broadcast (also by stride 0), `bias`
     broadcasts to `out`. dtypes f32, bf16, f16 (accumulated in f32); a bf16 or f16 product may be stored as f32.
 
     Raises NotImplementedError where oneDNN has no fast kernel.
     """
-    return _create(matmul_words(a, b, out, bias, post, fpmath))
+    return _create(matmul_words(a, b, out, bias, post))
 
 
 def conv_words(kind: str, operands: Sequence[Operand], bias: Operand | None = None, *, stride: Sequence[int],
-               padding: Sequence[int], dilation: Sequence[int], groups: int = 1, post: Iterable[PostOp] = (),
-               fpmath: str = "strict") -> tuple[int, ...]:
+               padding: Sequence[int], dilation: Sequence[int], groups: int = 1, post: Iterable[PostOp] = ()) -> tuple[int, ...]:
     """As matmul_words, for "conv_forward" (x, w, out), "conv_input_grad" (g, w, out) or "conv_weight_grad" (x, g, out)."""
     x, w, y = (operands[i] for i in _FORWARD_ORDER[kind])
     ends = end_padding(x.shape[2:], y.shape[2:], w.shape[2:], stride, padding, dilation)
-    return _words(kind, operands, bias, tuple(zip(stride, dilation, padding, ends)), groups, post, fpmath)
+    return _words(kind, operands, bias, tuple(zip(stride, dilation, padding, ends)), groups, post)
 
 
 # Where among a kind's operands those of the forward convolution stand: its input, weight and output.
@@ -142,12 +134,12 @@ def conv(kind: str, operands: Sequence[Operand], bias: Operand | None = None, **
 def split_products(number: int) -> int:
     """How f32 products are made where the processor has bf16 tiles: of 6 products of bf16 parts (the accuracy of f32), 3 or 1;
     with 0 by oneDNN in f32. Returns the number before; always 0 on other processors, where nothing changes."""
-    return _C.onednn_split_products(number) if "onednn" in _C.parts else 0
+    return _C.onednn_split_products(number)
 
 
 def split_products_set() -> int:
     """What split_products set, without changing it."""
-    return _C.onednn_split_products_set() if "onednn" in _C.parts else 0
+    return _C.onednn_split_products_set()
 
 
 READ["split products"] = split_products_set
@@ -186,10 +178,10 @@ def _float_bits(value: float) -> int:
 
 
 def _words(kind: str, operands: Sequence[Operand], bias: Operand | None, windows: Sequence[tuple[int, int, int, int]], groups: int,
-           post: Iterable[PostOp], fpmath: str) -> tuple[int, ...]:
+           post: Iterable[PostOp]) -> tuple[int, ...]:
     operands = (*operands, bias) if bias is not None else operands
     post = tuple(post)
-    words = [KINDS[kind], FPMATH[fpmath], groups, len(operands), *(word for o in operands for word in o.words())]
+    words = [KINDS[kind], groups, len(operands), *(word for o in operands for word in o.words())]
     words += [len(windows), *(word for window in windows for word in window)]
     return (*words, len(post), *(word for p in post for word in p.words()))
 

@@ -96,9 +96,8 @@ def convolution_words(kind: str, step: Extern) -> tuple[tuple[int, ...], list[Vi
     layouts = step.layouts
     made = {id(x): operand(x, layouts[0]), id(w): operand(w, layouts[1]), id(y): operand(y, layouts[2])}
     order = {"conv_forward": (x, w, y), "conv_input_grad": (y, w, x), "conv_weight_grad": (x, y, w)}[kind]
-    ends = onednn.end_padding(x.shape[2:], y.shape[2:], w.shape[2:], stride, padding, dilation)  # type: ignore
-    words = onednn._words(kind, [made[id(v)] for v in order], operand(bias) if bias else None,
-                          tuple(zip(stride, dilation, padding, ends, strict=True)), groups, posts, "strict")
+    words = onednn.conv_words(kind, [made[id(v)] for v in order], operand(bias) if bias else None, stride=stride, padding=padding,
+                              dilation=dilation, groups=groups, post=posts)
     return words, [*order, *([bias] if bias else []), *read]
 
 

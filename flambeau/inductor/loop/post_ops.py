@@ -1,13 +1,12 @@
-"""What libraries do to a product before they store it: an operation is a row, its meaning a loop body.
+"""What libraries do to a product before they store it: the rows of POSTS in core/scalar.py.
 
 By the form of their bodies steps that do the same are recognised, however they group and order sums and products; read by NumPy
-they are the way without the library. csrc/post_ops.h has the C++ of Flambeau's own products; oneDNN and cuBLAS have theirs.
+they are the way without the library.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from flambeau.core.dtypes import float32
-from flambeau.core.scalar import evaluate
+from flambeau.core.scalar import POSTS, evaluate
 from flambeau.inductor.loop.ir import Tracer, Value, walk
 
 LARGEST = 16    # terms of a form
@@ -32,20 +31,9 @@ class PostOp:
 
     def __call__(self, o: Any, *operands: Any) -> Any:
         """The loop body."""
-        return BODIES[self.kind](o, *operands, **({"alpha": self.alpha, "beta": self.beta} if self.kind == "linear" else {}))
+        return POSTS[self.kind][1](o, *operands, **({"alpha": self.alpha, "beta": self.beta} if self.kind == "linear" else {}))
 
 
-def _gelu(o: Any, x: Any, squash: Callable, inner: Any) -> Any:
-    return o.mul(o.mul(x, 0.5), o.add(squash(inner), 1.0))
-
-
-BODIES: dict[str, Callable[..., Any]] = {
-    "add": lambda o, x, y: o.add(x, y), "sub": lambda o, x, y: o.sub(x, y), "mul": lambda o, x, y: o.mul(x, y),
-    "linear": lambda o, x, alpha, beta: o.add(o.mul(x, alpha), beta),
-    "relu": lambda o, x: o.relu(x), "tanh": lambda o, x: o.tanh(x), "sigmoid": lambda o, x: o.sigmoid(x),
-    "gelu_erf": lambda o, x: _gelu(o, x, o.erf, o.mul(x, math.sqrt(0.5))),
-    "gelu_tanh": lambda o, x: _gelu(o, x, o.tanh, o.mul(o.add(x, o.mul(o.mul(x, o.mul(x, x)), 0.044715)), math.sqrt(2 / math.pi))),
-}
 SLOW = ("tanh", "gelu_tanh")    # in oneDNN: a layer of 512 x 768 x 3072 takes a tenth longer than with a kernel for it (Zen 3)
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu_erf", "gelu_tanh")
 
@@ -111,7 +99,7 @@ def _written(polynomial: Polynomial) -> str:
 def _forms() -> dict[str, str]:
     o = Tracer()
     x = o.make("held", (), float32, "x")
-    return {str(form(BODIES[name](o, x), x)): name for name in ACTIVATIONS}
+    return {str(form(POSTS[name][1](o, x), x)): name for name in ACTIVATIONS}
 
 
 def activation(value: Value, x: Value, rounded: bool = False) -> str | None:
@@ -120,4 +108,4 @@ def activation(value: Value, x: Value, rounded: bool = False) -> str | None:
     return _forms().get(found) if found is not None else None
 
 
-__all__ = ["ACTIVATIONS", "BODIES", "PostOp", "activation", "finish", "form"]
+__all__ = ["ACTIVATIONS", "PostOp", "activation", "finish", "form"]

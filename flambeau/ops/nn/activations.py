@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core.dtypes import FLOAT, as_dtype, dtype, float32
+from ...core.scalar import gelu_erf, gelu_tanh
 from ...core.size import canonical_dim
 from ...core.symbolic import sym_float
 from ...core.tensor import Tensor
@@ -141,17 +142,13 @@ def gelu_backward(g: Tensor, x: Tensor, approximate: str) -> Tensor:
 @operator(name="_gelu", fused=True, batch=by_names, vjp=lambda g, input, approximate: (gelu_backward(g, input, approximate),))
 @in_float
 def _gelu(input: Tensor, approximate: str) -> Tensor:
-    x = input
-    if approximate == "none":
-        return prims.mul(prims.mul(x, 0.5), prims.add(prims.erf(prims.mul(x, _SQRT_HALF)), 1.0))
-    inner = prims.mul(prims.mul(x, prims.add(prims.mul(prims.mul(x, x), 0.044715), 1.0)), _SQRT_2_OVER_PI)
-    return prims.mul(prims.mul(x, 0.5), prims.add(prims.tanh(inner), 1.0))
+    return (gelu_erf if approximate == "none" else gelu_tanh)(prims, input)
 
 
 @operator
 @with_out
 def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
-    """x * cdf(x) of the standard normal distribution; 'tanh' is its usual approximation (Hendrycks and Gimpel 2016)."""
+    """x * cdf(x) of the standard normal distribution; 'tanh' is its usual approximation."""
     if approximate not in ("none", "tanh"):
         raise RuntimeError(f"approximate argument must be either none or tanh, got {approximate!r}")
     return _gelu(check_float(input, "gelu"), approximate)
