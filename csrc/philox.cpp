@@ -1,23 +1,39 @@
-// philox_bits, philox_uniform and philox_normal: fill an array with the numbers that philox.h defines, in blocks that vectorise.
+// philox_draw: fills an array with random numbers by Philox 4x32-10 (philox_rounds.h), in blocks that vectorise.
+//
+// Flambeau's mapping: a generator's state is (seed, offset), both 64-bit. Element i of a draw depends on these and i alone.
+//
+//   32-bit draws (bits32, uniform f32, normal f32):  block = offset + i / 4,  lane = i % 4
+//   64-bit draws (bits64, uniform f64, normal f64):  block = offset + i / 2,  lanes = 2 * (i % 2) (low half), + 1 (high half)
+//   counter = (block low word, block high word, 0, 0),  key = (seed low word, seed high word)
+//
+// A draw of n elements uses up ceil(n / 4) or ceil(n / 2) blocks: the next one starts at that much larger an offset.
+//
+//   uniform f32 = (bits >> 8) * 2^-24        uniform f64 = (bits >> 11) * 2^-53        both in [0, 1)
+//   normal (Box-Muller): elements 2k and 2k + 1 are r cos(t) and r sin(t) with r = sqrt(-2 log u), t = 2 pi v, where u and v
+//   come from the bits a and b of these two elements:
+//     f32: u = (a + 0.5) * 2^-32 (rounded to f32),  v = (b >> 8) * 2^-24
+//     f64: u = ((a >> 11) + 0.5) * 2^-53,           v = (b >> 11) * 2^-53
 #define FLAMBEAU_NATIVE_MODULE
-#include "philox.h"
-
 #include <algorithm>
+#include <cstring>
 
 #include "instruction_set.h"
 #include "module.h"
 #include "numpy_api.h"
+#include "philox_rounds.h"
 #include "runtime.h"
 #include "threads.h"
+#pragma GCC diagnostic ignored "-Wunused-variable"
+#include "scalar.h"
 
 namespace {
-
-using namespace flambeau::philox;
 
 constexpr int wide = 16;
 constexpr int64_t chunk_blocks = 4096;  // of work that a thread takes at a time
 
 uint64_t join(uint32_t low, uint32_t high) { return uint64_t(low) | uint64_t(high) << 32; }
+float unit(uint32_t bits) { return float(int32_t(bits >> 8)) * 0x1p-24f; }
+double unit(uint64_t bits) { return double(int64_t(bits >> 11)) * 0x1p-53; }
 
 // Each fills all 4 * wide (or 2 * wide) elements of `wide` blocks that start at block `first`.
 template <class T>
@@ -57,90 +73,38 @@ void fill_array(Fill<T> fill, T* out, int64_t n, uint64_t seed, uint64_t offset)
     for (int64_t c = 0; c < chunks; c++) fill_range(fill, out, c * chunk, std::min(n, (c + 1) * chunk), seed, offset);
 }
 
-// ------------------------------------------------------------------------------------------------ the Python surface
-struct Draw {
-    PyArrayObject* out;
-    uint64_t seed, offset;
-};
-
-bool parse_draw(PyObject* arguments, const char* format, Draw* draw) {
-    PyObject *array, *seed, *offset;
-    if (!PyArg_ParseTuple(arguments, format, &array, &seed, &offset)) return false;
-    if (!PyArray_Check(array) || !PyArray_IS_C_CONTIGUOUS((PyArrayObject*)array) || !PyArray_ISBEHAVED((PyArrayObject*)array)) {
-        PyErr_Format(PyExc_TypeError, "%s(): expected a C-contiguous, writable NumPy array, got %R", strchr(format, ':') + 1,
-                     (PyObject*)Py_TYPE(array));
-        return false;
-    }
-    draw->out = (PyArrayObject*)array;
-    draw->seed = PyLong_AsUnsignedLongLongMask(seed);
-    if (draw->seed == (uint64_t)-1 && PyErr_Occurred()) return false;
-    draw->offset = PyLong_AsUnsignedLongLongMask(offset);
-    return !(draw->offset == (uint64_t)-1 && PyErr_Occurred());
+// A draw's numbers, each of `size` bytes.
+void fill_floats(bool normal, int64_t size, void* out, int64_t n, uint64_t seed, uint64_t offset) {
+    if (size == 4) fill_array(normal ? loops.normal_f32 : loops.uniform_f32, (float*)out, n, seed, offset);
+    else fill_array(normal ? loops.normal_f64 : loops.uniform_f64, (double*)out, n, seed, offset);
 }
 
-template <class T>
-PyObject* run(Fill<T> fill, const Draw& draw) {
-    Py_INCREF(draw.out);
-    T* out = (T*)PyArray_DATA(draw.out);
-    int64_t n = PyArray_SIZE(draw.out);
+PyObject* draw(PyObject*, PyObject* arguments) {
+    const char* name;
+    PyObject *object, *numbers[2];
+    if (!PyArg_ParseTuple(arguments, "sOOO:philox_draw", &name, &object, &numbers[0], &numbers[1])) return nullptr;
+    PyArrayObject* array = (PyArrayObject*)object;
+    if (!PyArray_Check(object) || !PyArray_IS_C_CONTIGUOUS(array) || !PyArray_ISBEHAVED(array))
+        return PyErr_Format(PyExc_TypeError, "philox_draw(): expected a C-contiguous, writable NumPy array, got %R", (PyObject*)Py_TYPE(object));
+    const bool bits = std::strcmp(name, "bits") == 0;
+    const npy_intp size = PyArray_ITEMSIZE(array), n = PyArray_SIZE(array);
+    if (!(bits ? PyArray_ISINTEGER(array) : PyArray_ISFLOAT(array)) || (size != 4 && size != 8))
+        return PyErr_Format(PyExc_TypeError, "philox_draw(): expected an array of %s of 32 or 64 bits, got dtype %S",
+                            bits ? "integers" : "floats", (PyObject*)PyArray_DESCR(array));
+    uint64_t state[2];
+    for (int i = 0; i < 2; i++) state[i] = PyLong_AsUnsignedLongLongMask(numbers[i]);
+    if (PyErr_Occurred()) return nullptr;
+    void* out = PyArray_DATA(array);
     Py_BEGIN_ALLOW_THREADS;
-    fill_array<T>(fill, out, n, draw.seed, draw.offset);
+    // 64 bits are the 32 bits of twice as many elements, seen as pairs (low word first).
+    if (bits) fill_array(loops.bits, (uint32_t*)out, n * (size / 4), state[0], state[1]);
+    else fill_floats(std::strcmp(name, "normal") == 0, size, out, n, state[0], state[1]);
     Py_END_ALLOW_THREADS;
-    return (PyObject*)draw.out;
-}
-
-PyObject* wrong_type(const char* name, const char* expected, const Draw& draw) {
-    return PyErr_Format(PyExc_TypeError, "%s(): expected an array of %s, got dtype %S", name, expected,
-                        (PyObject*)PyArray_DESCR(draw.out));
-}
-
-PyObject* philox_uniform(PyObject*, PyObject* arguments) {
-    Draw draw;
-    if (!parse_draw(arguments, "OOO:philox_uniform", &draw)) return nullptr;
-    switch (PyArray_TYPE(draw.out)) {
-        case NPY_FLOAT32: return run<float>(loops.uniform_f32, draw);
-        case NPY_FLOAT64: return run<double>(loops.uniform_f64, draw);
-        default: return wrong_type("philox_uniform", "float32 or float64", draw);
-    }
-}
-
-PyObject* philox_normal(PyObject*, PyObject* arguments) {
-    Draw draw;
-    if (!parse_draw(arguments, "OOO:philox_normal", &draw)) return nullptr;
-    switch (PyArray_TYPE(draw.out)) {
-        case NPY_FLOAT32: return run<float>(loops.normal_f32, draw);
-        case NPY_FLOAT64: return run<double>(loops.normal_f64, draw);
-        default: return wrong_type("philox_normal", "float32 or float64", draw);
-    }
-}
-
-// A 64-bit draw is the 32-bit draw of twice as many elements, seen as pairs (low word first).
-PyObject* philox_bits(PyObject*, PyObject* arguments) {
-    Draw draw;
-    if (!parse_draw(arguments, "OOO:philox_bits", &draw)) return nullptr;
-    npy_intp size = PyArray_ITEMSIZE(draw.out);
-    if (!PyArray_ISINTEGER(draw.out) || (size != 4 && size != 8))
-        return wrong_type("philox_bits", "32-bit or 64-bit integers", draw);
-    uint32_t* out = (uint32_t*)PyArray_DATA(draw.out);
-    int64_t words = PyArray_SIZE(draw.out) * (size / 4);
-    Py_BEGIN_ALLOW_THREADS;
-    fill_array<uint32_t>(loops.bits, out, words, draw.seed, draw.offset);
-    Py_END_ALLOW_THREADS;
-    return Py_NewRef((PyObject*)draw.out);
-}
-
-PyObject* philox_block(PyObject*, PyObject* arguments) {
-    unsigned c0, c1, c2, c3, k0, k1;
-    if (!PyArg_ParseTuple(arguments, "(IIII)(II):philox_block", &c0, &c1, &c2, &c3, &k0, &k1)) return nullptr;
-    Block b = philox4x32({{c0, c1, c2, c3}}, k0, k1);
-    return Py_BuildValue("IIII", b.word[0], b.word[1], b.word[2], b.word[3]);
+    return Py_NewRef(object);
 }
 
 PyMethodDef methods[] = {
-    {"philox_uniform", philox_uniform, METH_VARARGS, "philox_uniform(out, seed, offset) -> out\n\nUniform in [0, 1)."},
-    {"philox_normal", philox_normal, METH_VARARGS, "philox_normal(out, seed, offset) -> out\n\nStandard normal (Box-Muller)."},
-    {"philox_bits", philox_bits, METH_VARARGS, "philox_bits(out, seed, offset) -> out\n\nAll bits random, 32 or 64 of them."},
-    {"philox_block", philox_block, METH_VARARGS, "philox_block((c0, c1, c2, c3), (k0, k1)) -> four words of Philox4x32-10"},
+    {"philox_draw", draw, METH_VARARGS, "philox_draw(name, out, seed, offset) -> out\n\nNumbers: uniform in [0, 1), normal, or bits."},
     {nullptr},
 };
 
@@ -149,9 +113,7 @@ PyMethodDef methods[] = {
 // For generated code: words are (0 uniform, 1 normal; bytes of an element; elements; blocks used up before), state is
 // (seed, offset).
 extern "C" void philox_run(const int64_t* words, const int64_t* state, void* out) {
-    uint64_t seed = (uint64_t)state[0], offset = (uint64_t)(state[1] + words[3]);
-    if (words[1] == 4) fill_array(words[0] ? loops.normal_f32 : loops.uniform_f32, (float*)out, words[2], seed, offset);
-    else fill_array(words[0] ? loops.normal_f64 : loops.uniform_f64, (double*)out, words[2], seed, offset);
+    fill_floats(words[0] != 0, words[1], out, words[2], (uint64_t)state[0], (uint64_t)(state[1] + words[3]));
 }
 
 void add_philox(PyObject* module) {

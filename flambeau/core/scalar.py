@@ -127,7 +127,7 @@ _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 def philox_word(seed: Any, block: Any, lane: Any) -> Any:
     """Word `lane` of Philox 4x32-10 (Salmon et al., SC'11) with key `seed` and 128-bit counter `(block, 0)`.
 
-    `seed`, `block` and `lane` (0 to 3) are int64 scalars or arrays; the words are uint32. csrc/philox.h says which block
+    `seed`, `block` and `lane` (0 to 3) are int64 scalars or arrays; the words are uint32. csrc/philox.cpp says which block
     and lane an element of a draw takes.
     """
     seed, block = np.asarray(seed).astype(np.uint64), np.asarray(block).astype(np.uint64)

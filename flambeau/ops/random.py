@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from .._C import MT19937
-from ..backends.cpu import random as native
 from ..backends.cuda.recording import under_way
 from ..core import dispatch
 from ..core.device import as_device, device
@@ -42,15 +41,12 @@ from . import prims
 from .checks import checked
 from .creation import _in_layout, _named_size, count, faking_like, finish, kind_for, sizes
 from .generators import Generator, default_generator, fake_draws, take_state
-from .prims import random as random_prims
 from .prims.random import blocks
 from .promotion import broadcast, cast, default_dtype
 from .registry import PRIMITIVES, Absent, Spec, operator, primitive
 from .writing import with_out
 
 special = LazyFunctions("scipy.special")
-
-random_prims.native_draw = lambda name, seed, start, n, kind: native.draw(name, seed, start, n, kind.numpy)
 
 # -- who draws -------------------------------------------------------------------------------------------------
 Source = Any    # a CPU generator's engine (MT19937), or (Philox state, blocks already used of it)

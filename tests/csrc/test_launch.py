@@ -27,7 +27,7 @@ SOURCE = r"""
 #include <stdexcept>
 #include <unistd.h>
 #include "runtime.h"
-#include "philox.h"
+#include "philox_rounds.h"
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 EXPORT int add(void** args, const int64_t* scalars, void*) {
@@ -71,16 +71,9 @@ EXPORT int slow(void** args, const int64_t*, void*) {
     ((float*)args[0])[0] += 1;
     return 0;
 }
-EXPORT int draw(void** args, const int64_t* scalars, void*) {
-    float* out = (float*)args[0];
-    for (int64_t i = 0; i < scalars[0]; i++) out[i] = flambeau::philox::normal_f32(scalars[1], scalars[2], i);
-    return 0;
-}
-EXPORT int draw_bits(void** args, const int64_t* scalars, void*) {
-    for (int64_t i = 0; i < scalars[0]; i++)
-        ((uint32_t*)args[0])[i] = flambeau::philox::bits32(scalars[1], scalars[2], i),
-        ((uint64_t*)args[1])[i] = flambeau::philox::bits64(scalars[1], scalars[2], i),
-        ((double*)args[2])[i] = flambeau::philox::normal_f64(scalars[1], scalars[2], i);
+EXPORT int rounds(void** args, const int64_t*, void*) {
+    uint32_t *c = (uint32_t*)args[0], *key = (uint32_t*)args[1];
+    philox_rounds(c[0], c[1], c[2], c[3], key[0], key[1]);
     return 0;
 }
 """
@@ -194,16 +187,21 @@ def test_an_array_taken_from_its_tensor_stays_alive(library):
     assert before[0] == 1 and sys.getrefcount(before) == base - 1
 
 
-def test_philox_header_agrees_with_the_module(library):
-    n, seed, offset = 1003, 77, 9
-    out = np.empty(n, np.float32)
-    _C.NativeGraph(str(library), "draw", 1)((out,), (n, seed, offset))
-    np.testing.assert_allclose(out, _C.philox_normal(np.empty(n, np.float32), seed, offset), rtol=1e-6, atol=1e-7)
-    u32, u64, f64 = np.empty(n, np.uint32), np.empty(n, np.uint64), np.empty(n, np.float64)
-    _C.NativeGraph(str(library), "draw_bits", 3)((u32, u64, f64), (n, seed, offset))
-    np.testing.assert_array_equal(u32, _C.philox_bits(np.empty(n, np.uint32), seed, offset))
-    np.testing.assert_array_equal(u64, _C.philox_bits(np.empty(n, np.uint64), seed, offset))
-    np.testing.assert_allclose(f64, _C.philox_normal(np.empty(n, np.float64), seed, offset), rtol=1e-13)
+M = 0xFFFFFFFF
+# Random123's kat_vectors for philox4x32 with 10 rounds: counter, key, output.
+KNOWN_ANSWERS = [
+    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((M, M, M, M), (M, M), (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0), (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
+]
+
+
+@pytest.mark.parametrize(("counter", "key", "output"), KNOWN_ANSWERS)
+def test_philox_gives_the_known_answers(library, counter, key, output):
+    words = np.array(counter, np.uint32)
+    _C.NativeGraph(str(library), "rounds", 2)((words, np.array(key, np.uint32)))
+    assert tuple(words.tolist()) == output
+
 
 
 def test_graphs_pickle_and_copy_by_path(library):

@@ -14,7 +14,7 @@ extern "C" int clock_gettime(int clock, void* out) noexcept;
 
 namespace fl {
 
-// --- random words: Philox 4x32-10, word `lane` of block `index` (see philox.h for who draws which) ---
+// --- random words: Philox 4x32-10, word `lane` of block `index` (see csrc/philox.cpp for who draws which) ---
 
 FL_INLINE uint32_t philox(int64_t seed, int64_t index, int64_t lane) {
     uint32_t c0 = uint32_t(index), c1 = uint32_t(uint64_t(index) >> 32), c2 = 0, c3 = 0;

@@ -1,6 +1,6 @@
 """Random primitives: pure functions of a state tensor `(seed, offset)` and a position (Philox 4x32-10).
 
-csrc/philox.h states which block and lane element i of a draw reads. Eager and compiled programs therefore see the same
+csrc/philox.cpp states which block and lane element i of a draw reads. Eager and compiled programs therefore see the same
 numbers, and dropout recomputed in backward is the same. `increment` counts the blocks that earlier draws of the same
 graph used up: `blocks(shape, dtype)` says how many one draw takes.
 """
@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from flambeau import _C
+
 from ...core.dtypes import dtype, float32, float64, int64, uint64
-from ...core.scalar import NumpyScalars
 from ...core.size import contiguous_strides
 from ...core.tensor import Tensor
 from ..registry import Spec, primitive
@@ -44,7 +45,7 @@ def _unit64(o: Any, bits: Any, half: float = 0.0) -> Any:
 
 
 def _uniform(o: Any, seed: Any, start: Any, i: Any, kind: dtype) -> Any:
-    return _unit64(o, _bits64(o, seed, start, i)) if kind is float64 else o.unit(_bits32(o, seed, start, i))
+    return _unit64(o, _bits64(o, seed, start, i)) if kind is float64 else o.to_dtype(o.unit(_bits32(o, seed, start, i)), kind)
 
 
 def _normal(o: Any, seed: Any, start: Any, i: Any, kind: dtype) -> Any:
@@ -59,29 +60,37 @@ def _normal(o: Any, seed: Any, start: Any, i: Any, kind: dtype) -> Any:
     radius = o.sqrt(o.mul(o.log(u), o.constant(-2.0, wide)))
     turn = o.mul(v, o.constant(2 * math.pi, wide))
     is_even = o.eq(o.index(i % 2, int64), o.constant(0, int64))
-    return o.mul(radius, o.where(is_even, o.cos(turn), o.sin(turn)))
+    return o.to_dtype(o.mul(radius, o.where(is_even, o.cos(turn), o.sin(turn))), kind)
+
+
+def _integers(o: Any, seed: Any, start: Any, i: Any, low: int, high: int) -> Any:
+    rest = o.remainder(_bits64(o, seed, start, i), o.constant(high - low, uint64))
+    return o.add(o.to_dtype(rest, int64), o.constant(low, int64))
 
 
 def _loop(draw: Any) -> Any:
-    def loop(o: Any, idx: Sequence, state: Any, increment: Any, shape: Sequence, kind: dtype) -> Any:
+    def loop(o: Any, idx: Sequence, state: Any, increment: Any, shape: Sequence, *attrs: Any) -> Any:
         linear: Any = 0
         for i, stride in zip(idx, contiguous_strides(shape)):
             linear = linear + i * stride
         start = o.add(state([0 * linear + 1]), o.index(increment, int64))
-        return o.to_dtype(draw(o, state([0 * linear]), start, linear, kind), kind)
+        return draw(o, state([0 * linear]), start, linear, *attrs)
     return loop
 
 
-class _Positions(NumpyScalars):
-    """The NumPy reading over whole arrays of positions."""
-
-    @staticmethod
-    def index(expr: Any, kind: dtype) -> Any:
-        return np.asarray(expr, kind.numpy)
+def _drawn(name: str, state: np.ndarray, increment: int, shape: Sequence[int], kind: dtype) -> np.ndarray:
+    """The same numbers natively, on all threads."""
+    return _C.philox_draw(name, np.empty(tuple(shape), kind.numpy), int(state[0]), int(state[1]) + increment)
 
 
-# backends: native draws (name, seed, start, n, dtype) -> array.
-native_draw: Any = None
+def _floats(name: str) -> Any:
+    def kernel(state: np.ndarray, increment: int, shape: Sequence[int], kind: dtype) -> np.ndarray:
+        return _drawn(name, state, increment, shape, float64 if kind is float64 else float32).astype(kind.numpy, copy=False)
+    return kernel
+
+
+def _integers_kernel(state: np.ndarray, increment: int, shape: Sequence[int], low: int, high: int) -> np.ndarray:
+    return (_drawn("bits", state, increment, shape, uint64) % np.uint64(high - low)).astype(np.int64) + low
 
 
 def _batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
@@ -90,56 +99,21 @@ def _batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     return prim(state, increment, (size, *shape), *rest)
 
 
-def _kernel(name: str, draw: Any) -> Any:
-    def kernel(state: np.ndarray, increment: int, shape: Sequence[int], kind: dtype) -> np.ndarray:
-        n = math.prod(shape)
-        wide = float64 if kind is float64 else float32
-        if native_draw is not None:
-            flat = native_draw(name, int(state[0]), int(state[1]) + increment, n, wide)
-        else:
-            with np.errstate(all="ignore"):
-                flat = draw(_Positions(), state[0], state[1] + np.int64(increment), np.arange(n, dtype=np.int64), wide)
-        return flat.reshape(tuple(shape)).astype(kind.numpy, copy=False)
-    return kernel
-
-
-@primitive("philox_uniform", batch=_batch, kernel=_kernel("uniform", _uniform), loop=_loop(_uniform), tags=("random",), why_absent=_WHY,
+@primitive("philox_uniform", batch=_batch, kernel=_floats("uniform"), loop=_loop(_uniform), tags=("random",), why_absent=_WHY,
            samples=lambda r: [(np.array([3, 5]), 1, (2, 3), float32), (np.array([3, 5]), 0, (5,), float64)])
 def philox_uniform(state: Tensor, increment: int, shape: tuple[int, ...], kind: dtype) -> Spec:
     """Uniform numbers in [0, 1): 24 random bits each, 53 for f64."""
     return Spec(tuple(shape), kind)
 
 
-@primitive("philox_normal", batch=_batch, kernel=_kernel("normal", _normal), loop=_loop(_normal), tags=("random",), why_absent=_WHY,
+@primitive("philox_normal", batch=_batch, kernel=_floats("normal"), loop=_loop(_normal), tags=("random",), why_absent=_WHY,
            samples=lambda r: [(np.array([3, 5]), 1, (2, 3), float64), (np.array([3, 5]), 0, (5,), float32)])
 def philox_normal(state: Tensor, increment: int, shape: tuple[int, ...], kind: dtype) -> Spec:
     """Standard normal numbers."""
     return Spec(tuple(shape), kind)
 
 
-def _integers(o: Any, seed: Any, start: Any, i: Any, low: int, high: int) -> Any:
-    rest = o.remainder(_bits64(o, seed, start, i), o.constant(high - low, uint64))
-    return o.add(o.to_dtype(rest, int64), o.constant(low, int64))
-
-
-def _integers_kernel(state: np.ndarray, increment: int, shape: Sequence[int], low: int, high: int) -> np.ndarray:
-    n = math.prod(shape)
-    if native_draw is not None:
-        bits = native_draw("bits", int(state[0]), int(state[1]) + increment, n, uint64)
-        return ((bits % np.uint64(high - low)).astype(np.int64) + low).reshape(tuple(shape))
-    i = np.arange(n, dtype=np.int64)
-    return _integers(_Positions(), state[0], state[1] + np.int64(increment), i, low, high).reshape(tuple(shape))
-
-
-def _integers_loop(o: Any, idx: Sequence, state: Any, increment: Any, shape: Sequence, low: int, high: int) -> Any:
-    linear: Any = 0
-    for i, stride in zip(idx, contiguous_strides(shape)):
-        linear = linear + i * stride
-    start = o.add(state([0 * linear + 1]), o.index(increment, int64))
-    return _integers(o, state([0 * linear]), start, linear, low, high)
-
-
-@primitive("philox_integers", batch=_batch, kernel=_integers_kernel, loop=_integers_loop, tags=("random",), why_absent=_WHY,
+@primitive("philox_integers", batch=_batch, kernel=_integers_kernel, loop=_loop(_integers), tags=("random",), why_absent=_WHY,
            samples=lambda r: [(np.array([3, 5]), 1, (2, 3), -4, 9)])
 def philox_integers(state: Tensor, increment: int, shape: tuple[int, ...], low: int, high: int) -> Spec:
     """Integers in [low, high) from 64 random bits each."""
