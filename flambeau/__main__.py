@@ -27,6 +27,7 @@ from typing import Any
 from . import _C
 from .core import cache
 from .core.lazy import LazyModule
+from .core.settings import told
 from .ops.registry import OPERATORS, PRIMITIVES
 
 
@@ -50,7 +51,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _explain(args: argparse.Namespace) -> int:
     """`run` with the compiler's account of itself switched on; the logs are read when flambeau is imported."""
-    os.environ["TORCH_LOGS"] = ",".join(filter(None, [os.environ.get("TORCH_LOGS"), "graph_breaks,recompiles,cache"]))
+    os.environ["TORCH_LOGS"] = ",".join(filter(None, [told("TORCH_LOGS"), "graph_breaks,recompiles,cache"]))
     return _run(args)
 
 
@@ -162,7 +163,7 @@ def _info(args: argparse.Namespace) -> int:
         "threads": _C.get_num_threads(),
         **{name: _version(name) for name in ("numpy", "scipy", "ml_dtypes", "safetensors", "onednn-cpu-gomp")},
         "compiler's cache": _cache_summary(),
-        "C++ compiler": _first_line([os.environ.get("CXX", "g++"), "--version"]),
+        "C++ compiler": _first_line([told("CXX", "g++"), "--version"]),
         "PyTorch beside it": _version("torch"),
     }
     width = max(map(len, facts))

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 from ._absent import absent
+from .core.settings import told
 from .serialization import load as _load_file
 
 try:
@@ -27,8 +28,7 @@ _hub_dir: str | None = None
 
 def _get_torch_home() -> str:
     """$TORCH_HOME, else `torch` in $XDG_CACHE_HOME or ~/.cache."""
-    cache = os.getenv("XDG_CACHE_HOME", "~/.cache")
-    return os.path.expanduser(os.getenv("TORCH_HOME", os.path.join(cache, "torch")))
+    return os.path.expanduser(told("TORCH_HOME", os.path.join(told("XDG_CACHE_HOME", "~/.cache"), "torch")))
 
 
 def get_dir() -> str:

@@ -27,6 +27,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .settings import told
+
 _MAGIC = b"FLAMBEAU"
 _SEAL = len(_MAGIC) + 16
 _IMPORTED = time.time()
@@ -41,10 +43,10 @@ KEPT = 0.8  # of the limit, once it is passed
 
 def cache_directory() -> Path:
     """$FLAMBEAU_CACHE_DIR, or ~/.cache/flambeau; for those without a home a directory that goes with the process."""
-    given = os.environ.get("FLAMBEAU_CACHE_DIR")
+    given = told("FLAMBEAU_CACHE_DIR")
     if given:
         return Path(given)
-    common = os.environ.get("XDG_CACHE_HOME")
+    common = told("XDG_CACHE_HOME")
     if common:
         return Path(common) / "flambeau"
     try:
@@ -92,7 +94,7 @@ def _remove_own() -> None:
 
 def limit() -> int:
     """$FLAMBEAU_CACHE_LIMIT, the most bytes that the cache may hold: a number, also as 512K, 100M or 4G; else 4 GiB."""
-    given = os.environ.get("FLAMBEAU_CACHE_LIMIT", "").strip()
+    given = told("FLAMBEAU_CACHE_LIMIT").strip()
     if not given:
         return DEFAULT_LIMIT
     read = re.fullmatch(r"(\d+)([KMGT]?)", given.upper())

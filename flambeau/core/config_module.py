@@ -166,8 +166,9 @@ def _prepare(place: Any, name: str, settings: dict[str, Any], accepted: dict[str
 
 
 def accepted_beside(file: str) -> dict[str, Any]:
-    """The settings without effect of the module in `file`, with PyTorch's defaults: a dict's literal beside it."""
-    return ast.literal_eval(Path(file).with_name("accepted_settings.txt").read_text(encoding="utf-8"))
+    """The settings without effect of the module in `file`: beside it stands each of PyTorch's defaults with all that have it."""
+    pairs = ast.literal_eval(Path(file).with_name("accepted_settings.txt").read_text(encoding="utf-8"))
+    return {name: value for value, names in pairs for name in names.split()}
 
 
 def install(module_name: str, accepted: Mapping[str, Any], *, shown_as: str = "", anyway: Mapping[str, Any] | None = None,

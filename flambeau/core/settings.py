@@ -1,4 +1,4 @@
-"""Settings of the process that change what operators do: one table, which three readers share.
+"""Settings of the process: what the environment says, and in one table, which three readers share, what changes what operators do.
 
 A setting is a name in a class, dict or list that a program may write to at any time. Compiled code is used only while all of them
 are as they were when it was captured (`dynamo.surroundings`); a write to one during capture goes into the graph or breaks it; and all
@@ -14,6 +14,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from flambeau import _C
+
+ENVIRONMENT = {
+    "CXX": "the C++ compiler: g++",
+    "FLAMBEAU_CACHE_DIR": "where what is compiled is kept", "XDG_CACHE_HOME": "the folder that it is in, and that of TORCH_HOME",
+    "FLAMBEAU_CACHE_LIMIT": "the most bytes of it: 4G",
+    "FLAMBEAU_CXXFLAGS": "further flags for the C++ compiler", "FLAMBEAU_CXX_TIMEOUT": "seconds after which it counts as hung: 600",
+    "FLAMBEAU_JOB_SECRET": "what the processes of a job show each other",
+    "FLAMBEAU_REPORT": "the file of a report on all compilations",
+    "FLAMBEAU_VERIFY": "check every graph and loop program after each pass: 0",
+    "TORCHDYNAMO_REPRO_AFTER": "write a minimal program where the backend (dynamo) or what lies below aot (aot) fails",
+    "TORCHDYNAMO_REPRO_LEVEL": "what a failure is: 2",
+    "TORCH_COMPILE_DEBUG": "write a folder for each compilation: 0", "TORCH_COMPILE_DEBUG_DIR": "where: flambeau_debug",
+    "TORCH_DISTRIBUTED_DEBUG": "OFF, INFO or DETAIL", "TORCH_HOME": "where torch.hub keeps what it fetches",
+    "TORCH_LOGS": "what to log", "TORCH_LOGS_FORMAT": "how a line is formatted", "TORCH_LOGS_OUT": "the file",
+    **dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "SLURM_NTASKS",
+                     "SLURM_LAUNCH_NODE_IPADDR", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+                     "TORCHELASTIC_USE_AGENT_STORE"), "what a launcher tells the processes of a job"),
+}
+"""All variables that are read, what they say, and what goes without. oneDNN and MPI read further ones."""
+
+
+def told(name: str, default: str = "") -> str:
+    """What a variable of the environment says."""
+    if name not in ENVIRONMENT:
+        raise KeyError(f"{name} is not in the table of settings")
+    return os.environ.get(name) or default
 
 
 @dataclass(frozen=True)
@@ -86,7 +112,7 @@ class Verification:
     """Is every graph and every loop program checked after each pass of the compiler? It changes no result, so it is no row of the
     table; only what was compiled while it is off is not found in the cache while it is on."""
 
-    on = os.environ.get("FLAMBEAU_VERIFY", "0") not in ("", "0")
+    on = told("FLAMBEAU_VERIFY", "0") != "0"
     """`FLAMBEAU_VERIFY=1`, or set it here. Off unless asked for, since it takes compile time (docs/inductor.md)."""
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from ..core.device import device as Device
+from ..core.settings import told
 from . import rendezvous as _rendezvous
 from .engines import mpi
 from .engines.fake import FakeEngine
@@ -284,7 +284,7 @@ def new_subgroups(group_size: int | None = None, group: ProcessGroup | None = No
     """Groups of `group_size` consecutive processes (those of one machine, if not said): (this process's, all)."""
     whole = group or default_group()
     if group_size is None:
-        group_size = int(os.environ.get("LOCAL_WORLD_SIZE", whole.size()))
+        group_size = int(told("LOCAL_WORLD_SIZE") or whole.size())
     if group_size <= 0:
         raise ValueError(f"The arg 'group_size' ({group_size}) must be positive")
     if group_size > whole.size():
@@ -375,8 +375,8 @@ def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
     """The number of this process on its machine, which the launcher says in LOCAL_RANK."""
-    if "LOCAL_RANK" in os.environ:
-        return int(os.environ["LOCAL_RANK"])
+    if told("LOCAL_RANK"):
+        return int(told("LOCAL_RANK"))
     if fallback_rank is not None:
         return int(fallback_rank)
     raise RuntimeError("LOCAL_RANK is not in the environment. Consider passing fallback_rank to allow `get_node_local_rank` to work")
@@ -426,4 +426,4 @@ def is_backend_available(backend: str) -> bool:
 
 def is_torchelastic_launched() -> bool:
     """Whether torchrun started this process."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
+    return told("TORCHELASTIC_RUN_ID") != ""

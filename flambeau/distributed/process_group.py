@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.settings import told
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from .engines.base import Engine, Posted, refuse
 from .engines.fake import FakeEngine
@@ -457,7 +457,7 @@ def set_debug_level(level: DebugLevel) -> None:
 
 def set_debug_level_from_env() -> None:
     """As TORCH_DISTRIBUTED_DEBUG says: OFF, INFO or DETAIL."""
-    name = os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()
+    name = told("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()
     if name not in DebugLevel.__members__:
         raise RuntimeError(f"The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL, not {name!r}")
     _Debug.level = DebugLevel[name]

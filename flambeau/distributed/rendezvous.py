@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+from ..core.settings import told
 from .engines import mpi
 from .stores import DEFAULT_TIMEOUT, FileStore, PrefixStore, Store
 from .tcp_store import TCPStore
@@ -46,31 +46,30 @@ def _missing(url: str, what: str) -> ValueError:
 
 def _from_env(url: str, timeout: timedelta = DEFAULT_TIMEOUT) -> Iterator[Found]:
     query = dict(parse_qsl(urlsplit(url).query))
-    if not {"rank", "world_size"} <= query.keys() and "RANK" not in os.environ and mpi.launched() and mpi.available():
+    if not {"rank", "world_size"} <= query.keys() and not told("RANK") and mpi.launched() and mpi.available():
         yield _from_mpi(timeout)
         return
 
     def value(name: str, argument: str | None = None) -> str:
-        found = query.get(argument or "") or os.environ.get(name) or _slurm().get(name)
+        found = query.get(argument or "") or told(name) or _slurm().get(name)
         if found is None:
             raise _missing(url, f"environment variable {name} expected, but not set")
         return found
 
     rank, size = int(value("RANK", "rank")), int(value("WORLD_SIZE", "world_size"))
     host, port = value("MASTER_ADDR"), int(value("MASTER_PORT"))
-    served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # the launcher has the store
+    served = told("TORCHELASTIC_USE_AGENT_STORE") == "True"  # the launcher has the store
     store: Store = TCPStore(host, port, size, rank == 0 and not served, timeout, wait_for_workers=False)
     if served:
-        store = PrefixStore(f"attempt_{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        store = PrefixStore(f"attempt_{told('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     yield store, rank, size
 
 
 def _slurm() -> dict[str, str]:
     """What `srun` tells a process, by torch's names."""
-    env = os.environ
     names = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS", "MASTER_ADDR": "SLURM_LAUNCH_NODE_IPADDR"}
-    found = {name: env[theirs] for name, theirs in names.items() if theirs in env}
-    return found | ({"MASTER_PORT": str(20000 + int(env["SLURM_JOB_ID"]) % 20000)} if "SLURM_JOB_ID" in env else {})
+    found = {name: told(theirs) for name, theirs in names.items() if told(theirs)}
+    return found | ({"MASTER_PORT": str(20000 + int(job) % 20000)} if (job := told("SLURM_JOB_ID")) else {})
 
 
 def _from_mpi(timeout: timedelta) -> Found:

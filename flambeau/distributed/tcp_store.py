@@ -19,6 +19,7 @@ from datetime import timedelta
 from typing import Any
 
 from ..core import locks
+from ..core.settings import told
 from .errors import DistNetworkError, DistStoreError, QueueEmptyError
 from .stores import DEFAULT_TIMEOUT, HEAD_SIZE, OPERATIONS, SharedTable, Store, head_of, pack, parts_of
 
@@ -28,7 +29,7 @@ _PATIENCE = 10.0  # seconds for a handshake
 
 
 def _secret() -> bytes:
-    return os.environ.get("FLAMBEAU_JOB_SECRET", "").encode()
+    return told("FLAMBEAU_JOB_SECRET").encode()
 
 
 def _proof(challenge: bytes, who: bytes) -> bytes:

@@ -5,10 +5,10 @@ A name that does not exist is an AttributeError; `ACCEPTED` are PyTorch's that c
 
 from __future__ import annotations
 
-import os
 from typing import Any, Final
 
 from ..core.config_module import accepted_beside, install
+from ..core.settings import told
 
 recompile_limit: int = 8
 """How many versions of one function are kept for one module (and one wrapped function) before it is run eagerly."""
@@ -49,10 +49,10 @@ error_on_recompile: bool = False
 disable: bool = False
 """Run everything as it is written."""
 
-repro_after: str | None = os.environ.get("TORCHDYNAMO_REPRO_AFTER") or None
+repro_after: str | None = told("TORCHDYNAMO_REPRO_AFTER") or None
 """Write a minimal program when the backend ("dynamo"), or what lies below aot ("aot"), fails."""
 
-repro_level: int = int(os.environ.get("TORCHDYNAMO_REPRO_LEVEL", "2"))
+repro_level: int = int(told("TORCHDYNAMO_REPRO_LEVEL", "2"))
 """What is a failure: 1 or 2, an exception; 3 and 4, results that differ from eager's too; the smallest program is looked for from 2 on."""
 
 ACCEPTED: Final[dict[str, Any]] = accepted_beside(__file__)

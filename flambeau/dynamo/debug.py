@@ -22,6 +22,7 @@ from typing import Any
 
 from .. import fx
 from ..core.lazy import LazyModule
+from ..core.settings import told
 from ..core.symbolic import hint_of
 from ..core.tensor import Tensor
 from . import logs
@@ -38,12 +39,12 @@ _STARTED = time.strftime("%Y_%m_%d_%H_%M_%S")
 
 def enabled() -> bool:
     """Is a folder to be written?"""
-    return os.environ.get("TORCH_COMPILE_DEBUG", "0") not in ("", "0")
+    return told("TORCH_COMPILE_DEBUG", "0") != "0"
 
 
 def report_file() -> Path | None:
     """Where the report of the whole process goes, if it is wanted."""
-    name = os.environ.get("FLAMBEAU_REPORT")
+    name = told("FLAMBEAU_REPORT")
     return Path(name) if name else None
 
 
@@ -57,7 +58,7 @@ class Folder:
     """The files of one compilation, and what the report needs."""
 
     def __init__(self, name: str) -> None:
-        root = Path(os.environ.get("TORCH_COMPILE_DEBUG_DIR", "flambeau_debug"))
+        root = Path(told("TORCH_COMPILE_DEBUG_DIR", "flambeau_debug"))
         self.path = root / f"run_{_STARTED}_pid_{os.getpid()}" / f"{next(_numbers):03d}_{re.sub(r'[^0-9A-Za-z_]', '_', name)}"
         self.kernels: list[Kernel] = []
         self.memory: list[MemoryOverTime] = []

@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import warnings
+
+from ..core.settings import told
 
 graph_breaks = logging.getLogger("flambeau.graph_breaks")
 recompiles = logging.getLogger("flambeau.recompiles")
@@ -74,12 +75,12 @@ def set_levels(levels: dict[str, int]) -> None:
     found = [(logger, level) for name, level in levels.items() for logger in _loggers(name)]
     root = logging.getLogger("flambeau")
     if found and not root.handlers:
-        out = os.environ.get("TORCH_LOGS_OUT")
+        out = told("TORCH_LOGS_OUT")
         handler = logging.FileHandler(out) if out else logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter(os.environ.get("TORCH_LOGS_FORMAT") or "[%(name)s] %(message)s"))
+        handler.setFormatter(logging.Formatter(told("TORCH_LOGS_FORMAT", "[%(name)s] %(message)s")))
         root.addHandler(handler)
     for logger, level in found:
         logger.setLevel(level)
 
 
-configure(os.environ.get("TORCH_LOGS", ""))
+configure(told("TORCH_LOGS"))

@@ -7,12 +7,12 @@ those of the graph run as it is, too, at the first call. The program is `minifie
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import fx
+from ..core.settings import told
 from ..core.symbolic import hint_of
 from ..core.tensor import Tensor
 from ..ops.generators import get_rng_state, set_rng_state
@@ -180,7 +180,7 @@ def _difference(gm: fx.GraphModule, compiled: Callable[..., Any], args: Sequence
 
 
 def _written(gm: fx.GraphModule, name: str, what: str) -> str:
-    folder = Path(os.environ.get("TORCH_COMPILE_DEBUG_DIR", "flambeau_debug")) / "minifier"
+    folder = Path(told("TORCH_COMPILE_DEBUG_DIR", "flambeau_debug")) / "minifier"
     path = folder / f"repro_{next(_numbers)}.py"
     comment = "".join(f"# {line}\n" for line in what.splitlines())
     write(path, comment + repro(gm).replace("backend='inductor'", f"backend={name!r}"))

@@ -40,6 +40,7 @@ from flambeau.core.cache import (
     warn_unusable,
     write_sealed,
 )
+from flambeau.core.settings import told
 from flambeau.inductor.cpu.unit import HEADERS, INCLUDES
 
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
@@ -62,13 +63,13 @@ class NoCompiler(RuntimeError):
 @functools.cache
 def compiler() -> str | None:
     """The C++ compiler: $CXX, or g++; None where there is none."""
-    return shutil.which(os.environ.get("CXX", "g++"))
+    return shutil.which(told("CXX", "g++"))
 
 
 @functools.cache
 def _warn_no_compiler() -> None:
-    given = os.environ.get("CXX")
-    named = "" if given is None else f" (CXX is {given!r}, which is no program)"
+    given = told("CXX")
+    named = f" (CXX is {given!r}, which is no program)" if given else ""
     warnings.warn(f"torch.compile found no C++ compiler{named}, so compiled programs run kernel by kernel through NumPy, correct but "
                   "slower. Install one (Debian and Ubuntu: apt install g++; or set CXX to its path).", stacklevel=2)
 
@@ -95,7 +96,7 @@ def warn_failed(error: CompilerError) -> None:
 
 def time_limit() -> float:
     """$FLAMBEAU_CXX_TIMEOUT, the seconds after which a compiler counts as hung; else ten minutes."""
-    given = os.environ.get("FLAMBEAU_CXX_TIMEOUT", "600")
+    given = told("FLAMBEAU_CXX_TIMEOUT", "600")
     try:
         return float(given)
     except ValueError:
@@ -127,7 +128,7 @@ def flags() -> tuple[str, ...]:
         extra += _NARROWER[level]
     if level.startswith("AVX512"):
         extra.append("-mprefer-vector-width=512")
-    return (*FLAGS, *extra, *shlex.split(os.environ.get("FLAMBEAU_CXXFLAGS", "")))
+    return (*FLAGS, *extra, *shlex.split(told("FLAMBEAU_CXXFLAGS")))
 
 
 @functools.cache
