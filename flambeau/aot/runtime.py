@@ -391,6 +391,6 @@ def has_gaps_that_vary(t: Any) -> bool:
 
 def share_memory(inputs: list, written: list[int]) -> bool:
     """Whether an input that the program writes to shares memory with another input."""
-    places = {i: id(t._store.memory) for i, t in enumerate(inputs) if isinstance(t, Tensor) and isinstance(t._store, Storage)}
+    places = {i: t._store.memory for i, t in enumerate(inputs) if isinstance(t, Tensor) and isinstance(t._store, Storage)}
     users = Counter(places.values())
     return len(users) < len(places) and any(users[places[place]] > 1 for place in written if place in places)

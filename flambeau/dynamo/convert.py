@@ -295,8 +295,8 @@ class _Conversion:
         if self.tx.draws:
             return False
         calls = [node for node in graph.nodes if node.op.startswith("call") and node.target not in (must_hold, set_grad_mode)]
-        given = {id(tensor._storage.memory) for _, tensor in self.tx.given_tensors()}
-        return not any(any(id(tensor._storage.memory) in given for tensor in node.meta.get("writes", ()))
+        given = {tensor._storage.memory for _, tensor in self.tx.given_tensors()}
+        return not any(any(tensor._storage.memory in given for tensor in node.meta.get("writes", ()))
                        or (node.is_impure() and not node.meta.get("writes")) or policy.runs_user_code(node.target) for node in calls)
 
     def _or_as_written(self, call: str, after: list[tuple[str, int]]) -> list[tuple[str, int]]:

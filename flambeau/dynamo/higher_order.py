@@ -153,7 +153,7 @@ class _Body:
     def __init__(self, tx: Any, function: Variable, args: Args, may_alias: bool = False) -> None:
         before, expressions = set(tx.graph.nodes), dict(tx._expressions)
         state = (dispatch.state.recording, len(tx.scopes))
-        outside = {id(known.fake._storage.memory): known for known in tx._by_fake.values()}
+        outside = {known.fake._storage.memory: known for known in tx._by_fake.values()}
         writes = [known.fake._writes for known in outside.values()]
         with tx.effects.frozen(tx):
             try:
@@ -169,7 +169,7 @@ class _Body:
         tx._expressions = expressions
         if may_alias:
             return
-        stores = [id(leaf.fake._storage.memory) for leaf in self.tensors()]
+        stores = [leaf.fake._storage.memory for leaf in self.tensors()]
         if len(set(stores)) < len(stores) or not outside.keys().isdisjoint(stores) or any(
                 leaf.node not in self.nodes for leaf in self.tensors()):  # fmt: skip
             graph_break("unknown operation", "it gives back what it is given, or one tensor twice, or views of such; use .clone()")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _C
 from ..backends.cpu import native
 from ..core import dispatch, dtypes
 from ..core.device import CPU, as_device, device
@@ -75,20 +76,12 @@ def contiguous(self: Tensor, *, memory_format: memory_format | Absent = contiguo
 def detach(self: Tensor) -> Tensor:
     """The same memory, cut off from the tape."""
     if self._data is not None and not dispatch.state.word:
-        return bare(self)
+        return _C.tensor_alias(self)
     with dispatch.grad_enabled(False):
         out = prims.alias(self)
     out._view = None  # to autograd it is no view: writing to it gives the original no history
     dispatch.forget(out)
     return out
-
-
-def bare(x: Tensor) -> Tensor:
-    """The same memory as a tensor of its own, without history."""
-    x._storage  # noqa: B018 - both count writes together
-    made = Tensor._as_subclass(x, Tensor)
-    made._grad = made._view = None
-    return made
 
 
 @method("detach_")

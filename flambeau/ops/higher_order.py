@@ -66,10 +66,10 @@ class HigherOrder(Primitive):
         if dispatch.state.fake or any(t._data is None for t in given):
             return tuple(map(_without_data, self.on_fakes(args)))
         results: list[Tensor] = []
-        taken = {id(t._storage.memory) for t in given}
+        taken = {t._storage.memory for t in given}
         for out in self.on_tensors(args):  # in memory of their own
-            results.append(out.clone() if id(out._storage.memory) in taken else out)
-            taken.add(id(results[-1]._storage.memory))
+            results.append(out.clone() if out._storage.memory in taken else out)
+            taken.add(results[-1]._storage.memory)
         return tuple(results)
 
 

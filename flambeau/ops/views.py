@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from .. import _C
 from ..core import dispatch, dtypes
 from ..core.dtypes import dtype
 from ..core.memory_format import contiguous_format
 from ..core.size import broadcast_shapes, canonical_dim, canonical_dims
 from ..core.tensor import Tensor, bump_version
 from . import prims
-from .conversions import bare, clone, contiguous
+from .conversions import clone, contiguous
 from .promotion import expand_to
 from .registry import Absent, method, operator
 from .writing import InPlace
@@ -486,8 +487,8 @@ def _laid_out(self: Tensor, of: Callable, args: tuple, kwargs: dict) -> Tensor:
     leaf = self._view is None and self.grad_fn is None and self.requires_grad
     before = self
     if self._view is None and not leaf and self._data is not None and not dispatch.state.modes:
-        before = bare(self)
-        before._grad, before._was = self._grad, weakref.ref(self)  # type: ignore[attr-defined]
+        before = _C.tensor_alias(self)
+        before._grad, before._was = self._grad, weakref.ref(self)
     with dispatch.grad_enabled(not leaf):   # no computation, so that it is part of the history in any mode
         out = of(before, *args, **kwargs)
     if leaf:

@@ -55,33 +55,26 @@ def loops_are_named_once(step: Compute, facts: Facts) -> Wrong:
 
 def loads_in_bounds(step: Compute, facts: Facts) -> Wrong:
     """What is loaded lies in its buffer, for all values of the loops, where it is not masked."""
-    loops = dict(step.loops + step.reduce_loops)
     for value in step.values:
-        if value.op != "load":
-            continue
-        access: Access = value.attr
-        computed = dict(zip(access.names, value.args, strict=False))
-        site = Site(loops, facts.sizes, computed, value.args[-1] if access.masked else None)
-        wrong = site.misnamed(access.index)
-        if wrong is not None:
-            yield f"the load {value} of {access.buffer} {wrong}"
-            return
-        wrong = site.outside(access.index, facts.program.buffers[access.buffer].numel)
-        if wrong is not None:
-            yield f"{value} reads {access.buffer}{wrong}"
+        if value.op == "load":
+            access: Access = value.attr
+            site = Site(dict(step.loops + step.reduce_loops), facts.sizes, dict(zip(access.names, value.args, strict=False)),
+                        value.args[-1] if access.masked else None)
+            yield from _in_bounds(site, access.index, access.buffer, facts, f"the load {value} of", f"{value} reads")
 
 
 def store_in_bounds(step: Compute, facts: Facts) -> Wrong:
     """What is stored lies in the buffer."""
     loops = step.loops + (step.reduce_loops if step.kind in SCATTERS else ())
     site = Site(dict(loops), facts.sizes, step.index_values, step.mask)
-    wrong = site.misnamed(step.index)
-    if wrong is not None:
-        yield f"the store to {step.buffer} {wrong}"
-        return
-    wrong = site.outside(step.index, facts.program.buffers[step.buffer].numel)
-    if wrong is not None:
-        yield f"it stores to {step.buffer}{wrong}"
+    return _in_bounds(site, step.index, step.buffer, facts, "the store to", "it stores to")
+
+
+def _in_bounds(site: Site, index: Any, buffer: str, facts: Facts, access: str, does: str) -> Wrong:
+    if (wrong := site.misnamed(index)) is not None:
+        yield f"{access} {buffer} {wrong}"
+    elif (wrong := site.outside(index, facts.program.buffers[buffer].numel)) is not None:
+        yield f"{does} {buffer}{wrong}"
 
 
 def store_has_its_type(step: Compute, facts: Facts) -> Wrong:
