@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from ..core.tensor import Tensor
 from .pointwise import reflected
+from .primitives import register
 from .registry import OPERATORS, as_dunder
 from .writing import inplace
 
-# operator -> its other names; each is a function of the namespace and a method, and so are the in-place forms.
+# operator -> its other names; functions of the namespace and, where it is one, methods, and so are the in-place forms.
 _ALIASES = {
     "abs": "absolute", "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan",
-    "atan2": "arctan2", "atanh": "arctanh", "chunk": "unsafe_chunk", "clamp": "clip", "conj": "conj_physical",
-    "div": "divide true_divide", "ge": "greater_equal", "gt": "greater", "le": "less_equal", "linalg_det": "det",
+    "atan2": "arctan2", "atanh": "arctanh", "cat": "concat concatenate", "channel_shuffle": "native_channel_shuffle",
+    "chunk": "unsafe_chunk", "clamp": "clip", "conj": "conj_physical",
+    "div": "divide true_divide", "ge": "greater_equal", "grid_sampler": "grid_sampler_2d grid_sampler_3d", "gt": "greater",
+    "le": "less_equal", "linalg_det": "det",
     "linalg_householder_product": "orgqr", "linalg_inv": "inverse", "linalg_matrix_exp": "matrix_exp",
     "linalg_matrix_power": "matrix_power", "linalg_slogdet": "slogdet", "lt": "less",
     "movedim": "moveaxis", "mul": "multiply",
     "ne": "not_equal", "neg": "negative",
-    "split": "split_with_sizes unsafe_split unsafe_split_with_sizes", "sub": "subtract",
-    "transpose": "swapaxes swapdims", "trunc": "fix",
+    "outer": "ger", "split": "split_with_sizes unsafe_split unsafe_split_with_sizes", "split_copy": "split_with_sizes_copy",
+    "sub": "subtract",
+    "transpose": "swapaxes swapdims", "trunc": "fix", "vstack": "row_stack",
 }
 _INPLACE = (
     "deg2rad", "rad2deg", "frac", "sinc", "logit", "xlogy", "nan_to_num", "heaviside", "ldexp",
@@ -29,8 +33,9 @@ _INPLACE = (
 def _name(alias: str, target: str) -> None:
     made = OPERATORS.get(target)
     if made is not None:
-        OPERATORS.setdefault(alias, made)
-        if not hasattr(Tensor, alias):
+        if alias not in OPERATORS:
+            register(OPERATORS, alias, made)
+        if hasattr(Tensor, target) and not hasattr(Tensor, alias):
             setattr(Tensor, alias, made)
 
 

@@ -19,7 +19,7 @@ from .creation import from_data
 from .order import as_images, has_images
 from .patterns import meshgrid
 from .promotion import apart, cast
-from .registry import OPERATORS, Spec, operator, primitive
+from .registry import Spec, operator, primitive
 from .views import _by_name, _ints
 from .writing import refuse_shared, store_out, with_out
 
@@ -69,9 +69,6 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, a
         return result
     refuse_shared(out, parts)
     return store_out(out, result)
-
-
-concat = concatenate = OPERATORS["concat"] = OPERATORS["concatenate"] = cat
 
 
 @operator(autocast="promote")
@@ -139,7 +136,6 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
     return cat([_at_least(t, 2) for t in _stacked(tensors, "vstack")], 0)
 
 
-row_stack = OPERATORS["row_stack"] = vstack
 
 
 @operator

@@ -126,4 +126,3 @@ def _copied(name: str) -> None:
 for _name in ("view", "expand", "permute", "transpose", "t", "squeeze", "unsqueeze", "select", "split", "unbind", "diagonal",
               "detach", "as_strided", "unfold", "view_as_real", "view_as_complex"):
     _copied(_name)
-OPERATORS["split_with_sizes_copy"] = OPERATORS["split_copy"]

@@ -16,7 +16,7 @@ from ..pointwise import reflected
 from ..prims.views import _is_one as _one
 from ..promotion import broadcast, cast, category_of_number, expand_to, operand, prepare, result_type
 from ..reductions import _differ, _finish, _is_zero, linalg_vector_norm, scalar_type, vector_norm_vjp
-from ..registry import OPERATORS, Pointwise, operator
+from ..registry import Pointwise, operator
 from ..writing import inplace, store_out, with_out, with_out_in_rows
 
 
@@ -100,10 +100,6 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     if input.ndim != 1 or vec2.ndim != 1:
         raise RuntimeError(f"outer: Expected 1-D arguments self and vec2, but got {input.ndim}-D and {vec2.ndim}-D")
     return prims.unsqueeze(input, 1) * prims.unsqueeze(vec2, 0)
-
-
-ger = OPERATORS["ger"] = outer
-Tensor.ger = outer  # type: ignore[attr-defined]
 
 
 @operator(method=("matmul", "__matmul__"), autocast="narrow")

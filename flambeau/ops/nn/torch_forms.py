@@ -9,7 +9,7 @@ from ...core import dispatch
 from ...core.dtypes import bool_
 from ...core.tensor import Tensor
 from ..promotion import cast
-from ..registry import OPERATORS, operator
+from ..registry import operator
 from . import layers, norms, resize, windows
 from .dropout import alpha_dropout, dropout, feature_alpha_dropout, feature_dropout
 
@@ -165,5 +165,3 @@ def _dropout_in_place(fn: Callable) -> None:
 
 for _fn in (alpha_dropout, feature_dropout, feature_alpha_dropout):
     _dropout_in_place(_fn)
-OPERATORS["grid_sampler_2d"] = OPERATORS["grid_sampler_3d"] = grid_sampler
-OPERATORS["native_channel_shuffle"] = resize.channel_shuffle
