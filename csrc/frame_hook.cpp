@@ -425,27 +425,12 @@ PyObject* scoped_call(PyObject* callable, PyObject* const* arguments, size_t cou
     return result;
 }
 
-int scoped_traverse(PyObject* object, visitproc visit, void* arg) {
-    Scoped* self = (Scoped*)object;
-    Py_VISIT(Py_TYPE(object));
-    Py_VISIT(self->wrapped);
-    Py_VISIT(self->callback);
-    Py_VISIT(self->dict);
-    return 0;
-}
-
-int scoped_clear(PyObject* object) {
-    Scoped* self = (Scoped*)object;
-    Py_CLEAR(self->wrapped);
-    Py_CLEAR(self->callback);
-    Py_CLEAR(self->dict);
-    return 0;
-}
+using HeldScoped = Held<Scoped, &Scoped::wrapped, &Scoped::callback, &Scoped::dict>;
 
 void scoped_dealloc(PyObject* object) {
     PyObject_GC_UnTrack(object);
     if (((Scoped*)object)->weakrefs != nullptr) PyObject_ClearWeakRefs(object);
-    scoped_clear(object);
+    HeldScoped::clear(object);
     free_object(object);
 }
 
@@ -522,8 +507,8 @@ PyGetSetDef scoped_getset[] = {
 };
 
 PyType_Slot scoped_slots[] = {
-    {Py_tp_call, (void*)PyVectorcall_Call},   {Py_tp_traverse, (void*)scoped_traverse},
-    {Py_tp_clear, (void*)scoped_clear},       {Py_tp_dealloc, (void*)scoped_dealloc},
+    {Py_tp_call, (void*)PyVectorcall_Call},   {Py_tp_traverse, (void*)HeldScoped::traverse},
+    {Py_tp_clear, (void*)HeldScoped::clear},       {Py_tp_dealloc, (void*)scoped_dealloc},
     {Py_tp_getattro, (void*)scoped_getattr},  {Py_tp_repr, (void*)scoped_repr},
     {Py_tp_descr_get, (void*)scoped_bind},    {Py_tp_members, scoped_members},
     {Py_tp_getset, scoped_getset},            {Py_tp_methods, scoped_methods},

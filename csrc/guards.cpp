@@ -233,31 +233,12 @@ PyObject* spec_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords) 
     return (PyObject*)self;
 }
 
-int spec_traverse(PyObject* object, visitproc visit, void* arg) {
-    TensorSpec* self = (TensorSpec*)object;
-    Py_VISIT(Py_TYPE(object));
-    Py_VISIT(self->type);
-    Py_VISIT(self->dtype);
-    Py_VISIT(self->device);
-    Py_VISIT(self->shape);
-    Py_VISIT(self->strides);
-    return 0;
-}
-
-int spec_clear(PyObject* object) {
-    TensorSpec* self = (TensorSpec*)object;
-    Py_CLEAR(self->type);
-    Py_CLEAR(self->dtype);
-    Py_CLEAR(self->device);
-    Py_CLEAR(self->shape);
-    Py_CLEAR(self->strides);
-    return 0;
-}
+using HeldTensorSpec = Held<TensorSpec, &TensorSpec::type, &TensorSpec::dtype, &TensorSpec::device, &TensorSpec::shape, &TensorSpec::strides>;
 
 void spec_dealloc(PyObject* object) {
     TensorSpec* self = (TensorSpec*)object;
     PyObject_GC_UnTrack(object);
-    spec_clear(object);
+    HeldTensorSpec::clear(object);
     PyMem_Free(self->sizes);
     PyMem_Free(self->steps);
     free_object(object);
@@ -303,8 +284,8 @@ const char spec_doc[] =
 
 PyType_Slot spec_slots[] = {
     {Py_tp_doc, (void*)spec_doc},           {Py_tp_new, (void*)spec_new},
-    {Py_tp_dealloc, (void*)spec_dealloc},   {Py_tp_traverse, (void*)spec_traverse},
-    {Py_tp_clear, (void*)spec_clear},       {Py_tp_call, (void*)PyVectorcall_Call},
+    {Py_tp_dealloc, (void*)spec_dealloc},   {Py_tp_traverse, (void*)HeldTensorSpec::traverse},
+    {Py_tp_clear, (void*)HeldTensorSpec::clear},       {Py_tp_call, (void*)PyVectorcall_Call},
     {Py_tp_repr, (void*)spec_repr},         {Py_tp_methods, spec_methods},
     {Py_tp_members, spec_members},          {0, nullptr},
 };

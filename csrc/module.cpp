@@ -5,7 +5,6 @@
 #define NPY_IMPORT_ARRAY_HERE
 #include "numpy_api.h"
 
-#include <initializer_list>
 
 namespace {
 

@@ -5,6 +5,7 @@
 #include <structmember.h>
 
 #include <cstddef>
+#include <initializer_list>
 
 // The files that have something for Python: `void add_NAME(PyObject* module)`.
 #define FL_PARTS(X) \
@@ -32,6 +33,20 @@ inline void free_object(PyObject* object) {
     type->tp_free(object);
     Py_DECREF(type);
 }
+
+// What the garbage collector asks of a type whose instances hold references in these fields.
+template <class Object, auto... held>
+struct Held {
+    static int traverse(PyObject* object, visitproc visit, void* arg) {
+        for (PyObject* value : {(PyObject*)Py_TYPE(object), (PyObject*)(((Object*)object)->*held)...}) Py_VISIT(value);
+        return 0;
+    }
+    static int clear(PyObject* object) {
+        auto drop = [](auto*& field) { Py_CLEAR(field); };
+        (drop(((Object*)object)->*held), ...);
+        return 0;
+    }
+};
 
 // The dealloc of a type whose instances hold references in these fields and nothing else.
 template <class Object, PyObject* Object::*... held>
