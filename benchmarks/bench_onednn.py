@@ -10,7 +10,6 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
@@ -83,12 +82,10 @@ def product(name: str, a: np.ndarray, b: np.ndarray) -> None:
     """GFLOP/s of a @ b."""
     out = np.empty((a.shape[0], b.shape[1]), a.dtype)
     left, right, target = map(onednn.operand, (a, b, out))
-    packed = onednn.matmul(left, replace(right, layout="packed"), target)
     ta, tb, tout = to_torch(a), to_torch(b), to_torch(out.copy())
     times = seconds({
         "torch": lambda: torch.mm(ta, tb, out=tout),
         "plain": runner(onednn.matmul(left, right, target), a, b, out),
-        "packed": runner(packed, a, onednn.pack(packed, 1, b), out),
         "NumPy": lambda: np.matmul(a, b, out=out) if a.dtype == np.float32 else None,
     })
     flops = 2 * a.shape[0] * a.shape[1] * b.shape[1]
@@ -97,7 +94,7 @@ def product(name: str, a: np.ndarray, b: np.ndarray) -> None:
 
 def matmuls(dtype: np.dtype, rows: int = 2048) -> None:
     print(f"\nProducts of linear layers, {dtype}, GFLOP/s\n")
-    header("n x k x m", ["torch.mm", "oneDNN, plain", "oneDNN, packed b", "NumPy"])
+    header("n x k x m", ["torch.mm", "oneDNN, plain", "NumPy"])
     for n_in, n_out in LINEAR:
         x, w, g = array((rows, n_in), dtype), array((n_out, n_in), dtype), array((rows, n_out), dtype)
         product("x @ w.T", x, w.T)
@@ -111,13 +108,12 @@ def channels_last(x: np.ndarray) -> np.ndarray:
 
 
 def onednn_case(kind: str, arrays: list[np.ndarray], layouts: tuple[str, str, str], attrs: dict) -> Case:
-    """One of the three operations; packed operands get buffers of their own, outside of the time."""
+    """One of the three operations."""
     operands: list[Operand] = [onednn.operand(a, layout) for a, layout in zip(arrays, layouts)]
     op = _C.onednn_create(onednn.conv_words(kind, operands, **attrs))
     if onednn.implementation(op).startswith("ref"):
         return lambda: None
-    given = [onednn.pack(op, i, a) if layout == "packed" else a for i, (a, layout) in enumerate(zip(arrays, layouts))]
-    return runner(op, *given)
+    return runner(op, *arrays)
 
 
 def convolution_cases(x: np.ndarray, w: np.ndarray, g: np.ndarray, stride: int, padding: int) -> dict[str, dict[str, Case]]:
@@ -147,8 +143,6 @@ def convolution_cases(x: np.ndarray, w: np.ndarray, g: np.ndarray, stride: int, 
             "plain": pick(plain, "given given given"),
             "plain, reordered inside": pick(plain, "free free free"),
             "channels-last": pick(nhwc, "given free given"),
-            "channels-last, packed w": pick(nhwc, "given packed given"),
-            "blocked": pick(plain, "packed packed packed"),
         }
     return cases
 

@@ -123,29 +123,9 @@ PyObject* create(PyObject*, PyObject* description) {
     return guarded([&] { return PyLong_FromLongLong(onednn::create(words.data, words.size)); });
 }
 
-PyObject* create_reorder(PyObject*, PyObject* args) {
-    PyObject *handle, *shape, *strides;
-    int operand, unpack;
-    long long dtype;
-    int64_t op;
-    if (!PyArg_ParseTuple(args, "OiLO!O!p", &handle, &operand, &dtype, &PyTuple_Type, &shape, &PyTuple_Type, &strides, &unpack)) return nullptr;
-    if (!handle_from(handle, op)) return nullptr;
-    Tensor plain;
-    plain.dtype = dtype;
-    plain.ndim = PyTuple_GET_SIZE(shape);
-    if (plain.ndim > 7 || plain.ndim != PyTuple_GET_SIZE(strides)) return PyErr_Format(PyExc_ValueError, "shape and strides differ in length, or exceed 7");
-    for (int i = 0; i < plain.ndim; i++) {
-        plain.dims[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i));
-        plain.strides[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(strides, i));
-    }
-    if (PyErr_Occurred()) return nullptr;
-    return guarded([&] { return PyLong_FromLongLong(onednn::create_reorder(op, operand, plain, unpack)); });
-}
-
 // Whether `array` is what operand `expected` promised.
 bool matches(PyArrayObject* array, const Tensor& expected) {
     Tensor t;
-    if (expected.layout == onednn::packed) return true;
     if (!describe(array, t) || t.dtype != expected.dtype || t.ndim != expected.ndim) return false;
     for (int i = 0; i < t.ndim; i++)
         if (t.dims[i] != expected.dims[i] || (t.dims[i] != 1 && t.strides[i] != expected.strides[i])) return false;
@@ -161,17 +141,15 @@ PyObject* run(PyObject*, PyObject* const* args, Py_ssize_t count) {
     for (const Tensor& t : spec.operands) expected.push_back(&t);
     for (const onednn::PostOp& p : spec.post)
         if (p.has_tensor) expected.push_back(&p.tensor);
-    size_t wanted = spec.kind == onednn::reorder ? 2 : expected.size();
+    size_t wanted = expected.size();
     if ((size_t)count - 1 != wanted) return PyErr_Format(PyExc_TypeError, "this oneDNN operation takes %zu arrays, got %zd", wanted, count - 1);
     void* pointers[24];
     for (size_t i = 0; i < wanted; i++) {
         PyArrayObject* array = (PyArrayObject*)args[i + 1];
         if (!PyArray_Check(args[i + 1])) return PyErr_Format(PyExc_TypeError, "operand %zu is no array", i);
         if (onednn::writes(spec.kind, (int)i) && !PyArray_ISWRITEABLE(array)) return PyErr_Format(PyExc_ValueError, "operand %zu is read-only", i);
-        if (spec.kind != onednn::reorder && !matches(array, *expected[i]))
+        if (!matches(array, *expected[i]))
             return PyErr_Format(PyExc_ValueError, "operand %zu has not the dtype, shape and strides that this operation was made for", i);
-        if (spec.kind != onednn::reorder && expected[i]->layout == onednn::packed && (size_t)PyArray_NBYTES(array) < onednn::packed_bytes(op, (int)i))
-            return PyErr_Format(PyExc_ValueError, "the packed operand %zu is too small", i);
         pointers[i] = PyArray_DATA(array);
     }
     return guarded([&] {
@@ -184,14 +162,6 @@ PyObject* implementation(PyObject*, PyObject* handle) {
     int64_t op;
     if (!handle_from(handle, op)) return nullptr;
     return PyUnicode_FromString(onednn::implementation(op));
-}
-
-PyObject* packed_nbytes(PyObject*, PyObject* args) {
-    PyObject* handle;
-    int operand;
-    int64_t op;
-    if (!PyArg_ParseTuple(args, "Oi", &handle, &operand) || !handle_from(handle, op)) return nullptr;
-    return guarded([&] { return PyLong_FromSize_t(onednn::packed_bytes(op, operand)); });
 }
 
 // ---- eager ----
@@ -292,11 +262,8 @@ PyMethodDef methods[] = {
     {"onednn_load", load, METH_O, "onednn_load(path) -> version\n\nOpens the library; RuntimeError when it is not oneDNN 3."},
     {"onednn_set_path", set_path, METH_O, "onednn_set_path(path)\n\nThe library to open when an operation is created before onednn_load."},
     {"onednn_create", create, METH_O, "onednn_create(words) -> handle\n\nThe operation that `words` describe (layout: csrc/onednn_ops.h)."},
-    {"onednn_create_reorder", create_reorder, METH_VARARGS,
-     "onednn_create_reorder(op, operand, dtype, shape, strides, unpack) -> handle\n\nBetween a plain array and a packed operand of `op`; runs with (source, destination)."},
     {"onednn_run", (PyCFunction)(void*)run, METH_FASTCALL, "onednn_run(op, *arrays)"},
     {"onednn_implementation", implementation, METH_O, "onednn_implementation(op) -> str\n\noneDNN's name of the kernel; 'ref...' are slow reference loops."},
-    {"onednn_packed_nbytes", packed_nbytes, METH_VARARGS, "onednn_packed_nbytes(op, operand) -> int"},
     {"onednn_mm", (PyCFunction)(void*)mm, METH_FASTCALL,
      "onednn_mm(a, b, out, bias) -> bool\n\nout = a @ b + bias over arrays of equal rank; False when oneDNN does not take these."},
     {"onednn_conv", (PyCFunction)(void*)conv, METH_FASTCALL,

@@ -69,11 +69,10 @@ constexpr Role roles[kind_count][4] = {
     {{arg_src, query_src, false}, {arg_weights, query_weights, false}, {arg_dst, query_dst, true}, {arg_bias, 0, false}},
     {{arg_diff_dst, query_diff_dst, false}, {arg_weights, query_weights, false}, {arg_diff_src, query_diff_src, true}, {}},
     {{arg_src, query_src, false}, {arg_diff_dst, query_diff_dst, false}, {arg_diff_weights, query_diff_weights, true}, {arg_diff_bias, 0, true}},
-    {{arg_src, 0, false}, {arg_dst, 0, true}, {}, {}},
 };
 constexpr int bias_operand = 3, out_operand = 2;
 int weight_operand(int64_t kind) { return kind == conv_weight_grad ? 2 : 1; }
-bool is_conv(int64_t kind) { return kind == conv_forward || kind == conv_input_grad || kind == conv_weight_grad; }
+bool is_conv(int64_t kind) { return kind != matmul; }
 
 // ---- memory descriptors ----
 
@@ -199,7 +198,6 @@ struct Op {
     ForkLock lock;
     int threads = 0;
     std::string implementation;
-    OwnedDesc packed_desc[4];
     OwnedPrimitive primitive;
     std::vector<Slot> slots;
     OwnedMemory scratchpad;
@@ -220,9 +218,6 @@ struct Op {
     void add_slot(const PrimitiveDesc* chosen, int operand);
     void add_post_slot(size_t i);
     void place(Slot slot, const MemoryDesc* plain, const MemoryDesc* inner);
-    void build_reorder();
-    OwnedDesc reorder_source, reorder_target;
-    friend int64_t create_reorder(int64_t, int, const Tensor&, bool);
 };
 
 OwnedAttr Op::attributes() const {
@@ -302,8 +297,7 @@ OwnedPrimitiveDesc Op::choose() {
         for (int i = 0; i < (int)spec.operands.size(); i++) {
             Tensor t = as_counted(spec, i);
             bool released = freedom == 2 || (freedom == 1 && i == weight_operand(spec.kind));
-            if (packed_desc[i].object != nullptr) descs[i] = clone(packed_desc[i]);
-            else if (i < main_operands && (t.layout != given || released)) descs[i] = any_desc(t);
+            if (i < main_operands && (t.layout != given || released)) descs[i] = any_desc(t);
             else descs[i] = strided_desc(i == bias_operand ? side_by_side(t) : t);
         }
         try {
@@ -322,17 +316,10 @@ OwnedPrimitiveDesc Op::choose() {
 
 void Op::add_slot(const PrimitiveDesc* chosen, int operand) {
     const Role& role = roles[spec.kind][operand];
-    Slot slot{role.arg, !role.output, role.output};
     Tensor t = as_counted(spec, operand);
     const MemoryDesc* asked = role.query ? lib.primitive_desc_query_md(chosen, role.query, 0) : nullptr;
     OwnedDesc inner = asked ? clone(asked) : strided_desc(operand == bias_operand ? side_by_side(t) : t);
-    if (t.layout == packed) {
-        if (packed_desc[operand].object == nullptr) packed_desc[operand] = clone(inner);
-        slot.memory = memory_of(inner);
-        slots.push_back(std::move(slot));
-    } else {
-        place(std::move(slot), strided_desc(t), inner);
-    }
+    place({role.arg, !role.output, role.output}, strided_desc(t), inner);
 }
 
 // The tensor of the i-th post-op.
@@ -361,15 +348,6 @@ void Op::place(Slot slot, const MemoryDesc* plain, const MemoryDesc* inner) {
     slots.push_back(std::move(slot));
 }
 
-void Op::build_reorder() {
-    OwnedPrimitiveDesc desc;
-    check(lib.reorder_primitive_desc_create(&desc, reorder_source, engine, reorder_target, engine, nullptr), "reorder");
-    check(lib.primitive_create(&primitive, desc), "reorder");
-    implementation = implementation_of(desc);
-    slots.push_back({arg_src, true, false, memory_of(reorder_source)});
-    slots.push_back({arg_dst, false, true, memory_of(reorder_target)});
-}
-
 // The thread count that oneDNN finds, for as long as this lives.
 struct ThreadScope {
     explicit ThreadScope(int threads) { set(threads); }
@@ -383,7 +361,6 @@ struct ThreadScope {
 constexpr int64_t small_work = 1 << 18;
 
 int Op::wanted_threads() const {
-    if (spec.kind == reorder) return thread_count();
     const Tensor &output = spec.operands[spec.kind == matmul || spec.kind == conv_forward ? 2 : spec.kind == conv_input_grad ? 0 : 1];
     const Tensor& weight = spec.operands[weight_operand(spec.kind)];
     int64_t work = spec.kind == matmul ? spec.operands[0].dims[spec.operands[0].ndim - 1] : 1;
@@ -401,20 +378,16 @@ void Op::build() {
     arena_bytes = 0;
     primitive = {};
     scratchpad = {};
-    if (spec.kind == reorder) {
-        build_reorder();
-    } else {
-        OwnedPrimitiveDesc chosen = choose();
-        check(lib.primitive_create(&primitive, chosen), "operation");
-        for (int i = 0; i < (int)spec.operands.size(); i++) add_slot(chosen, i);
-        for (size_t i = 0; i < spec.post.size(); i++)
-            if (spec.post[i].has_tensor) add_post_slot(i);
-        const MemoryDesc* scratch = lib.primitive_desc_query_md(chosen, query_scratchpad, 0);
-        if (scratch != nullptr && lib.memory_desc_get_size(scratch) > 0) {
-            scratchpad = memory_of(scratch);
-            scratchpad_offset = arena_bytes;
-            arena_bytes += padded(lib.memory_desc_get_size(scratch));
-        }
+    OwnedPrimitiveDesc chosen = choose();
+    check(lib.primitive_create(&primitive, chosen), "operation");
+    for (int i = 0; i < (int)spec.operands.size(); i++) add_slot(chosen, i);
+    for (size_t i = 0; i < spec.post.size(); i++)
+        if (spec.post[i].has_tensor) add_post_slot(i);
+    const MemoryDesc* scratch = lib.primitive_desc_query_md(chosen, query_scratchpad, 0);
+    if (scratch != nullptr && lib.memory_desc_get_size(scratch) > 0) {
+        scratchpad = memory_of(scratch);
+        scratchpad_offset = arena_bytes;
+        arena_bytes += padded(lib.memory_desc_get_size(scratch));
     }
     for (Slot& slot : slots) args.push_back({slot.arg, slot.memory});
     if (scratchpad.object != nullptr) args.push_back({arg_scratchpad, scratchpad});
@@ -589,7 +562,7 @@ struct Reader {
     Tensor tensor() {
         Tensor t;
         t.dtype = next();
-        t.layout = count(packed);
+        t.layout = count(free_choice);
         t.ndim = count(7);  // one axis is kept for groups
         for (int i = 0; i < t.ndim; i++)
             if ((t.dims[i] = next()) <= 0) throw std::invalid_argument("oneDNN operations need sizes above zero");
@@ -677,7 +650,6 @@ const int forks_wait = pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock();
 Cache& handles = *new Cache;
 Cache& recent = *new Cache;
 std::unordered_set<int64_t>& known = *new std::unordered_set<int64_t>;
-std::vector<std::unique_ptr<Op>>& reorders = *new std::vector<std::unique_ptr<Op>>;
 constexpr size_t most_recent = 4096;
 
 int64_t register_op(Op* op) {
@@ -733,22 +705,6 @@ std::shared_ptr<Op> cached(const Words& words) {
     return recent.find_or_build(words.data, words.size);
 }
 
-int64_t create_reorder(int64_t op, int operand, const Tensor& plain, bool unpack) {
-    std::lock_guard<std::mutex> guard(mutex);
-    Op* owner = (Op*)op;
-    if (operand < 0 || operand > 3 || owner->packed_desc[operand].object == nullptr) throw std::invalid_argument("this operand is not packed");
-    Spec like = owner->spec;
-    like.operands[operand] = plain;
-    auto made = std::make_unique<Op>();
-    made->spec.kind = reorder;
-    OwnedDesc user = strided_desc(as_counted(like, operand)), inner = clone(owner->packed_desc[operand]);
-    made->reorder_source = std::move(unpack ? inner : user);
-    made->reorder_target = std::move(unpack ? user : inner);
-    made->build();
-    reorders.push_back(std::move(made));
-    return register_op(reorders.back().get());
-}
-
 bool valid(int64_t op) {
     std::lock_guard<std::mutex> guard(mutex);
     return known.count(op) != 0;
@@ -768,12 +724,6 @@ int split_products_set() { return split_products; }
 int set_split_products(int products) {
     if (products != 0 && products != 1 && products != 3 && products != 6) throw std::invalid_argument("0, 1, 3 or 6 products of parts");
     return split_products.exchange(split_gemm::available() ? products : 0);
-}
-
-size_t packed_bytes(int64_t op, int operand) {
-    Op* o = (Op*)op;
-    if (operand < 0 || operand > 3 || o->packed_desc[operand].object == nullptr) throw std::invalid_argument("this operand is not packed");
-    return lib.memory_desc_get_size(o->packed_desc[operand]);
 }
 
 void run(Op* op, void* const* operands) { op->run(operands); }

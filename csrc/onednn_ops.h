@@ -10,12 +10,10 @@
 
 namespace onednn {
 
-enum Kind : int64_t { matmul, conv_forward, conv_input_grad, conv_weight_grad, reorder, kind_count };
+enum Kind : int64_t { matmul, conv_forward, conv_input_grad, conv_weight_grad, kind_count };
 
 // given: the caller's strides. free: oneDNN chooses, and the operation reorders from or to the caller's strides itself.
-// packed: oneDNN chooses, and the caller hands over a buffer in that layout (`packed_bytes`, `create_reorder`).
-enum Layout : int64_t { given, free_choice, packed };
-
+enum Layout : int64_t { given, free_choice };
 
 struct Tensor {
     int64_t dtype = 0, layout = given, ndim = 0;
@@ -66,7 +64,6 @@ void set_path(const char* path);      // what to load when the first operation i
 bool loaded();
 
 int64_t create(const int64_t* words, int64_t count);  // a handle for good; equal words give the equal handle
-int64_t create_reorder(int64_t op, int operand, const Tensor& plain, bool unpack);  // operands: source, destination
 std::shared_ptr<Op> cached(const Words& words);        // for eager: not a handle, dropped when many have been made
 bool valid(int64_t op);
 const Spec& spec(int64_t op);
@@ -77,7 +74,6 @@ const char* implementation(int64_t op);
 // in f32. Returns what was set before; always 0 without such tiles.
 int set_split_products(int products);
 int split_products_set();
-size_t packed_bytes(int64_t op, int operand);
 
 void run(Op* op, void* const* operands);
 

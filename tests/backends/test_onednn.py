@@ -1,4 +1,4 @@
-"""oneDNN operations as compiled graphs use them: post-ops, packed operands, refusals, and calls from native code."""
+"""oneDNN operations as compiled graphs use them: post-ops, refusals, and calls from native code."""
 
 import shutil
 import subprocess
@@ -104,18 +104,6 @@ def test_narrow_operands_with_wide_results(dtype, tolerance) -> None:
     np.testing.assert_allclose(out, wide(a) @ wide(b) + bias, atol=tolerance * 0.05)
 
 
-def test_packed_weights() -> None:
-    a, w, bias, out = random(64, 200), random(300, 200, seed=1), random(300, seed=2), np.empty((64, 300), np.float32)
-    op = onednn.matmul(operand(a), operand(w.T, "packed"), operand(out), operand(bias), [PostOp("relu")])
-    packed = onednn.pack(op, 1, w.T)
-    assert packed.nbytes == onednn.packed_nbytes(op, 1) >= w.nbytes
-    onednn.run(op, a, packed, out, bias)
-    np.testing.assert_allclose(out, np.maximum(wide(a) @ wide(w).T + bias, 0), rtol=1e-5, atol=1e-4)
-    back = np.empty_like(w)
-    onednn.run(onednn.reorder(op, 1, operand(back.T), unpack=True), packed, back.T)
-    np.testing.assert_array_equal(back, w)
-
-
 def convolved(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """A 3 x 3 convolution, padded by one, in float64."""
     padded = np.pad(wide(x), ((0, 0), (0, 0), (1, 1), (1, 1)))
@@ -127,14 +115,14 @@ CONV = dict(stride=(1, 1), padding=(1, 1), dilation=(1, 1))
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("layout", ["given", "free", "packed"])
+@pytest.mark.parametrize("layout", ["given", "free"])
 def test_convolution_with_post_ops_in_all_layouts(groups, layout) -> None:
     x, bias = random(2, 10, 12, 32).transpose(0, 3, 1, 2), random(48, seed=2)
     w = random(48, 32 // groups, 3, 3, seed=1)
     residual, out = random(2, 10, 12, 48, seed=3).transpose(0, 3, 1, 2), np.zeros((2, 10, 12, 48), np.float32).transpose(0, 3, 1, 2)
     op = onednn.conv("conv_forward", (operand(x), operand(w, layout), operand(out)), operand(bias), **CONV, groups=groups,
                      post=[PostOp("add", operand=operand(residual)), PostOp("relu")])
-    onednn.run(op, x, onednn.pack(op, 1, w) if layout == "packed" else w, out, bias, residual)
+    onednn.run(op, x, w, out, bias, residual)
     parts = [convolved(x[:, i * 16 * 2 // groups:][:, :32 // groups], w[i * 48 // groups:][:48 // groups]) for i in range(groups)]
     want = np.concatenate(parts, axis=1) + bias.reshape(-1, 1, 1) + residual
     np.testing.assert_allclose(out, np.maximum(want, 0), rtol=1e-4, atol=1e-4)
@@ -180,11 +168,6 @@ def test_refusals() -> None:
         onednn.matmul(operand(a), operand(a), operand(out))
     with pytest.raises(ValueError, match="above zero"):
         onednn.matmul(Operand(f32, (0, 4), (4, 1)), operand(b), Operand(f32, (0, 5), (5, 1)))
-    with pytest.raises(ValueError, match="not packed"):
-        onednn.pack(op, 1, b)
-    packed = onednn.matmul(operand(a), operand(b, "packed"), operand(out))
-    with pytest.raises(ValueError, match="too small"):
-        onednn.run(packed, a, np.empty(4, np.uint8), out)
     with pytest.raises(ValueError, match="too early"):
         _C.onednn_create([0, 1, 3])
 

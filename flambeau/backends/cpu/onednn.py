@@ -26,14 +26,14 @@ from ...core.settings import READ
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES: dict[np.dtype, int] = {np.dtype(np.float16): 1, BFLOAT16: 2, np.dtype(np.float32): 3}
-LAYOUTS = {"given": 0, "free": 1, "packed": 2}
+LAYOUTS = {"given": 0, "free": 1}
 KINDS = {"matmul": 0, "conv_forward": 1, "conv_input_grad": 2, "conv_weight_grad": 3}
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An array's dtype, shape and strides (in elements). `layout`: "given" strides; "free", where oneDNN picks its own and
-    reorders from or to the strides in each run; "packed", where the caller hands over what `pack` made."""
+    """An array's dtype, shape and strides (in elements). `layout`: "given" strides, or "free", where oneDNN picks its own and
+    reorders from or to the strides in each run."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -125,7 +125,7 @@ def conv(kind: str, operands: Sequence[Operand], bias: Operand | None = None, **
     """"conv_forward": out (n, o, ...) = post(x (n, c, ...) convolved with w (o, c / groups, ...) + bias (o,)), 1 to 3 spatial axes.
     "conv_input_grad": its gradient by x, also the transposed convolution. "conv_weight_grad": by w, and by the bias into `bias`.
 
-    Fast layouts: x and out channels-last (strides of an NHWC array) with w "free" or "packed". `options` are those of `conv_words`.
+    Fast layouts: x and out channels-last (strides of an NHWC array) with w "free". `options` are those of `conv_words`.
     Raises as `matmul`.
     """
     return _create(conv_words(kind, operands, bias, **options))
@@ -148,24 +148,6 @@ READ["split products"] = split_products_set
 def implementation(op: int) -> str:
     """oneDNN's name of the kernel it chose."""
     return _C.onednn_implementation(op)
-
-
-def packed_nbytes(op: int, index: int) -> int:
-    """Bytes of the buffer for the operand `index` of `op`, whose layout is "packed"."""
-    return _C.onednn_packed_nbytes(op, index)
-
-
-def reorder(op: int, index: int, plain: Operand, *, unpack: bool = False) -> int:
-    """An operation from a plain array to the packed operand `index` of `op`, run with (plain, packed); back if `unpack`."""
-    return _C.onednn_create_reorder(op, index, DTYPES[plain.dtype], plain.shape, plain.strides, unpack)
-
-
-def pack(op: int, index: int, array: np.ndarray) -> np.ndarray:
-    """`array` in the layout that operand `index` of `op` wants (1: the weight), as bytes: weights of an inference graph, once."""
-    room = np.zeros(packed_nbytes(op, index) + 64, np.uint8)
-    packed = room[-room.ctypes.data % 64:][:packed_nbytes(op, index)]
-    run(reorder(op, index, operand(array)), array, packed)
-    return packed
 
 
 def run(op: int, *arrays: np.ndarray) -> None:
@@ -204,4 +186,4 @@ def end_padding(sizes: Sequence[int], out_sizes: Sequence[int], kernel: Sequence
 
 
 __all__ = ["Operand", "PostOp", "available", "conv", "conv_words", "end_padding", "implementation", "library_path", "matmul",
-           "matmul_words", "operand", "pack", "packed_nbytes", "reorder", "run", "split_products", "split_products_set"]
+           "matmul_words", "operand", "run", "split_products", "split_products_set"]
