@@ -59,6 +59,9 @@ def item(self: Tensor) -> Any:
     return self.item()
 
 
+FORMS["_local_scalar_dense"] = item
+
+
 @_aten
 def arange(*args: Any, **kwargs: Any) -> Tensor:
     """Numbers from start (0) to end, in steps."""
@@ -97,12 +100,6 @@ def _to_copy(self: Tensor, *, dtype: Any = None, layout: Any = None, device: Any
         raise NotImplementedError(f"aten._to_copy: from {self.layout} to {layout}; tensors are strided here")
     made = self.to(device=device, dtype=dtype or self.dtype, non_blocking=non_blocking, copy=True, memory_format=memory_format)
     return made.pin_memory() if pin_memory else made
-
-
-@_aten
-def _local_scalar_dense(self: Tensor) -> Any:
-    """The only element, as a Python number."""
-    return self.item()
 
 
 @_aten
@@ -350,12 +347,6 @@ def sigmoid_backward(grad_output: Tensor, output: Tensor) -> Tensor:
 def threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> Tensor:
     """grad where self is above the threshold."""
     return grad_output.masked_fill(self <= threshold, 0)
-
-
-@_aten
-def gelu_backward(grad_output: Tensor, self: Tensor, *, approximate: str = "none") -> Tensor:
-    """The gradient of gelu."""
-    return _call("gelu_backward", grad_output, self, approximate)
 
 
 @_aten

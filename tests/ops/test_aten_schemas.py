@@ -10,8 +10,10 @@ import pytest
 
 import flambeau as fl
 import flambeau.nn.functional as F
+from flambeau.ops import aten
 from flambeau.ops.aten import overload_target
 from flambeau.ops.aten_schemas import behind, schemas
+from flambeau.ops.registry import OPERATORS, PRIMITIVES
 
 
 def test_signatures_are_torchs():
@@ -55,6 +57,10 @@ def test_calls_are_recognised_and_mean_the_same(call, target):
     with Mode():
         call(x)
     assert seen[-1] == target
+
+
+def test_names_that_are_only_names_belong_to_nothing():
+    assert not aten._NAMED & (OPERATORS.keys() | PRIMITIVES.keys() | aten.FORMS.keys() | schemas().keys())
 
 
 def test_overloads_are_objects():

@@ -126,7 +126,7 @@ def softmin(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
 # -- gelu, silu, mish ---------------------------------------------------------------------------------------
 @operator(fused=True, batch=by_names)
 @in_float
-def gelu_backward(g: Tensor, x: Tensor, approximate: str) -> Tensor:
+def gelu_backward(g: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
     """Gradient of gelu: g * (cdf(x) + x * pdf(x)), or that of its tanh form."""
     if approximate == "none":
         cdf = prims.mul(prims.add(prims.erf(prims.mul(x, _SQRT_HALF)), 1.0), 0.5)
