@@ -27,17 +27,16 @@ from flambeau.ops.registry import PRIMITIVES
 
 
 @dataclass(frozen=True, slots=True)
-class FromArgument:
+class _Numbered:
+    index: int
+
+
+class FromArgument(_Numbered):
     """A graph input that is the caller's argument `index`."""
 
-    index: int
 
-
-@dataclass(frozen=True, slots=True)
-class FromAttribute:
+class FromAttribute(_Numbered):
     """A graph input that is a tensor of the module: the one numbered `index` of its parameters and buffers."""
-
-    index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +62,12 @@ class Constant:
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(_Numbered):
     """An output that is the functional graph's output `index`."""
 
-    index: int
 
-
-@dataclass(frozen=True, slots=True)
-class SameInput:
+class SameInput(_Numbered):
     """An output that is the graph's input `index` itself."""
-
-    index: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,9 +83,12 @@ def _floordiv(x: Any, y: Any) -> Any:
     return np.floor_divide(x, y)
 
 
-def _native(*operands: Any) -> Any:
+def _native(name: str) -> Callable[..., Any]:
     """Stands where the native loops are all there is."""
-    raise TypeError(f"there is no such function of {', '.join(str(np.asarray(x).dtype) for x in operands)}")
+    def refuse(*operands: Any) -> Any:
+        raise NotImplementedError(f'"{name}_cpu" not implemented for {", ".join(str(getattr(x, "dtype", type(x))) for x in operands)}')
+
+    return refuse
 
 
 def _log1p(x: Any) -> Any:
@@ -220,11 +223,11 @@ _ROWS = [
     ScalarOp("sigmoid", 1, SAME, "F", lambda x: 1 / (1 + np.exp(-x)), _fn("sigmoid"), "tl.sigmoid({0})", 12, cupy="expit"),
     ScalarOp("relu", 1, SAME, "IF", lambda x: np.maximum(x, 0), _fn("relu"), "tl.maximum({0}, 0, tl.PropagateNan.ALL)", ordered=True,
              exact=True),
-    ScalarOp("erf", 1, SAME, "F", _native, _fn("erf"), "tl.erf({0})", 14, cupy="erf"),
-    ScalarOp("erfc", 1, SAME, "F", _native, _fn("erfc"), _lib("erfc"), 18, cupy="erfc"),
-    ScalarOp("erfinv", 1, SAME, "F", _native, _fn("erfinv"), _lib("erfinv"), 25, cupy="erfinv", wide_on_gpu=True),
-    ScalarOp("lgamma", 1, SAME, "F", _native, _fn("lgamma"), _lib("lgamma"), 40, cupy="gammaln"),
-    ScalarOp("digamma", 1, SAME, "F", _native, _fn("digamma"), _helper("digamma"), 40, cupy="digamma"),
+    ScalarOp("erf", 1, SAME, "F", _native("erf"), _fn("erf"), "tl.erf({0})", 14, cupy="erf"),
+    ScalarOp("erfc", 1, SAME, "F", _native("erfc"), _fn("erfc"), _lib("erfc"), 18, cupy="erfc"),
+    ScalarOp("erfinv", 1, SAME, "F", _native("erfinv"), _fn("erfinv"), _lib("erfinv"), 25, cupy="erfinv", wide_on_gpu=True),
+    ScalarOp("lgamma", 1, SAME, "F", _native("lgamma"), _fn("lgamma"), _lib("lgamma"), 40, cupy="gammaln"),
+    ScalarOp("digamma", 1, SAME, "F", _native("digamma"), _fn("digamma"), _helper("digamma"), 40, cupy="digamma"),
     # rounding
     ScalarOp("floor", 1, SAME, "F", np.floor, _fn("floor"), "tl.floor({0})", ordered=True, exact=True),
     ScalarOp("ceil", 1, SAME, "F", np.ceil, _fn("ceil"), "tl.ceil({0})", ordered=True, exact=True),

@@ -176,10 +176,6 @@ class Tensor:
         return None if known is self else known
 
     @property
-    def _view_chain(self) -> tuple:
-        return () if self._view is None else self._view.chain
-
-    @property
     def is_fake(self) -> bool:
         """Whether this tensor has shapes but no elements."""
         return self._data is None

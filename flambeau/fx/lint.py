@@ -20,13 +20,13 @@ class GraphLintError(RuntimeError):
         self.node = node
 
 
-def neighbourhood(node: Node, context: int = _CONTEXT) -> str:
+def neighbourhood(node: Node) -> str:
     """The nodes around `node`, one a line, with `-->` before it."""
     nodes = list(node.graph.nodes)
     at = next((i for i, n in enumerate(nodes) if n is node), None)
     if at is None:
         return f"--> {node.format_node()}    (no longer in the graph)"
-    first, last = max(0, at - context), min(len(nodes), at + context + 1)
+    first, last = max(0, at - _CONTEXT), min(len(nodes), at + _CONTEXT + 1)
     lines = [f"{'-->' if i == at else '   '} {nodes[i].format_node()}" for i in range(first, last)]
     above, below = first, len(nodes) - last
     head = [f"    ... {above} above"] if above else []

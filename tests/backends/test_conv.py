@@ -55,7 +55,7 @@ def reference(x, w, g, bias, stride, padding, dilation, groups):
     tensors = [torch.tensor(a.astype(F64), requires_grad=True) for a in (x, w, bias)]
     out = CONVOLUTION[len(stride)](*tensors, stride, padding, dilation, groups)
     out.backward(torch.tensor(g.astype(F64)))
-    return [out.detach().numpy(), *(t.grad.numpy() for t in tensors)]
+    return [out.detach().numpy(), *(t.grad.numpy() for t in tensors[:2])]
 
 
 @pytest.mark.parametrize("dtype", [F32, F64, BF16, F16])
@@ -71,11 +71,11 @@ def test_forward_and_gradients(library, dtype, order, case) -> None:
     g = rng.standard_normal(out.shape).astype(dtype)
     if order == "channels_last":
         x, g = channels_last(x), channels_last(g)
-    want, want_x, want_w, want_b = reference(x, w, g, bias, *attrs)
+    want, want_x, want_w = reference(x, w, g, bias, *attrs)
     out = conv.convolution(x, w, bias, *attrs)
     gx = conv.convolution_input_grad(g, w, x_shape, *attrs)
     gw = conv.convolution_weight_grad(g, x, w_shape, *attrs)
-    for got, reference_array in ((out, want), (gx, want_x), (gw, want_w), (conv.bias_grad(g), want_b)):
+    for got, reference_array in ((out, want), (gx, want_x), (gw, want_w)):
         assert got.dtype == dtype
         assert_close(got, reference_array)
     assert conv.is_channels_last(out) == conv.is_channels_last(x)
@@ -92,7 +92,7 @@ def test_odd_strides(library, dtype) -> None:
     attrs = ((1, 1), (1, 1), (1, 1), 1)
     out = conv.convolution(x, w, None, *attrs)
     g = np.broadcast_to(rng.standard_normal((1, 8, 1, 1)).astype(dtype), out.shape)
-    want, want_x, want_w, _ = reference(x, w, g, np.zeros(8), *attrs)
+    want, want_x, want_w = reference(x, w, g, np.zeros(8), *attrs)
     assert_close(out, want)
     assert_close(conv.convolution_input_grad(g, w, x.shape, *attrs), want_x)
     assert_close(conv.convolution_weight_grad(g, x, w.shape, *attrs), want_w)

@@ -72,3 +72,9 @@ def test_result_dtypes() -> None:
     assert result_dtype(TABLE["where"], [b, f, f]) is f
     assert result_dtype(TABLE["abs"], [dtypes.complex64]) is dtypes.float32
     assert evaluate(lambda o, x: o.to_dtype(x, dtypes.int32), np.array([1.7, -1.7])).tolist() == [1, -1]
+
+
+@pytest.mark.parametrize("name", ["erf", "erfc", "erfinv", "lgamma", "digamma"])
+def test_what_has_native_loops_alone_refuses_other_numbers(name):
+    with pytest.raises(NotImplementedError, match=f'"{name}_cpu" not implemented for complex64'):
+        getattr(NUMPY, name)(np.ones(2, np.complex64))

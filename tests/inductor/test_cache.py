@@ -128,7 +128,7 @@ def test_what_nobody_waits_for_is_kept_if_ready_and_stopped_if_not(directory: Pa
     ready = build.Build(SOURCE % 8)
     assert ready._run is not None and ready._run._ended.wait(60)
     ready.give_up()
-    assert build.is_sound(build.cached_library(SOURCE % 8))
+    assert build.is_sound(build.library_path(build.key_of(SOURCE % 8)))
     slow = directory / "slow-g++"
     slow.write_text("#!/bin/sh\nexec sleep 30\n")
     slow.chmod(0o755)

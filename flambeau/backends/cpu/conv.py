@@ -87,12 +87,6 @@ def convolution_weight_grad(g: np.ndarray, x: np.ndarray, w_shape: Sequence[int]
     return out
 
 
-def bias_grad(g: np.ndarray) -> np.ndarray:
-    """The gradient of `convolution` by its bias: g (n, o, ...) summed over all but the channels."""
-    axes = (0, *range(2, g.ndim))
-    return np.add.reduce(g, axis=axes, dtype=F32 if g.dtype in DTYPES else None).astype(g.dtype, copy=False)
-
-
 def is_channels_last(x: np.ndarray) -> bool:
     """Whether x (n, c, h, w) or (n, c, d, h, w) lies in memory with its channels innermost, and not contiguous as it is."""
     return x.ndim in TO_LAST and not x.flags.c_contiguous and x.transpose(TO_LAST[x.ndim]).flags.c_contiguous

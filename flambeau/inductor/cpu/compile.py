@@ -158,11 +158,6 @@ def key_of(source: str) -> str:
     return hashlib.sha256(fixed_part() + source.encode()).hexdigest()[:32]
 
 
-def cached_library(source: str) -> Path:
-    """Where the library of `source` is, or would be."""
-    return library_path(key_of(source))
-
-
 def library_path(key: str) -> Path:
     """Where the library of this name is, or would be."""
     return cache_directory() / "lib" / key[:2] / f"{key}.so"

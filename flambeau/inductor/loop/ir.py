@@ -480,12 +480,11 @@ class Program:
     def __str__(self) -> str:
         return "\n".join(print_program(self))
 
-    def hint(self, x: Index, default: int = 8192) -> int:
+    def hint(self, x: Index) -> int:
         """An example value of the size `x`."""
         if isinstance(x, int):
             return x
-        known = {name: self.hints.get(name, default) for name in free_variables(x)}
-        return int(evaluate(x, known))
+        return int(evaluate(x, {name: self.hints.get(name, 8192) for name in free_variables(x)}))
 
 
 def numel(loops: Sequence[Loop]) -> Index:

@@ -86,9 +86,9 @@ class Lowering:
                 loops.append((f"{prefix}{d}", size))
         return idx, tuple(loops)
 
-    def virtual(self, node: Any, fn: Callable[[Sequence[Index]], Value], val: Any = None) -> Box:
+    def virtual(self, node: Any, fn: Callable[[Sequence[Index]], Value]) -> Box:
         """A box computed by `fn`, shaped as the node's fake tensor."""
-        val = node.meta["val"] if val is None else val
+        val = node.meta["val"]
         shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
         return Box(self, shape, val.dtype, strides if dense(shape, strides) else None, fn=fn, origins=(origin_of(node),))
 
