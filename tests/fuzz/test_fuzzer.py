@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import numpy as np
@@ -71,7 +72,7 @@ def test_no_number_is_near_infinity():
 class Silent:
     """A process that never says anything."""
 
-    exitcode = None
+    exitcode = pid = None
 
     def is_alive(self) -> bool:
         return self.exitcode is None
@@ -80,15 +81,30 @@ class Silent:
         self.exitcode = -9
 
 
-def test_a_program_that_hangs_is_a_find():
+@pytest.mark.parametrize("clock, used, hangs", [(0.5, 0.5, False), (5, 0.5, False), (5, 1.5, True), (15, 0, True)])
+def test_a_program_that_hangs_is_a_find(monkeypatch, clock, used, hangs):
+    """It has a processor for too long, or waits for ever; that others have the processor is not its fault."""
     worker = workers.Worker(None, "eager", 0, 1.0, at=("running", [8]))
-    worker.process, worker.since = Silent(), time.monotonic() - workers.PATIENCE / 2
+    worker.process = Silent()
+    monkeypatch.setattr(worker, "times", lambda: (1000 + clock * workers.PATIENCE, 20 + used * workers.PATIENCE))
+    worker.since = (1000.0, 20.0)
     worker.watch()
-    assert worker.process.is_alive()
-    worker.since -= workers.PATIENCE
-    worker.watch()
-    worker.crashed()
-    assert worker.done == 1 and ("eager", "crash", "hangs") in worker.finds
+    assert worker.hung == hangs
+    if hangs:
+        worker.crashed()
+        assert worker.done == 1 and ("eager", "crash", "hangs") in worker.finds
+
+
+def test_the_time_of_a_process_is_what_it_had_of_a_processor():
+    worker = workers.Worker(None, "eager", 0, 1.0)
+    worker.process = Silent()
+    worker.process.pid = os.getpid()
+    before, own = worker.times(), time.process_time()
+    time.sleep(0.3)
+    while time.process_time() < own + 0.3:
+        pass
+    clock, used = (now - then for now, then in zip(worker.times(), before))
+    assert clock >= 0.6 and 0.25 < used < clock - 0.2
 
 
 def test_an_excused_layout_is_not_met_later():

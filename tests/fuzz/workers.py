@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import resource
 import signal
 import sys
@@ -16,7 +17,8 @@ from .compare import Difference
 from .hunt import Find, Hunt, seeds
 from .program import Program
 
-PATIENCE = 60.0     # seconds for one run of a program; longer is a hang
+PATIENCE = 60.0     # seconds of a processor for one run of a program; longer is a hang
+ASLEEP = 10         # so many times that on the clock, too: a process that waits for ever uses no processor
 MOST_MEMORY = 4 << 30   # of a process: torch makes all that it chooses from (`combinations(x, 17)`)
 
 
@@ -30,7 +32,7 @@ class Worker:
     seconds: float
     done: int = 0
     at: tuple[str, list[int]] = ("starting", [])
-    since: float = 0.0
+    since: tuple[float, float] = (0.0, 0.0)
     hung: bool = False
     finds: dict[tuple[str, ...], Find] = field(default_factory=dict)
 
@@ -41,7 +43,7 @@ class Worker:
         arguments = (theirs, self.options, self.mode, self.number, self.done, until - time.monotonic())
         self.process = context.Process(target=_work, args=arguments, daemon=True)
         self.process.start()
-        self.since, self.hung = time.monotonic(), False
+        self.since, self.hung = self.times(), False
         theirs.close()
 
     def hear(self) -> bool:
@@ -50,7 +52,7 @@ class Worker:
             said = self.connection.recv()
         except EOFError:
             return False
-        self.since = time.monotonic()
+        self.since = self.times()
         if said[0] == "done":
             self.at = ("idle", [])
             self.done, self.finds = said[1], {**self.before, **said[2]}
@@ -58,9 +60,18 @@ class Worker:
             self.at = said
         return True
 
+    def times(self) -> tuple[float, float]:
+        """The clock, and how long the process and its compilers had a processor: on a busy machine that is less."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:15]
+        except OSError:     # it has ended
+            fields = []
+        return time.monotonic(), sum(map(int, fields)) / os.sysconf("SC_CLK_TCK")
+
     def watch(self) -> None:
         """End the process if it says nothing for too long: `crashed` notes that it hangs."""
-        if time.monotonic() - self.since > PATIENCE * max(1, len(self.at[1])) and self.process.is_alive():
+        clock, used = (now - then for now, then in zip(self.times(), self.since))
+        if max(used, clock / ASLEEP) > PATIENCE * max(1, len(self.at[1])) and self.process.is_alive():
             self.hung = True
             self.process.kill()
 
