@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -529,12 +529,24 @@ def clamp(input: Tensor, min: Any = None, max: Any = None, *, out: Tensor | None
     """`input` limited to [min, max]; a bound may be a number, a tensor or None."""
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    wide = result_type(input, min, max)
+    wide = result_type(input, *_as_bounds(min, max))
     if wide.is_complex or (wide is bool_ and not (max is None and isinstance(min, Tensor)) and not (
             min is None and isinstance(max, Tensor))):
         raise NotImplementedError(f'"clamp" not implemented for \'{wide}\': its numbers have no order to be clamped by')
     result = _clamped(cast(input, wide), *(_bound(b, wide) for b in (min, max)))
     return result if out is None else store_out(out, result)
+
+
+def _as_bounds(low: Any, high: Any) -> Sequence:
+    """Two bounds as they decide on a dtype: beside a number a 0-dim tensor is one as well, and others are refused."""
+    bounds = (low, high)
+    if low is None or high is None or isinstance(low, Tensor) is isinstance(high, Tensor):
+        return bounds
+    for b in bounds:
+        if isinstance(b, Tensor) and (b.ndim or b.requires_grad):
+            raise TypeError("clamp(): beside a number a bound is a number or a 0-dim tensor without requires_grad, but got one of shape "
+                            f"{list(b.shape)}; make the number a tensor, or clamp twice")
+    return [(False, 0, 0.0, 0j)[b.dtype.category] if isinstance(b, Tensor) else b for b in bounds]
 
 
 def _bound(x: Any, kind: dtype) -> Any:
@@ -579,7 +591,7 @@ def _limited(extremum: Primitive, beyond: Primitive, x: Tensor, bound: Any) -> T
 @with_out
 def clamp_min(input: Tensor, min: Any) -> Tensor:
     """clamp with a lower bound alone."""
-    if not isinstance(input, Tensor):
+    if not isinstance(input, Tensor) or min is None:
         raise not_tensors("clamp_min", input, min)
     return clamp(input, min=min)
 
@@ -588,7 +600,7 @@ def clamp_min(input: Tensor, min: Any) -> Tensor:
 @with_out
 def clamp_max(input: Tensor, max: Any) -> Tensor:
     """clamp with an upper bound alone."""
-    if not isinstance(input, Tensor):
+    if not isinstance(input, Tensor) or max is None:
         raise not_tensors("clamp_max", input, max)
     return clamp(input, max=max)
 
