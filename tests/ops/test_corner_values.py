@@ -296,3 +296,20 @@ def test_a_number_in_a_loss_of_integers(name, kind):
             found.append(outcome(lambda t, *given, n=number, r=reduction: loss(t.nn.functional, *given, **{parameter: n}, reduction=r),
                                  t, *given))
         agree(*found)
+
+
+@pytest.mark.parametrize("kind, most", [("float16", 2 ** 13), ("bfloat16", 2 ** 16)])
+def test_narrow_quotients_are_rounded_down_before_they_are_narrow(kind, most):
+    """The quotient as it is, rounded down and then to the dtype; torch's is rounded to the dtype first where both are tensors, so that
+    5.1875 / 0.0928 = 55.9 is 56 rounded down there."""
+    rng = np.random.default_rng(3)
+    x, y = (fl.tensor(rng.integers(-2**15, 2**15, 200_000), dtype=fl.int16).view(getattr(fl, kind)) for _ in range(2))
+    with np.errstate(all="ignore"):
+        a, b = (v.double().numpy() for v in (x, y))
+        fits = np.isfinite(a) & np.isfinite(b) & (b != 0) & (np.abs(a / b) < most)
+        x, y, a, b = x[fl.tensor(fits)], y[fl.tensor(fits)], a[fits], b[fits]
+        rest = np.fmod(a, b)
+    trunc = np.rint((a - rest) / b)
+    for mode, want in (("trunc", trunc), ("floor", trunc - ((rest != 0) & ((rest < 0) != (b < 0))))):
+        assert fl.equal(x.div(y, rounding_mode=mode).abs(), fl.tensor(want).to(x.dtype).abs())
+    assert fl.equal(x.fmod(y), fl.tensor(rest).to(x.dtype)) and fl.equal(x // y, x.floor_divide(y))
