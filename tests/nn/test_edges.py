@@ -86,7 +86,7 @@ KERNELS = {
     "batch_norm_backward_sums": tuple(tensors((8, 6, 30, 30), (8, 6, 30, 30), (6,), (6,))),
     "batch_norm_backward_input": tuple(tensors((8, 6, 30, 30), (8, 6, 30, 30), (6,), (6,), (6,), (6,), (6,))),
     "_cross_entropy_rows": (*tensors(WIDE), fl.arange(40) * 13), "cross_entropy_rows_backward": (
-        *tensors((40,), WIDE), fl.arange(40) * 13, fl.full((40,), 7.0)),
+        *tensors((40,), WIDE), fl.arange(40) * 13, fl.full((40,), 2.0), fl.full((40,), 5.0)),
     "attention_weights": (*tensors((6, 64, 64)), None, True, 0.125),
     "attention_weights_backward": (*tensors((6, 64, 64), (6, 64, 64)), 0.3),
     "masked_scale": (*tensors(WIDE), fl.rand(WIDE) > 0.5, 2.0), "_bce_with_logits": tuple(tensors(WIDE, WIDE)),

@@ -25,7 +25,8 @@ def cases(rng) -> dict:
         "_batch_norm_train": (image, channel, channel, 1e-5), "_cross_entropy_rows": (x, target),
         "attention_weights": (image, None, True, 0.5), "_var": (image, (0, 2), 1.0, False), "_vector_norm": (x, 2.0, (1,), True),
         "_logsumexp": (x, (0,), False), "masked_scale": (x, other > 0, 2.0), "_clamp": (x, -0.5, 0.5), "_stack": ([x, other], 1),
-        "cross_entropy_rows_backward": (weight[:4].contiguous(), x, target, bias[:4].contiguous()), "_softplus": (positive, 1.0, 20.0),
+        "cross_entropy_rows_backward": (weight[:4].contiguous(), x, target, bias[:4].contiguous(), bias[:4].contiguous()),
+        "_softplus": (positive, 1.0, 20.0),
     }
 
 

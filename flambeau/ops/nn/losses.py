@@ -79,36 +79,41 @@ def _is_target(target: Tensor, shape: tuple) -> Tensor:
 
 
 @operator(fused=True)
-def cross_entropy_rows_backward(g: Tensor, x: Tensor, target: Tensor, lse: Tensor) -> Tensor:
+def cross_entropy_rows_backward(g: Tensor, x: Tensor, target: Tensor, top: Tensor, above: Tensor) -> Tensor:
     """Gradient of the rows' losses for the logits: g * (softmax(x) - onehot(target))."""
     shape = tuple(x.shape)
-    xw = widened(x)
-    p = prims.exp(prims.sub(xw, prims.expand(prims.unsqueeze(lse, 1), shape)))
+    p = _softmax_rows(x, top, above)
     hit = _is_target(target, shape)
     scale = prims.expand(prims.unsqueeze(widened(g), 1), shape)
     return cast(prims.mul(scale, prims.where(hit, prims.sub(p, 1.0), p)), x.dtype)
 
 
-def _cross_entropy_rows_vjp(gs: tuple, input: Tensor, target: Tensor, out1: Tensor) -> tuple:
-    x, lse = input, out1
-    g_loss, g_lse = gs
-    loss_part = cross_entropy_rows_backward(g_loss, x, target, lse) if g_loss is not None else None
-    if g_lse is None:
+def _softmax_rows(x: Tensor, top: Tensor, above: Tensor) -> Tensor:
+    """softmax(x) of rows, from their largest logit and what logsumexp(x) is above it: their sum loses digits that large logits need."""
+    shape = tuple(x.shape)
+    shifted = prims.sub(widened(x), prims.expand(prims.unsqueeze(top, 1), shape))
+    return prims.exp(prims.sub(shifted, prims.expand(prims.unsqueeze(above, 1), shape)))
+
+
+def _cross_entropy_rows_vjp(gs: tuple, input: Tensor, target: Tensor, out1: Tensor, out2: Tensor) -> tuple:
+    """Each result is taken to hang on the largest logit in no way of its own: it cancels."""
+    g_loss, _, g_above = gs
+    loss_part = cross_entropy_rows_backward(g_loss, input, target, out1, out2) if g_loss is not None else None
+    if g_above is None:
         return (loss_part,)
-    p = (x - lse.unsqueeze(1)).exp()
-    lse_part = p * g_lse.unsqueeze(1)
-    return (lse_part if loss_part is None else loss_part + lse_part,)
+    above_part = cast(_softmax_rows(input, out1, out2) * g_above.unsqueeze(1), input.dtype)
+    return (above_part if loss_part is None else loss_part + above_part,)
 
 
 @operator(name="_cross_entropy_rows", fused=True, vjp=_cross_entropy_rows_vjp)
-def _cross_entropy_rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """(-log softmax(x)[target], logsumexp(x)) of (n, classes) or (n, classes, positions) logits, in float32 at least."""
+def _cross_entropy_rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(-log softmax(x)[target], max(x), logsumexp(x) - max(x)) of (n, classes) or (n, classes, positions) logits, in float32 at least."""
     x, shape = widened(input), tuple(input.shape)
     top = prims.amax(x, (1,))
     shifted = prims.sub(x, prims.expand(prims.unsqueeze(top, 1), shape))
-    above = prims.log(prims.sum(prims.exp(shifted), (1,)))      # lse - top, of which a small loss keeps all digits
+    above = prims.log(prims.sum(prims.exp(shifted), (1,)))
     picked = prims.squeeze(prims.gather(x, 1, prims.unsqueeze(target, 1)), (1,))
-    return prims.add(above, prims.sub(top, picked)), prims.add(above, top)
+    return prims.add(above, prims.sub(top, picked)), top, above
 
 
 def _check_targets(target: Tensor, classes: Any, ignore_index: int) -> None:
@@ -184,18 +189,18 @@ def _index_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, i
                          smoothing: float) -> Tensor:
     x, safe, kept = _kept_rows(input, target, weight, ignore_index, "cross_entropy")
     classes = x.shape[1]
-    nll, lse = _cross_entropy_rows(x, safe)
+    nll, top, above = _cross_entropy_rows(x, safe)
     if weight is None and not smoothing and reduction == "mean":
         return cast(mean_of_kept(nll.reshape(-1), kept.reshape(-1)), input.dtype)
     w = cast(weight, nll.dtype) if weight is not None else None
     counts = kept.to(nll.dtype) if w is None else w[safe] * kept
     losses = (nll if w is None else nll * counts).masked_fill(~kept, 0)
     if smoothing:
-        wide = widened(x)
+        below = top.unsqueeze(1) - widened(x)
         if w is None:
-            spread = lse * classes - wide.sum(1)
+            spread = above * classes + below.sum(1)
         else:
-            spread = lse * w.sum() - (wide * (w if x.ndim == 2 else w.unsqueeze(1))).sum(1)
+            spread = above * w.sum() + (below * (w if x.ndim == 2 else w.unsqueeze(1))).sum(1)
         losses = losses * (1 - smoothing) + spread.masked_fill(~kept, 0) * (smoothing / classes)
     return cast(_weighted(losses, counts, reduction, tuple(target.shape)), input.dtype)
 
@@ -573,7 +578,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
         raise RuntimeError(f"multi_margin_loss: expected an input (samples, classes), a class for each sample and a weight for each class, "
                            f"got shapes {list(input.shape)}, {list(target.shape)} and {None if weight is None else list(weight.shape)}")
     t = target.reshape(-1, 1)
-    gap = (sym_float(margin) - x.gather(1, t) + x).clamp_min(0)
+    gap = prims.relu(sym_float(margin) - x.gather(1, t) + x)
     gap = gap if p == 1 else gap ** p
     if weight is not None:
         gap = gap * weight[t]
@@ -594,7 +599,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | N
     listed = (t < 0).to(int64).cumsum(1) == 0
     safe = t.masked_fill(~listed, 0)
     hits = x.new_zeros(x.shape).scatter_add(1, safe, listed.to(x.dtype)) > 0
-    gap = (1 - x.gather(1, safe).unsqueeze(2) + x.unsqueeze(1)).clamp_min(0)
+    gap = prims.relu(1 - x.gather(1, safe).unsqueeze(2) + x.unsqueeze(1))
     gap = gap.masked_fill(~listed.unsqueeze(2), 0).masked_fill(hits.unsqueeze(1), 0)
     loss = gap.sum((1, 2)) / x.shape[1]
     return reduced(loss.reshape(()) if input.ndim < 2 else loss, reduction)
