@@ -163,11 +163,18 @@ def _unknown(name: str, which: str) -> Callable:
 
 
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
+
+
+def _over(i1: Tensor, x: Tensor) -> Tensor:
+    """i1(x) / x, a half near 0."""
+    near = prims.abs(x) < 1e-30
+    return (i1 / x.masked_fill(near, 1)).masked_fill(near, 0.5)
+
+
 i0_prim = _library("i0", special.i0, {"x": lambda x: i1_prim(x)})
 i0e_prim = _library("i0e", special.i0e, {"x": lambda x, out: i1e_prim(x) - x.sgn() * out})
-i1_prim = _library("i1", special.i1, {"x": lambda x, out: i0_prim(x) - (out / x.masked_fill(x == 0, 1)).masked_fill(x == 0, 0.5)})
-i1e_prim = _library("i1e", special.i1e, {"x": lambda x, out: i0e_prim(x) - out * (
-    x.sgn() + 1 / x.masked_fill(x == 0, 1)).masked_fill(x == 0, 0) - (x == 0).to(x.dtype) * 0.5})
+i1_prim = _library("i1", special.i1, {"x": lambda x, out: i0_prim(x) - _over(out, x)})
+i1e_prim = _library("i1e", special.i1e, {"x": lambda x, out: i0e_prim(x) - out * x.sgn() - _over(out, x)})
 ndtri_prim = _library("ndtri", special.ndtri, {"x": lambda out: (out * out / 2).exp() * math.sqrt(2 * math.pi)})
 erfcx_prim = _library("erfcx", special.erfcx, {"x": lambda x, out: 2 * x * out - 2 / math.sqrt(math.pi)})
 log_ndtr_prim = _library("log_ndtr", special.log_ndtr, {
@@ -341,8 +348,10 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 
 @operator(name="_logaddexp2", fused=True, vjp=lambda g, x, y: logaddexp_backward(g, x, y, math.log(2)))
 def _logaddexp2(x: Tensor, y: Tensor) -> Tensor:
+    kind, wide = x.dtype, compute_dtype(x.dtype)
+    x, y = cast(x, wide), cast(y, wide)     # rounded once
     top = prims.maximum(x, y)
-    return (top + (-abs(x - y)).exp2().log1p() * (1 / math.log(2))).where(~(top.isinf() & (x == y)), top)
+    return cast((top + (-abs(x - y)).exp2().log1p() * (1 / math.log(2))).where(~(top.isinf() & (x == y)), top), kind)
 
 
 # -- integers and exponents -----------------------------------------------------------------------------------------
@@ -508,18 +517,21 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 
 def _renorm_vjp(g: Tensor, input: Tensor, p: float, dims: Sequence[int], maxnorm: float) -> tuple:
     """Through the scale and its norm; as it came where nothing was scaled, be the norm NaN."""
-    size = linalg_vector_norm(input, p, dims, True)
+    kind, wide = input.dtype, compute_dtype(input.dtype)
+    g, x = cast(g, wide), cast(input, wide)
+    size = linalg_vector_norm(x, p, dims, True)
     scale = maxnorm / (size + 1e-7)
-    along = prims.real(g * input.conj()) if input.dtype.is_complex else g * input
-    through, = vector_norm_vjp(-along.sum(dims, keepdim=True) * scale / (size + 1e-7), input, size, p, dims, True)
-    return (where(size > maxnorm, g * scale + through, g),)
+    along = prims.real(g * x.conj()) if kind.is_complex else g * x
+    through, = vector_norm_vjp(-along.sum(dims, keepdim=True) * scale / (size + 1e-7), x, size, p, dims, True)
+    return (cast(where(size > maxnorm, g * scale + through, g), kind),)
 
 
 @operator(name="_renorm", vjp=_renorm_vjp)
 def _renorm(input: Tensor, p: float, dims: Sequence[int], maxnorm: float) -> Tensor:
     """The input times the scale that takes a norm over `dims` down to `maxnorm`."""
-    size = linalg_vector_norm(input, p, dims, True)
-    return input * (maxnorm / (size + 1e-7)).masked_fill(~(size > maxnorm), 1)  # a norm that is NaN exceeds nothing
+    x = cast(input, compute_dtype(input.dtype))
+    size = linalg_vector_norm(x, p, dims, True)
+    return cast(x * (maxnorm / (size + 1e-7)).masked_fill(~(size > maxnorm), 1), input.dtype)  # a norm that is NaN exceeds nothing
 
 
 inplace(renorm, "renorm_")

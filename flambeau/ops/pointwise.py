@@ -744,8 +744,10 @@ def logaddexp_backward(g: Tensor, x: Tensor, y: Tensor, rate: float = 1.0) -> tu
     if x.dtype.is_complex:
         share = (1 / (1 + (y - x).exp())).conj()
         return g * share, g * (1 - share)
-    share = where(x == y, 0.5, prims.sigmoid((x - y) * rate))
-    return g * share, g * (1 - share)
+    kind, wide = x.dtype, compute_dtype(x.dtype)
+    g, x, y = cast(g, wide), cast(x, wide), cast(y, wide)     # rounded once
+    gap = where(x == y, 0.0, (x - y) * rate)
+    return cast(g * prims.sigmoid(gap), kind), cast(g * prims.sigmoid(-gap), kind)
 
 
 @operator(name="_logaddexp", fused=True, vjp=lambda g, x, y: logaddexp_backward(g, x, y))

@@ -12,7 +12,7 @@ from ...backends.cpu import native
 from ...backends.cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from ...core import dispatch
 from ...core.dtypes import int64
-from ...core.scalar import SCATTERED_BY
+from ...core.scalar import SCATTERED_BY, compute_dtype
 from ...core.size import broadcast_shapes, contiguous_strides, elementwise_strides, is_contiguous
 from ...core.symbolic import unknown_size
 from ...core.tensor import Tensor, example_of
@@ -226,15 +226,20 @@ def _scatter_reduce_vjp(g: Tensor, x: Tensor, dim: int, index: Tensor, src: Tens
 
 
 def _product_grads(g: Tensor, x: Tensor, dim: int, index: Tensor, picked: Tensor, src_shape: Sequence) -> tuple:
-    """Of a product each factor gets the product of the others: of those that are not zero, where no other one is."""
-    none, no_other = (x == 0).to(g.dtype), (picked == 0).to(g.dtype)
+    """Of a product each factor gets the product of the others: of those that are not zero, where no other one is. Else it is zero, or
+    NaN if one is not finite."""
+    kind, wide = x.dtype, compute_dtype(x.dtype)
+    g, x, picked = g.to(wide), x.to(wide), picked.to(wide)      # rounded once
+    none, no_other = (x == 0).to(wide), (picked == 0).to(wide)
     zeros = none.scatter_add(dim, index, no_other)
     product = x.masked_fill(x == 0, 1).scatter_reduce(dim, index, picked.masked_fill(picked == 0, 1), "prod")
 
-    def others(factor: Tensor, is_zero: Tensor, product: Tensor, zeros: Tensor) -> Tensor:
-        return (product / factor.masked_fill(factor == 0, 1)) * (zeros == is_zero).to(product.dtype)
-    grads = others(picked, no_other, product.gather(dim, index), zeros.gather(dim, index)).conj()
-    return g * others(x, none, product, zeros).conj(), None, grown(g.gather(dim, index) * grads, src_shape)
+    nothing = (x * 0).scatter_add(dim, index, picked * 0)
+
+    def others(factor: Tensor, is_zero: Tensor, product: Tensor, zeros: Tensor, nothing: Tensor) -> Tensor:
+        return (product / factor.masked_fill(factor == 0, 1)).where(zeros == is_zero, nothing)
+    grads = others(picked, no_other, *(t.gather(dim, index) for t in (product, zeros, nothing))).conj()
+    return (g * others(x, none, product, zeros, nothing).conj()).to(kind), None, grown((g.gather(dim, index) * grads).to(kind), src_shape)
 
 
 def grown(grad: Tensor, shape: Sequence) -> Tensor:

@@ -54,16 +54,24 @@ def _quiet(fn: Any) -> Any:
     return call
 
 
-def _prod_vjp(g: Tensor, x: Tensor, out: Tensor, dims: Sequence[int]) -> tuple:
-    """d prod / d x_i = product of the others: by division without zeros, else with the zeros handled apart."""
-    zeros = x == 0
-    count = zeros.sum(tuple(dims), keepdim=True)
-    safe = x.masked_fill(zeros, 1)
-    others = safe.prod_dims(tuple(dims), keepdim=True)
-    g = _restore(g, dims, x.shape)
-    no_zero = (others / safe).masked_fill(count > 0, 0)
-    one_zero = others.expand(x.shape).masked_fill(~(zeros & (count == 1)), 0)
-    return (g * (no_zero + one_zero).conj(),)
+def _prod_vjp(g: Tensor, x: Tensor, dims: Sequence[int]) -> tuple:
+    """d prod / d x_i = product of the others, those before and those after it: a division would stumble over zeros and infinities."""
+    if not dims:
+        return (g,)
+    rest = [d for d in range(x.ndim) if d not in dims]
+    order = (*rest, *dims)
+    rows = x.permute(order).flatten(len(rest)).to(compute_dtype(x.dtype))
+    others = _products_before(rows) * _products_before(rows.flip(-1)).flip(-1)
+    back = [order.index(d) for d in range(x.ndim)]
+    others = others.unflatten(-1, [x.shape[d] for d in dims]).permute(back)
+    return ((_restore(g, dims, x.shape) * others.conj()).to(x.dtype),)
+
+
+def _products_before(rows: Tensor) -> Tensor:
+    """At each element of a row the product of those before it: 1 at the first."""
+    size = rows.shape[-1]
+    ones = rows.new_ones((*rows.shape[:-1], 1 if size else 0))
+    return ones.new_cat([ones, rows.narrow(-1, 0, size - 1 if size else 0)], rows.ndim - 1).cumprod(-1)
 
 
 def _prod_kernel(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
