@@ -189,39 +189,43 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
     return result if out is None else store_apart(out, result, input, index)
 
 
-def along_a_number(fn: Callable, alike: bool = False) -> Callable:
-    """`fn(input, dim, index, values, ...)` for a number too: as a vector of one, of which dimension 0 is indexed. `alike`: the values are
-    to have as many dimensions as the input."""
+def along_a_number(fn: Callable, alike: bool | None = None) -> Callable:
+    """`fn(input, dim, index, values, ...)` for a number too: as a vector of one, of which dimension 0 is indexed. `alike`: the values
+    are slices, one for each element of the index, of as many dimensions as the input (or, if False, a number where that is a vector)."""
     @functools.wraps(fn)
     def call(input: Tensor, dim: int, index: Tensor, values: Any, *args: Any, **kwargs: Any) -> Tensor:
-        several = isinstance(values, Tensor) and not values.ndim and index.numel() != 1
-        if alike and isinstance(values, Tensor) and (several or (not values.ndim) != (not input.ndim)):
-            raise (IndexError if several else RuntimeError)(
-                f"{fn.__name__}(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
-                f"{list(input.shape)} source.shape = {list(values.shape)} for {index.numel()} indices")
-        if not input.ndim and isinstance(values, Tensor) and values.ndim > 1:
-            raise RuntimeError(f"{fn.__name__}(): a number takes one value, got a source of shape {list(values.shape)}")
-        if input._layout.shape != () or canonical_dim(dim, 0):
-            return fn(input, dim, index, values, *args, **kwargs)
+        d = canonical_dim(dim, input.ndim)
+        if alike is not None:
+            _check_slices(fn.__name__.lstrip("_"), input, d, index, values, alike)
+            index, values = _vector(index), _vector(values) if input.ndim < 2 else values
+        if input._layout.shape != ():
+            return fn(input, d, index, values, *args, **kwargs)
         return fn(input.reshape(1), 0, index, values, *args, **kwargs).reshape(())
 
     return call
 
 
-def slices(input: Tensor, dim: int, index: Tensor, source: Tensor, name: str, error: type[Exception]) -> tuple[int, Tensor, Tensor]:
-    """`dim`, the index as a vector, and `source`, checked to hold a slice along `dim` for each of its elements."""
-    d = canonical_dim(dim, input.ndim)
+def _check_slices(name: str, input: Tensor, d: int, index: Tensor, source: Tensor, alike: bool) -> None:
+    """What is wrong with an index along a dimension and a source of slices for its elements, in torch's order."""
     if index.ndim > 1:
-        raise IndexError(f"{name}(): Index should have dimension 1 or 0 (got {index.ndim})")
-    index = index if index.ndim else index.reshape(1)
-    given = source if source.ndim or input.ndim > 1 else source.reshape(1)
-    expected = tuple(index.shape[0] if i == d else n for i, n in enumerate(input.shape))
-    if given.ndim != input.ndim or any(n != m for n, m in zip(given.shape, expected)):
-        other = given.ndim == input.ndim and any(n != m for i, (n, m) in enumerate(zip(given.shape, expected)) if i != d)
-        kind = RuntimeError if other or (not source.ndim and index.shape[0] == 1) else error if source.ndim else IndexError
-        raise kind(f"{name}(): expected a source of shape {list(expected)} for an index of {index.shape[0]} elements along dimension {d} "
-                    f"of shape {list(input.shape)}, got {list(source.shape)}")
-    return d, index, given
+        raise IndexError(f"{name}(): Index is supposed to be a vector, but it has shape {list(index.shape)}")
+    count = index.numel()
+    several = not source.ndim and count != 1 and not (alike and d)
+    fits = source.ndim == input.ndim or (not alike and source.ndim + input.ndim == 1)
+    if alike or (fits and not several):
+        _index(index, name) if alike else _long(index, f"{name}_()")
+        if source.dtype is not input.dtype:
+            raise RuntimeError(f"{name}_(): self ({scalar_type(input.dtype)}) and source ({scalar_type(source.dtype)}) must have "
+                               "the same scalar type")
+    shape, given = tuple(input.shape) or (1,), tuple(source.shape) or (1,)
+    expected = (*shape[:d], count, *shape[d + 1:])
+    if fits and all(n == m for n, m in zip(given, expected)):
+        return
+    sliced = fits and any(n != m for i, (n, m) in enumerate(zip(given, expected)) if i != d)
+    runtime = sliced or not (source.ndim or several) or (source.ndim > 1 and not input.ndim) or (alike and not several)
+    raise (RuntimeError if runtime else IndexError)(
+        f"{name}(): source tensor shape must match self tensor shape, excluding the specified dimension: expected {list(expected)} for an "
+        f"index of {count} elements along dimension {d} of shape {list(input.shape)}, got {list(source.shape)}")
 
 
 @operator(method=True)
@@ -229,11 +233,7 @@ def slices(input: Tensor, dim: int, index: Tensor, source: Tensor, name: str, er
 @functools.partial(along_a_number, alike=True)
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """A copy of `input` with alpha * the slices of `source` added at `index` along `dim`."""
-    if source.dtype is not input.dtype:
-        raise RuntimeError(f"index_add_(): self ({scalar_type(input.dtype)}) and source ({scalar_type(source.dtype)}) must have "
-                           "the same scalar type")
-    d, index, source = slices(input, dim, index, source, "index_add", RuntimeError)
-    return prims.index_add(input, d, index, source * operand(alpha, source.dtype) if alpha != 1 and source.numel() else source)
+    return prims.index_add(input, dim, index, source * operand(alpha, source.dtype) if alpha != 1 and source.numel() else source)
 
 
 def _at(dim: int, index: Tensor) -> list:
@@ -242,19 +242,16 @@ def _at(dim: int, index: Tensor) -> list:
 
 @operator(method=True, autocast="promote")
 @with_out
-@along_a_number
+@functools.partial(along_a_number, alike=False)
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices of `source` written at `index` along `dim`."""
-    d, index, source = slices(input, dim, index, source, "index_copy", IndexError)
-    _long(index, "index_copy_()")
-    return prims.index_put(input, _at(d, index), source, False)
+    return prims.index_put(input, _at(dim, index), source, False)
 
 
 @operator(method=True)
 @along_a_number
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A copy of `input` with `value` in the slices at `index` along `dim`."""
-    d = canonical_dim(dim, input.ndim)
     if isinstance(value, Tensor) and value.ndim:
         raise RuntimeError(f"index_fill_ only supports a 0-dimensional value tensor, got shape {list(value.shape)}")
     if index.dtype is not int64:
@@ -262,9 +259,9 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     if index.ndim > 1:
         raise RuntimeError(f"index_fill_(): Index has to be a vector/scalar, got shape {list(index.shape)}")
     value = cast(value, input.dtype) if isinstance(value, Tensor) else input.new_full((), value)
-    size = input.shape[d]
+    size = input.shape[dim]
     chosen = prims.index_put(input.new_zeros((size,), dtype=bool_), _at(0, index), input.new_full((), True, dtype=bool_), False)
-    chosen = chosen.reshape([size if i == d else 1 for i in range(input.ndim)])
+    chosen = chosen.reshape([size if i == dim else 1 for i in range(input.ndim)])
     return like(where(chosen, value, input), input)     # an index that is there twice counts once
 
 

@@ -10,7 +10,7 @@ from ..core.memory_format import contiguous_format
 from ..core.size import canonical_dim
 from ..core.tensor import Tensor
 from . import prims
-from .indexing import _scatter, along_a_number, scattered_apart, slices, view_scatter
+from .indexing import _scatter, along_a_number, scattered_apart, view_scatter
 from .promotion import cast
 from .registry import OPERATORS, operator
 from .subscript import check_step, slice_bounds
@@ -79,17 +79,19 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: 
 
 @operator(method=True)
 @with_out
-@functools.partial(along_a_number, alike=True)
 def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """A copy of `input` with the slices of `source` combined at `index` along `dim`: prod, mean, amax or amin."""
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
-    d, index, source = slices(input, dim, index, source, "index_reduce", RuntimeError)
-    shape = tuple(source.shape)
-    wide = prims.view_(index, tuple(index.shape[0] if i == d else 1 for i in range(input.ndim))).expand(*shape)
+    return _index_reduce(input, dim, index, source, reduce, include_self)
+
+
+@functools.partial(along_a_number, alike=True)
+def _index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool) -> Tensor:
+    wide = prims.view_(index, tuple(index.shape[0] if i == dim else 1 for i in range(input.ndim))).expand(*source.shape)
     if reduce == "mean":
-        return input.scatter_reduce(d, wide, source, "mean", include_self=include_self)
-    return (_scatter if include_self else scattered_apart)(input, d, wide, source, reduce)
+        return input.scatter_reduce(dim, wide, source, "mean", include_self=include_self)
+    return (_scatter if include_self else scattered_apart)(input, dim, wide, source, reduce)
 
 
 @operator

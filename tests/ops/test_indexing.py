@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -582,3 +583,25 @@ def test_an_overwritten_number_is_saved_for_its_gradient():
         made = x[1].scatter_reduce_(0, fl.tensor(0), s, reduce)
         want = fl.tensor(3.0).scatter_reduce(0, fl.tensor(0), s, reduce)
         assert fl.equal(*(fl.autograd.grad(out, s)[0] for out in (made, want)))
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")
+@pytest.mark.parametrize("name", ["index_add", "index_copy", "index_reduce"])
+def test_of_several_mistakes_the_first_is_told(name):
+    """Dimension, rank of the index, dtypes, shapes: whatever else is wrong."""
+    torch = pytest.importorskip("torch")
+    shapes = ((3, 4), (), (3,), (1,))
+    for (shape, dim, index, given), kinds in itertools.product(
+            itertools.product(shapes, (0, 1, 5), ([0, 0], [0], [], [[0]], 0), (*shapes, (2, 4), (2,), (2, 3), (0, 4), (1, 4))),
+            (("float32", "int64", "float32"), ("float32", "float32", "int64"), ("bool", "int32", "float32"))):
+        for more in ((("prod",), ("best",)) if name == "index_reduce" else ((),)):
+            made = []
+            for t in (fl, torch):
+                x, i, source = (make(getattr(t, kind)) for make, kind in zip((
+                    lambda d, t=t: t.zeros(shape, dtype=d), lambda d, t=t: t.tensor(index, dtype=d),
+                    lambda d, t=t: t.zeros(given, dtype=d)), kinds))
+                try:
+                    made.append(tuple(getattr(x, name)(dim, i, source, *more).shape))
+                except (RuntimeError, IndexError) as error:
+                    made.append(type(error))
+            assert made[0] == made[1], (shape, dim, index, given, kinds, more)
