@@ -21,11 +21,11 @@ from .creation import filled_where_asked
 from .joining import stack
 from .order import in_rows, like
 from .pointwise import where
-from .prims.indexing import of_one_rank
+from .prims.indexing import grown, of_one_rank
 from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, operand, prepare, together
 from .reductions import scalar_type
-from .registry import OPERATORS, Spec, method, operator, primitive
+from .registry import OPERATORS, Linear, Spec, method, operator, primitive
 from .subscript import _check_broadcast, _value_for, check_step, index_list, put_, slice_bounds
 from .views import _ints
 from .writing import assign, inplace, refuse_repeated, store_apart, with_out, with_out_apart, with_out_in_rows
@@ -112,12 +112,18 @@ def scattered_apart(input: Tensor, dim: int, index: Tensor, src: Tensor, mode: s
     return _scatter(base, dim, index, src, mode, _extremes_of_sources if mode in ("amax", "amin") else None)
 
 
+@operator(name="_scatter_add", vjp=Linear(x=lambda g: g, src=lambda g, dim, index, src_shape: grown(g.gather(dim, index), src_shape)))
+def _scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor, mode: str) -> Tensor:
+    """The primitive that adds, whose gradient for `x` needs no index."""
+    return prims.scatter(x, dim, index, src, mode)
+
+
 def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, mode: str, by: Callable | None = None) -> Tensor:
     if not isinstance(src, Tensor):
         src = input.new_full(tuple(index.shape), src if index.numel() else 0)
     if src.dtype is not input.dtype:
         raise RuntimeError(f"scatter(): Expected self.dtype to be equal to src.dtype, got {input.dtype} and {src.dtype}")
-    prim = by or (prims.scatter if mode in ("set", "add") else prims.scatter_reduce)
+    prim = by or {"set": prims.scatter, "add": _scatter_add}.get(mode, prims.scatter_reduce)
     d, index = canonical_dim(dim, input.ndim), _index(index, "scatter")
     if 0 in index._layout.shape and not of_one_rank(input, index, src):
         return input.clone()

@@ -56,7 +56,6 @@ KEPT = {
     "kron": "an input seen in another shape; torch keeps the same memory, but misses the write and computes a wrong gradient",
     "cross_entropy": "the logits, where torch keeps as large an array of its own",
     "scaled_dot_product_attention": "query and key, where torch's composite form keeps scaled copies of both",
-    "scatter_add": "the index, where only the input wants a gradient",
     "__rtruediv__": "the input, where torch keeps its reciprocal, and rounds twice",
 }
 

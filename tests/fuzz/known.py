@@ -608,8 +608,8 @@ _STUMBLES = ("with a bool tensor is not supported", "on a bool tensor is not sup
              "Expected grad_output to have non-zero size", "tensor.mH is only supported", "must be batches of square matrices")
 
 # what they keep hangs on how they are computed; torch's kron keeps what it multiplies and misses a write to it
-_KEEPERS = ("kron", "matmul", "inner", "tensordot", "bilinear", "scaled_dot_product_attention", "scatter_add", "scatter_add_",
-            "cross_entropy", "group_norm", "rms_norm")
+_KEEPERS = ("kron", "matmul", "inner", "tensordot", "bilinear", "scaled_dot_product_attention", "cross_entropy",
+            "group_norm", "rms_norm")
 
 
 def _keeps_more(step: Step) -> bool:
