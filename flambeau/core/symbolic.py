@@ -118,28 +118,37 @@ class ShapeEnv:
     float_guards: dict[str, tuple[Any, str, Any, bool]] = field(default_factory=dict)  # comparisons of floats, and what came out
     floats_frozen: bool = False  # once frozen, a new comparison is an error
     unbacked: set[str] = field(default_factory=set)  # symbols without a hint
+    largest: dict[str, float] = field(default_factory=dict)  # the largest finite value of a float without a hint
     large: bool = False  # while an operator is asked for its shape: take them for sizes of at least 2, as all symbols are
     taken_large: set[str] = field(default_factory=set)  # of which that has decided something
     _ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
-    _by_hint: dict[int, str] = field(default_factory=dict)
+    _by_hint: dict[tuple[int, Any], str] = field(default_factory=dict)
+    _least: dict[str, int] = field(default_factory=dict)  # what a symbol with a source is at least: a size 2
     _known: dict[Relation, bool] = field(default_factory=dict)
 
-    def create_symint(self, hint: int, source: str, dynamic: bool | None = None, *, alone: bool = False) -> SymInt | int:
-        """A symbol for the size `hint` read at `source`; sizes 0 and 1 are specialised (returned as ints, guarded).
+    def create_symint(self, hint: int, source: str, dynamic: bool | None = None, *, alone: bool = False, seen: Any = None,
+                      least: int = 2) -> SymInt | int:
+        """A symbol for the size `hint` read at `source`; sizes 0 and 1 are specialised (returned as ints, guarded), numbers only below
+        their `least`.
 
-        `dynamic=False` asks for specialisation; the caller guards it. One that is `alone` shares its symbol with no equal size.
+        `dynamic=False` asks for specialisation; the caller guards it. One that is `alone` shares its symbol with no equal size, others
+        with those of which the same has been `seen`.
         """
-        if dynamic is False or hint in (0, 1):
+        if dynamic is False or hint < least:
             return hint
-        name = self._by_hint.get(hint) if self.duck_shape and dynamic is not True and not alone else None
+        name = self._by_hint.get((hint, seen)) if self.duck_shape and dynamic is not True and not alone else None
         if name is None:
             name = f"s{len(self.hints)}"
             self.hints[name], self.sources[name] = hint, []
-            self._ranges[name] = (2, math.inf)
+            self._ranges[name], self._least[name] = (least, math.inf), least
             if not alone:
-                self._by_hint.setdefault(hint, name)
+                self._by_hint.setdefault((hint, seen), name)
         self.sources[name].append(source)
-        return self.symint(self.simplify(var(name, lo=2)), hint)
+        return self.symint(self.simplify(var(name, lo=least)), hint)
+
+    def numbers(self) -> list[str]:
+        """The symbols that stand for numbers and not for sizes."""
+        return [name for name, least in self._least.items() if least < 2]
 
     def create_unbacked(self, source: str = "", lo: float = 0) -> SymInt:
         """A size known only when the program runs (`nonzero`): it has no hint, and branching on it is an error."""
@@ -269,13 +278,15 @@ class ShapeEnv:
             lo = max(lo, rest + (op == ">"))
         elif op in ("<", "<="):
             hi = min(hi, rest - (op == "<"))
+        elif op == "!=":
+            lo, hi = lo + (lo == rest), hi - (hi == rest)
         self._ranges[name] = (lo, hi)
 
     def guard_expressions(self) -> list[str]:
         """The guards as Python expressions over the sources."""
         names = {name: found[0] for name, found in self.sources.items() if found and found[0]}
         out = [f"{other} == {found[0]}" for found in self.sources.values() for other in found[1:] if other != found[0]]
-        out += [f"2 <= {names[name]}" for name in self.hints if name in names]
+        out += [f"{self._least.get(name, 2)} <= {names[name]}" for name in self.hints if name in names]
         out += [self.text(guard.relation, names) for guard in self.guards]
         return list(dict.fromkeys(out))
 

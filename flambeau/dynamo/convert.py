@@ -266,6 +266,8 @@ class _Conversion:
         for held in tx.presumptions:
             writer.output(held)
         graph = self._close_graph()
+        if tx.numbers_as_sizes(graph):
+            raise RestartTrace
         assumed = [node.meta["assumed"] for node in graph.nodes if node.meta.get("assumed")]
         if assumed and tx.shapes.breaks_allowed and not self._may_run_again(graph):
             self._need(assumed, "a number that is read from a tensor and used as a size may be negative")

@@ -15,13 +15,25 @@ class Shapes:
     all sizes vary from the start; `dynamic=False` none ever.
     """
 
-    def __init__(self, dynamic: bool | None, breaks_allowed: bool = True) -> None:
+    def __init__(self, dynamic: bool | None, breaks_allowed: bool = True, changing: frozenset[str] = frozenset()) -> None:
         self.dynamic = dynamic
+        self.changing = changing
+        """Sources of what a loop gives each of its rounds anew: numbers there vary before they were seen to, but not as sizes."""
         self.breaks_allowed = breaks_allowed
         """May what needs the value of a float be done between two graphs? Not with fullgraph."""
         self._sizes: dict[str, list[int | None]] = {}
         self._ints: dict[str, float | None] = {}
-        self._pending: list[tuple[dict[str, Any], str, Any]] = []
+        self._sizes_among_ints: set[str] = set()
+        self._captures = 0
+        self._history: dict[str, dict[int, tuple[float, ...]]] = {}
+
+    def begin(self) -> None:
+        """One more capture."""
+        self._captures += 1
+
+    def seen(self, name: str, dim: int = 0) -> tuple[tuple[int, float], ...]:
+        """What was found at a dimension, capture by capture. Sizes of which this differs are not one size, though they may be equal now."""
+        return tuple((capture, sizes[dim]) for capture, sizes in self._history[name].items() if len(sizes) > dim)
 
     def dims(self, name: str, value: Any) -> tuple[bool | None, ...]:
         """For each dimension: False (static), None (varies, may share a symbol) or True (marked by the user)."""
@@ -29,6 +41,7 @@ class Shapes:
         pinned: frozenset[int] = getattr(value, "_dynamo_static_dims", frozenset())
         sizes = tuple(int(size) for size in value.shape)
         seen = self._merge_sizes(name, sizes)
+        self._history.setdefault(name, {})[self._captures] = sizes
         return tuple(
             True if dim in marked else False if dim in pinned else self._dim_varies(seen[dim])
             for dim in range(len(sizes))
@@ -58,15 +71,28 @@ class Shapes:
         return self._sizes[name]
 
     def varies(self, name: str, value: float) -> bool:
-        """Has an int or float changed between captures?"""
+        """Has an int or float changed between captures, or will it?"""
         fixed = config.specialize_float if isinstance(value, float) else config.specialize_int
         if fixed or self.dynamic is False or not config.dynamic_shapes:
             return False
+        self._history.setdefault(name, {})[self._captures] = (value,)
         known = self._ints.setdefault(name, value)
         if known != value:
             self._ints[name] = None
-        return self._ints[name] is None
+        return self._ints[name] is None or (self._is_given_anew(name) and name not in self._sizes_among_ints)
 
     def may_vary(self, name: str) -> bool:
-        """Was an int below this source seen to change?"""
-        return any(known is None and other.startswith(name) for other, known in self._ints.items())
+        """Was an int below this source seen to change, or will it?"""
+        return name in self.changing or any(known is None and other.startswith(name) for other, known in self._ints.items())
+
+    def is_size(self, name: str) -> bool:
+        """Was an int found to be a size of tensors?"""
+        return name in self._sizes_among_ints
+
+    def note_size(self, name: str) -> None:
+        """An int is a size of tensors."""
+        self._sizes_among_ints.add(name)
+
+    def _is_given_anew(self, name: str) -> bool:
+        """Is this one of what changes with the rounds of a loop, or an element of it?"""
+        return name in self.changing or (name.endswith("]") and name.rpartition("[")[0] in self.changing)

@@ -34,6 +34,7 @@ from ..core.symbolic import (
 from ..core.tensor import Tensor, fake
 from ..ops.checks import presumed
 from ..ops.generators import fake_draws
+from ..ops.promotion import limits
 from .break_kinds import graph_break
 from .source import Source, braced, constant_source
 from .surroundings import MISSING
@@ -144,7 +145,8 @@ class GraphBuilder:
             if wanted is False or size in (0, 1):
                 sizes.append(int(size))
                 continue
-            symbol = self.shape_env.create_symint(int(size), self.size_token(source.size(dim)), wanted)
+            symbol = self.shape_env.create_symint(
+                int(size), self.size_token(source.size(dim)), wanted, seen=self.shapes.seen(str(source), dim))
             sizes.append(symbol)
         return sizes
 
@@ -190,12 +192,25 @@ class GraphBuilder:
         return made
 
     def int_input(self, value: int, source: Source) -> Variable:
-        """A Python int that is a variable of the graph. Symbols stand for numbers from 2 on: of a negative one, for its opposite."""
-        if value < 0:
-            symbol = -self.shape_env.create_symint(-value, self.size_token(source.derive("(-{0})")), None)
-        else:
-            symbol = self.shape_env.create_symint(value, self.size_token(source), None)
+        """A Python int that is a variable of the graph: a number from 0 on, or a size where an earlier attempt has found it to be one. Of a
+        negative one, its opposite is."""
+        name, sign = (str(source), 1) if value >= 0 else (str(negated := source.derive("(-{0})")), -1)
+        is_size = self.shapes.is_size(name)
+        seen = self.shapes.seen(str(source)) if is_size else None
+        token = self.size_token(source if sign > 0 else negated)
+        symbol = sign * self.shape_env.create_symint(abs(value), token, alone=not is_size, seen=seen, least=2 if is_size else 0)
         return SymVariable(symbol, source) if isinstance(symbol, SymInt) else ConstantVariable(symbol)
+
+    def numbers_as_sizes(self, graph: fx.Graph) -> bool:
+        """Are there numbers among the sizes of the graph's tensors? They are noted as sizes."""
+        numbers = set(self.shape_env.numbers()) - self.shape_env.replacements.keys()
+        if not numbers:
+            return False
+        found = {name for node in graph.nodes for tensor in _tensors_in(node.meta.get("val"))
+                 for size in (*tensor.shape, *tensor.stride()) if isinstance(size, SymInt) for name in free_variables(size.expr)} & numbers
+        for name in found:
+            self.shapes.note_size(str(self.symbol_source(name)))
+        return bool(found)
 
     def float_input(self, source: Source, example: float) -> SymFloat:
         """A Python float that is a variable of the graph: an input, once something in the graph uses it."""
@@ -261,6 +276,7 @@ class GraphBuilder:
         else:
             value = SymFloat.variable(f"fu{len(self.births)}", env)
             self.births.append(value.left)
+            env.largest[value.left] = limits(kind)[1]
         node = self.graph.call_method("item", (tensor.node,))
         node.meta.update(val=value, stack=self.stack(), unknown=True)
         self._symbols[self.births[-1]] = node

@@ -17,7 +17,8 @@ from types import CodeType
 from typing import Any
 
 from .assembler import Line, assemble
-from .bytecode import FAST_PAIRS, ExceptionEntry, Instruction, Program, decode, inner_uses
+from .bytecode import FAST_PAIRS, ExceptionEntry, Instruction, Program, decode, inner_uses, loop_of
+from .source import FUNCTION
 
 STACK_PREFIX = "__stack"
 _DROPPED = frozenset({"MAKE_CELL", "COPY_FREE_VARS", "RETURN_GENERATOR"})
@@ -101,6 +102,21 @@ def origin(code: CodeType) -> CodeType:
     """The user's code object that a resume function was cut from (itself for an ordinary one)."""
     found = _origins.get(id(code))
     return found.code if found is not None else code
+
+
+def given_anew(code: CodeType) -> frozenset[str]:
+    """The sources of what a function that does one round of a loop finds changed from round to round: the locals that the loop writes
+    and the item that it begins with."""
+    found = _origins.get(id(code))
+    if found is None or not found.point.cuts:
+        return frozenset()
+    point, user = found.point, found.point.code
+    loop = loop_of(user, point.cuts[0].head)
+    names = set(loop.written(decode(user))) if loop is not None else set()
+    if point.index == point.cuts[-1].head + 1 and decode(user).instructions[point.index - 1].opname == "FOR_ITER":
+        names.add(code.co_varnames[code.co_argcount - 1])
+    cells = [str(FUNCTION.cell(i, name).contents()) for i, name in enumerate(code.co_freevars) if name in names]
+    return frozenset([*names, *cells])
 
 
 def _at_origin(point: ResumePoint) -> ResumePoint:
@@ -249,4 +265,4 @@ def _prologue(point: ResumePoint, stack_names: list[str], names: list[str], free
     return lines
 
 
-__all__ = ["Cut", "LoopMark", "ResumePoint", "Slot", "free_variables", "loop_mark", "origin", "resume_code"]
+__all__ = ["Cut", "LoopMark", "ResumePoint", "Slot", "free_variables", "given_anew", "loop_mark", "origin", "resume_code"]

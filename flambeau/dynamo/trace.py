@@ -154,7 +154,7 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         ):
             return None
         variable = self.int_input(value, source)
-        exactly = f" and {{0}} == {value}" if isinstance(variable, ConstantVariable) else ""  # 0 and 1 are never variables
+        exactly = f" and {{0}} == {value}" if isinstance(variable, ConstantVariable) else ""  # a size of 0 or 1
         self.guard("{0}.__class__ is int" + exactly, source, about="value" if exactly else "any")
         return variable
 

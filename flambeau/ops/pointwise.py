@@ -576,12 +576,14 @@ def clamp_backward(g: Tensor, x: Tensor, low: Any, high: Any) -> Tensor:
     high=lambda input, low, high: (input > high) if low is None else (input > high) | (low > high)))
 def _clamp(input: Tensor, low: Any, high: Any) -> Tensor:
     """clamp of one dtype and shape to numbers, tensors or None."""
-    return _limited(prims.minimum, prims.gt, _limited(prims.maximum, prims.lt, input, low), high)
+    return _limited(prims.minimum, prims.gt, prims.le, _limited(prims.maximum, prims.lt, prims.ge, input, low), high)
 
 
-def _limited(extremum: Primitive, beyond: Primitive, x: Tensor, bound: Any) -> Tensor:
+def _limited(extremum: Primitive, beyond: Primitive, within: Primitive, x: Tensor, bound: Any) -> Tensor:
     if bound is None:
         return x
+    if isinstance(bound, SymFloat):     # nobody knows whether it is a NaN
+        return prims.where(prims.logical_or(within(x, bound), prims.ne(x, x)), x, bound)
     if isinstance(bound, Tensor) or bound != bound:  # a NaN makes all of them NaN
         return extremum(x, bound)
     return prims.where(beyond(x, bound), bound, x)

@@ -125,7 +125,9 @@ def limits(kind: dtype) -> tuple[float, float]:
 
 
 def _fixed_if_large(x: Any, low: float, high: float) -> Any:
-    """A float that a graph is given: what a dtype may not hold is fixed."""
+    """A float that a graph is given: what a dtype may not hold is fixed. One that was read from a tensor is no larger than that's dtype."""
+    if x.op == "variable" and x.env.largest.get(x.left, math.inf) <= high:
+        return x
     return x if low <= x and x <= high else float(x)
 
 
