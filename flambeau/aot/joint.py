@@ -99,6 +99,7 @@ class Interface:
     outputs: list[Output]
     structure: Any
     results: int
+    uncounted: frozenset[int] = frozenset()  # of the written, those that were written to through `.data` alone
     differentiable: list[int] = field(default_factory=list)
     gradient_inputs: list[int] = field(default_factory=list)
     no_backward: RuntimeError | None = None  # why there are no gradients, although results need them
@@ -284,7 +285,8 @@ class _Finish:
             return slots[id(leaf)]
 
         structure = map_aggregate(answer, slot)
-        interface = Interface(self.inputs.sources, written, outputs, structure, len(self.results))
+        uncounted = frozenset(place for place in written if (entry := self.inputs.entries[place]) and not entry.cell.base._storage.version)
+        interface = Interface(self.inputs.sources, written, outputs, structure, len(self.results), uncounted)
         interface.other_mode = self.other_mode
         program = Program(self.mode.graph, self.mode.constants, interface)
         gradients = self._backward(program) if self.with_gradients else ()

@@ -317,7 +317,8 @@ def deliverer(interface: Interface) -> Callable[[list, list], Any] | None:
 
     def deliver(inputs: list, results: list) -> Any:
         if bare:
-            write_all([inputs[place] for _, place in bare], [results[i] for i, _ in bare])
+            targets = [inputs[place].data if place in interface.uncounted else inputs[place] for _, place in bare]
+            write_all(targets, [results[i] for i, _ in bare])
         for i, place in assigned:
             assign(inputs[place], results[i])
         for i in interface.other_mode:

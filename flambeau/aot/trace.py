@@ -25,6 +25,7 @@ from flambeau.core.device import device
 from flambeau.core.dtypes import int64
 from flambeau.core.memory_format import contiguous_format
 from flambeau.core.size import is_contiguous, is_dense, may_overlap, memory_order, permuted_strides
+from flambeau.core.storage import Aside
 from flambeau.core.symbolic import ShapeEnv, SymFloat, SymInt
 from flambeau.core.tensor import Tensor, bump_version, fake
 from flambeau.fx import Graph, GraphModule, Interpreter, Node, map_aggregate
@@ -181,6 +182,8 @@ class TraceMode:
     def entry(self, tensor: Tensor) -> Entry:
         """What is known of a tensor. Objects that share storage and layout (`detach`, saved outputs) are one."""
         found = self._entries.get((id(tensor._store), id(tensor._lay)))
+        if found is None and isinstance(tensor._store, Aside):
+            return self._beside(tensor, tensor._store)
         if found is None:
             if tensor._data is None:
                 raise RuntimeError(
@@ -192,6 +195,14 @@ class TraceMode:
         if found.cell.place is None and base._lay is not was and base._lay != was:
             raise NotImplementedError(f"a traced tensor was given another layout in place (now {list(base.shape)}), as by t_(); "
                                       "use the form of the operation that is not in place")
+        return found
+
+    def _beside(self, tensor: Tensor, store: Aside) -> Entry:
+        """The entry of what `.data` gave: the same memory, whose writes are not counted."""
+        known = self._entries[id(store.of), id(tensor._lay)]
+        found = Entry(tensor, known.cell, known.chain, known.node)
+        found.version = known.version
+        self._entries[id(store), id(tensor._lay)] = found
         return found
 
     def node_of(self, tensor: Tensor) -> Node:

@@ -73,7 +73,7 @@ class FunctionNode(Node):
         return f"{self.function.__name__}Backward"
 
     def apply(self, gs: list) -> list:
-        if self.saved is None and self.ctx._to_save:
+        if self.is_freed():
             raise RuntimeError(SECOND_TIME)
         if self.ctx._materialize:
             gs = [self._zeros(i) if g is None else g for i, g in enumerate(gs)]
@@ -91,6 +91,9 @@ class FunctionNode(Node):
 
     def release(self) -> None:
         self.saved = None
+
+    def is_freed(self) -> bool:
+        return self.saved is None and bool(self.ctx._to_save)
 
 
 class _ExamplesFunctionNode(OnExamples, FunctionNode):

@@ -92,6 +92,10 @@ class Node:
     def release(self) -> None:
         """Let go of saved values after a backward pass that does not retain the graph."""
 
+    def is_freed(self) -> bool:
+        """Has it let go of what a backward pass needs?"""
+        return False
+
     def register_hook(self, hook: Callable) -> RemovableHandle:
         """Call `hook(grad_inputs, grad_outputs)` after the node ran; it may return other grad_inputs."""
         if self.post_hooks is None:
@@ -345,8 +349,11 @@ class PrimitiveNode(Node):
             raise RuntimeError(SECOND_TIME)
         return value
 
+    def is_freed(self) -> bool:
+        return self.released and any(map(_holds_tensor, self.saved.values()))
+
     def apply(self, gs: list) -> list:
-        if self.released and any(_holds_tensor(v) for v in self.saved.values()):
+        if self.is_freed():
             raise RuntimeError(SECOND_TIME)
         derivative = self.plan.derivative
         answers: list = [None] * len(self.prim.tensor_positions)

@@ -58,16 +58,16 @@ class Storage:
 class Aside(Storage):
     """The bytes of a storage as `Tensor.data` shows them: with a version of its own, so that what autograd saved may be written to."""
 
-    __slots__ = ("_memory",)
+    __slots__ = ("of",)
 
     def __init__(self, storage: Storage):
         super().__init__(storage._buffer, storage.nbytes, storage.device, storage._array, storage.inference)
-        self._memory = storage.memory
+        self.of = storage
 
     @property
     def memory(self) -> Storage:
         """The storage that stands for the bytes."""
-        return self._memory
+        return self.of.memory
 
 
 class Examples(Storage):

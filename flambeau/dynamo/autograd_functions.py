@@ -14,9 +14,11 @@ from ..autograd import grad
 from ..autograd.function import Function
 from ..autograd.grad_mode import no_grad
 from ..core import dispatch
-from ..func.tape import derived
+from ..core.tensor import Tensor
+from ..func.tape import derived, is_freed
 from ..ops.creation import empty_like
-from .break_kinds import graph_break
+from .break_kinds import describe, graph_break
+from .exceptions import RunEagerly
 from .variables.base import NONE, Args, ConstantVariable, Kwargs, Variable, is_none
 from .variables.builtins import HANDLERS
 from .variables.contexts import recording_in
@@ -127,12 +129,26 @@ def _grad(tx: Any, outputs: Variable, inputs: Variable, grad_outputs: Variable =
     outs, wanted = _several(tx, outputs), _several(tx, inputs)
     seeds: list[Variable] = [NONE] * len(outs) if is_none(grad_outputs.realize(tx)) else _several(tx, grad_outputs)
     lists = [ListVariable(outs), ListVariable(seeds), ListVariable(wanted)]
-    given = list(tx.iterate(tx.emit(derived, [*lists, ConstantVariable(tx.truth(create_graph))], {})))
+    further = tx.truth(create_graph)
+    retain = further if is_none(retain_graph.realize(tx)) else tx.truth(retain_graph)
+    given = list(tx.iterate(tx.emit(derived, [*lists, ConstantVariable(retain), ConstantVariable(further)], {})))
     zeros = tx.truth(materialize_grads)
     if any(map(is_none, given)) and not zeros and not tx.truth(allow_unused):
         graph_break("autograd inside a compiled function", "grad() by a tensor that was not used, which is an error")
     return TupleVariable([tx.emit_method("new_zeros", [x, tx.attr(x, "shape")], {}) if zeros and is_none(g) else g
                           for g, x in zip(given, wanted, strict=True)])
+
+
+def keep_freed(graph: fx.Graph, outputs: list[fx.Node]) -> None:
+    """Where a graph gives what `autograd.grad` has freed the history of, this call is an effect: a backward pass outside is an error. As a
+    backward graph is for all results or an error for all, results with and without a history can't come out of one graph."""
+    calls = [node for node in graph.nodes if node.target is derived and not node.args[3]]
+    recorded = [val for node in outputs if isinstance(val := node.meta.get("val"), Tensor) and val.requires_grad] if calls else []
+    freed = [val for val in recorded if is_freed(val)]
+    if 0 < len(freed) < len(recorded):
+        raise RunEagerly(describe("autograd inside a compiled function", "grad() freed the history of some results"))
+    for node in calls if freed else ():
+        node.meta["writes"] = tuple(freed)
 
 
 def _several(tx: Any, tensors: Variable) -> list[Variable]:

@@ -23,6 +23,7 @@ from ..fx.lint import lint_graph
 from ..ops.generators import all_states, set_all_states
 from ..ops.linalg.decompositions import LinAlgError
 from . import breaks, config, logs, minifier, policy
+from .autograd_functions import keep_freed
 from .break_kinds import Break, describe
 from .bytecode import loop_of
 from .debug import source_of
@@ -265,6 +266,7 @@ class _Conversion:
             raise RestartTrace
         for held in tx.presumptions:
             writer.output(held)
+        keep_freed(tx.graph, list(writer.outputs))
         graph = self._close_graph()
         if tx.numbers_as_sizes(graph):
             raise RestartTrace

@@ -36,6 +36,7 @@ from ..ops.checks import presumed
 from ..ops.generators import fake_draws
 from ..ops.promotion import limits
 from .break_kinds import graph_break
+from .exceptions import RestartTrace
 from .source import Source, braced, constant_source
 from .surroundings import MISSING
 from .variables.autocast import Settings, enter_autocast, exit_autocast
@@ -53,6 +54,8 @@ _SIZE_TOKEN = re.compile(r"__size(\d+)__")
 
 class GraphBuilder:
     """Mixed into Trace."""
+
+    pinned: set[str]
 
     def start_graph(self) -> None:
         self.graph = fx.Graph()
@@ -442,6 +445,7 @@ class GraphBuilder:
         except (DataDependentFloat, DataDependentSize):
             raise
         except Exception as error:
+            self._fix_numbers([*examples, *named.values()])
             self._refused(name, error, examples)
         if any(map(self._relaid, tensors, layouts)):
             graph_break("unknown operation", f"{name}, which changes the shape or the size in memory of what it is given")
@@ -515,6 +519,14 @@ class GraphBuilder:
         self._by_fake[id(view.fake)] = tensor
         tensor.node, tensor.fake = view.node, view.fake
         return tensor
+
+    def _fix_numbers(self, examples: list[Any]) -> None:
+        """What was refused may be an int that varies in the place of one that doesn't, such as a dimension: start anew with its value."""
+        names = {name for leaf in _leaves(examples) if isinstance(leaf, SymInt) for name in free_variables(leaf.expr)}
+        found = {str(self.symbol_source(name)) for name in names.intersection(self.shape_env.numbers())} - self.pinned
+        if found:
+            self.pinned |= found
+            raise RestartTrace
 
     def _refused(self, name: str, error: Exception, examples: list[Any]) -> None:
         shapes = ", ".join(f"{tuple(e.shape)}" for e in examples if isinstance(e, Tensor))

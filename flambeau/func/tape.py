@@ -67,9 +67,16 @@ def _gradients(outs: Sequence[Any], seeds: Sequence[Tensor | None], inputs: Sequ
     return [x.new_zeros(x.shape) if g is None else g for x, g in zip(inputs, found)]
 
 
-def derived(outs: Sequence[Any], seeds: Sequence[Tensor | None], inputs: Sequence[Tensor], create_graph: bool) -> list[Tensor | None]:
+def derived(outs: Sequence[Any], seeds: Sequence[Tensor | None], inputs: Sequence[Tensor], retain_graph: bool,
+            create_graph: bool) -> list[Tensor | None]:
     """What `torch.autograd.grad` gives in a captured function; None where nothing flows."""
-    return engine.run_backward(list(outs), list(seeds), inputs=inputs, retain_graph=True, create_graph=create_graph, accumulate=False)
+    return engine.run_backward(list(outs), list(seeds), inputs=inputs, retain_graph=retain_graph, create_graph=create_graph,
+                               accumulate=False)
+
+
+def is_freed(result: Tensor) -> bool:
+    """Has the history of a tensor, or a part of it, been freed by an earlier backward pass?"""
+    return any(node.is_freed() for node in _nodes_behind(result))
 
 
 def independent(outs: Sequence[Any], inputs: Sequence[Tensor]) -> bool:

@@ -432,7 +432,7 @@ def _get_data(self: Tensor) -> Tensor:
     found = detach(self)
     if type(found) is SparseTensor:
         return found
-    if found._data is not None and type(found._storage) in (Storage, Aside) and not found._storage.inference:    # something counts
+    if type(found._storage) in (Storage, Aside) and not found._storage.inference:    # something counts
         found._store = Aside(found._storage)
     return found
 

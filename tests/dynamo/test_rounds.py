@@ -131,6 +131,26 @@ def test_an_int_that_is_a_size_is_right_for_all(use) -> None:
         assert same(compiled(x, n), use(x, n)) and same(fast(x, n), use(x, n)), n
 
 
+@pytest.mark.parametrize("use", [
+    lambda x, n: x.movedim(n, 0), lambda x, n: x.sum(n), lambda x, n: torch.cat([x, x], n), lambda x, n: x.unbind(n),
+    lambda x, n: x.softmax(n),
+    lambda x, n: x.transpose(n, 0), lambda x, n: x.permute(n, n - 1, n - 2), lambda x, n: x.max(dim=n).values, lambda x, n: x.cumsum(n),
+    lambda x, n: x.flatten(0, n), lambda x, n: x.unsqueeze(n), lambda x, n: x.split(1, n), lambda x, n: x.norm(p=n + 3),
+    lambda x, n: x.diff(n=abs(n)),
+    lambda x, n: x.select(n, 1), lambda x, n: torch.stack([x, x], n), lambda x, n: x.roll(n, n), lambda x, n: x.flip(n),
+    lambda x, n: x.tril(n),
+    lambda x, n: x.diagonal(n, 0, 1), lambda x, n: x.pow(n), lambda x, n: torch.nn.functional.pad(x, (abs(n), 0)),
+    lambda x, n: x.size(n) * x,
+    lambda x, n: torch.nn.functional.one_hot(torch.arange(3) + n - n, 3 + abs(n)), lambda x, n: x.sort(n).values,
+    lambda x, n: torch.quantile(x, 0.5, n),
+])  # fmt: skip
+def test_an_int_may_be_what_an_operator_must_know(use) -> None:
+    compiled = dynamo.compile(use, backend="eager")
+    for n in (2, 1, 0, -1, 2):
+        x = torch.arange(27.0).reshape(3, 3, 3)
+        assert same(compiled(x, n), use(x, n)), n
+
+
 def test_a_size_of_a_round_is_not_a_variable_before_it_changes() -> None:
     """What a loop computes anew may be the same each time: kernels of fixed sizes are the better ones."""
     def f(xs):

@@ -99,8 +99,8 @@ class TensorVariable(Variable):
             return replaced
         if name in FACTS:
             return tx.literal(getattr(self.fake, name))
-        if name == "data":
-            return tx.emit_method("detach", [self], {})
+        if name == "data":      # no detach(): writes through it are not counted
+            return tx.emit(getattr, [self, ConstantVariable(name)], {})
         if name == "grad":
             return self._grad(tx)
         if name in ("is_leaf", "grad_fn", "_base", "output_nr", "_version", "_grad", "_data"):
