@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from ..core import dispatch
 from ..core.dtypes import float32, float64, int64
-from ..core.tensor import Tensor, is_example
+from ..core.tensor import Tensor, from_array, is_example
 from . import prims
 from .math import pair
 from .order import elementwise
+from .primitives import Spec, primitive
 from .promotion import apart, cast
 from .reductions import scalar_type
 from .registry import operator
@@ -48,12 +52,18 @@ FAMILIES = {f"chebyshev_polynomial_{kind}": family for kind, family in _CHEBYSHE
 }
 
 
+def _all_examples(degrees: Any) -> Any:
+    """Within vmap the degrees of all examples."""
+    while isinstance(degrees, Tensor) and is_example(degrees):
+        store: Any = degrees._store
+        degrees = store.values
+    return degrees
+
+
 def _evaluate(family: Family, x: Tensor, n: Any) -> Tensor:
     """p_n(x) for a number n, or for an int64 tensor like x: an element stays as it is once its degree is reached."""
     each = isinstance(n, Tensor)
-    degrees = n
-    while each and is_example(degrees):      # of vmap: the highest degree of all examples
-        degrees = degrees._store.values
+    degrees = _all_examples(n)
     top = n if not each else int(degrees.max()) if degrees.numel() else 0
     ones = x.new_full(tuple(x.shape), 1.0)
     if top < 1:
@@ -73,12 +83,29 @@ def _evaluate(family: Family, x: Tensor, n: Any) -> Tensor:
     return p.masked_fill(n < 0, 0) if each else p
 
 
+def _kernel(x: np.ndarray, n: np.ndarray, family: str) -> Any:
+    with dispatch.grad_enabled(False):
+        return _evaluate(FAMILIES[family], from_array(x), from_array(n))._data
+
+
+@primitive("polynomial", kernel=_kernel, tensors=2, samples=lambda r: [
+    (r.standard_normal((2, 3)), r.integers(0, 6, (2, 3)), family) for family in FAMILIES], why_absent={
+        "derivative": "its steps are as many as the highest degree; where that is known, the operators are their steps",
+        "loop": "its steps are as many as the highest degree"})
+def _of_unknown_degree(x: Tensor, n: Tensor, family: str) -> Spec:
+    """The polynomials of a family, of degrees that are known only when the program runs."""
+    return Spec(x._layout.shape, x.dtype)
+
+
 def _polynomial(name: str, family: Family, doc: str, argument: Callable[[Tensor], Tensor] = lambda x: x) -> Callable:
     def fn(input: Any, n: Any) -> Tensor:
         x, degree = pair(input, n)
         if x.dtype not in (float32, float64):
             raise NotImplementedError(f'"{name}_cpu" not implemented for \'{scalar_type(x.dtype)}\'; it takes float32 and float64')
-        return apart(_evaluate(family, argument(x), cast(degree, int64) if isinstance(n, Tensor) else int(n)), x)
+        degrees = cast(degree, int64) if isinstance(n, Tensor) else int(n)
+        if isinstance(n, Tensor) and _all_examples(degrees)._data is None:
+            return _of_unknown_degree(argument(x), degrees, name.removeprefix("shifted_"))
+        return apart(_evaluate(family, argument(x), degrees), x)
 
     fn.__name__, fn.__doc__ = name, f"{doc}(input) for each degree in `n` (a tensor or a number; 0 for negative ones)."
     return operator(with_out(elementwise(fn)), name=f"special_{name}")

@@ -10,6 +10,7 @@ from ..core.device import as_device
 from ..core.dtypes import FLOAT, dtype, float64
 from ..core.tensor import Tensor
 from . import prims
+from .checks import checked
 from .creation import count, finish
 from .fft import fft, ifft, irfft, rfft
 from .math import i0_prim
@@ -52,7 +53,7 @@ def bartlett(n: Tensor, length: int) -> Tensor:
 def kaiser(n: Tensor, length: int, beta: float = 12.0) -> Tensor:
     """The Kaiser window of shape beta."""
     x = n * (2 / (length - 1)) - 1
-    return i0_prim((1 - x * x).clamp(min=0).sqrt() * beta) / float(i0_prim(n.new_full((), beta)))
+    return i0_prim((1 - x * x).clamp(min=0).sqrt() * beta) / i0_prim(n.new_full((), beta))
 
 
 bartlett_window = _window("bartlett_window", bartlett, "A triangle.")
@@ -119,10 +120,13 @@ def istft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: 
     energy = prims.index_add(taper.new_zeros((total,)), 0, places, (taper * taper).repeat(count))
     start = n_fft // 2 if center else 0
     end = start + length if length is not None else (total - n_fft // 2 if center else total)
-    if float(energy.detach()[start:min(end, total)].abs().min()) < 1e-11:
-        raise RuntimeError("istft: window overlap add min: 1; the window is zero somewhere between frames (see NOLA)")
     inside = min(end, total)
-    out = signal[:, start:inside] / energy[start:inside]
+    energy = energy[start:inside]
+    if energy._data is None:
+        energy = checked(energy, energy.detach().abs() >= 1e-11)
+    elif float(energy.detach().abs().min()) < 1e-11:
+        raise RuntimeError("istft: window overlap add min: 1; the window is zero somewhere between frames (see NOLA)")
+    out = signal[:, start:inside] / energy
     if end > total:
         out = prims.pad_zeros(out, (0, 0), (0, end - total), (0, 0))
     return out if input.ndim == 3 else prims.squeeze(out, (0,))

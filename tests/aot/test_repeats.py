@@ -184,6 +184,35 @@ def test_nodes_that_are_compiled_do_not_grow_with_depth(training, compiled_nodes
     assert counts[0] == counts[1]
 
 
+class Regions(nn.Module):
+    """One function that is called for each layer, marked as a region."""
+
+    def __init__(self, depth, mark):
+        super().__init__()
+        self.layers = nn.ModuleList([Attention() for _ in range(depth)])
+        self.region = mark(lambda layer, x: layer(x) * layer.norms[0].weight.mean())
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = self.region(layer, x)
+        return x
+
+
+def test_a_region_is_compiled_once_as_equal_blocks_are(compiled_nodes):
+    """torch.compiler.nested_compile_region promises what is done without it: guards and gradients are those of the function."""
+    counts = []
+    for depth in (8, 24):
+        model = Regions(depth, torch.compiler.nested_compile_region)
+        plain = Regions(depth, lambda region: region)
+        plain.load_state_dict(model.state_dict())
+        torch._dynamo.reset()
+        compiled_nodes.clear()
+        x = tokens()
+        _equal(_results(torch.compile(model, fullgraph=True), model, x), _results(plain, plain, x), 1e-3)
+        counts.append(sum(compiled_nodes))
+    assert counts[0] == counts[1]
+
+
 def test_a_seed_fixes_what_dropout_draws(compiled_nodes):
     model = nn.Sequential(*[Attention(dropout=0.5) for _ in range(10)])
     compiled, x = torch.compile(model), tokens()
