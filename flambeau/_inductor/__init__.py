@@ -44,6 +44,6 @@ def cudagraph_mark_step_begin() -> None:
     """Nothing to mark: outputs of recorded graphs are copies."""
 
 
-__getattr__ = submodules(__name__, "compile_fx", "custom_graph_pass", "decomposition", "utils")
+__getattr__ = submodules(__name__, "compile_fx", "custom_graph_pass", "decomposition", "lowering", "pattern_matcher", "utils")
 
 __all__ = ["compile", "config", "cudagraph_mark_step_begin", "list_mode_options", "list_options"]

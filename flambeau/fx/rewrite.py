@@ -39,7 +39,7 @@ def replace_pattern(gm: GraphModule, pattern: Callable | GraphModule | Graph,
     matches = find_matches(gm.graph, pattern_graph, match_filters)
     rewritten: dict[Node, Argument] = {}
     for match in matches:
-        _rewrite(gm.graph, match, pattern_graph, new_graph, rewritten)
+        rewrite_match(gm.graph, match, pattern_graph, new_graph, rewritten)
     if matches:
         gm.graph.lint()
         gm.recompile()
@@ -52,8 +52,14 @@ def _as_graph(source: Callable | GraphModule | Graph) -> Graph:
     return (source if isinstance(source, GraphModule) else symbolic_trace(source)).graph
 
 
-def find_matches(graph: Graph, pattern: Graph, filters: tuple[Filter, ...] = ()) -> list[Match]:
-    """Occurrences of `pattern` in `graph`, none overlapping another, in the graph's order."""
+def equal_constants(p: Any, a: Any) -> bool:
+    """Whether two arguments that are no nodes are the same."""
+    return type(p) is type(a) and bool(p == a)
+
+
+def find_matches(graph: Graph, pattern: Graph, filters: tuple[Filter, ...] = (),
+                 equal: Callable[[Any, Any], bool] = equal_constants) -> list[Match]:
+    """Occurrences of `pattern` in `graph`, none overlapping another, in the graph's order. `equal` compares constants."""
     anchor = pattern.output_node().args[0]
     if not isinstance(anchor, Node) or anchor.op == "placeholder":
         raise NotImplementedError(f"replace_pattern: the pattern must return the result of one step, not {anchor!r}; "
@@ -62,7 +68,7 @@ def find_matches(graph: Graph, pattern: Graph, filters: tuple[Filter, ...] = ())
     matches: list[Match] = []
     for node in graph.nodes:
         match = Match(node)
-        if not _same(anchor, node, match.nodes_map):
+        if not _same(anchor, node, match.nodes_map, equal):
             continue
         inner = _inner(match, pattern)
         closed = all(user in inner for n in inner if n is not node for user in n.users)
@@ -76,7 +82,7 @@ def _inner(match: Match, pattern: Graph) -> set[Node]:
     return {match.nodes_map[p] for p in pattern.nodes if p.op not in ("placeholder", "output") and p in match.nodes_map}
 
 
-def _same(p: Argument, a: Argument, found: dict[Node, Any]) -> bool:
+def _same(p: Argument, a: Argument, found: dict[Node, Any], equal: Callable[[Any, Any], bool]) -> bool:
     """Whether argument `a` of the graph matches `p` of the pattern, given what pattern nodes are found so far."""
     if isinstance(p, Node):
         if p in found:
@@ -89,19 +95,19 @@ def _same(p: Argument, a: Argument, found: dict[Node, Any]) -> bool:
         if a.kwargs.keys() != p.kwargs.keys():
             return False
         found[p] = a
-        return _same(p.args, a.args, found) and all(_same(p.kwargs[k], a.kwargs[k], found) for k in p.kwargs)
+        return _same(p.args, a.args, found, equal) and all(_same(p.kwargs[k], a.kwargs[k], found, equal) for k in p.kwargs)
     if isinstance(p, (tuple, list)):
         if not isinstance(a, (tuple, list)) or len(a) != len(p):
             return False
-        return all(_same(x, y, found) for x, y in zip(p, a, strict=True))
+        return all(_same(x, y, found, equal) for x, y in zip(p, a, strict=True))
     if isinstance(p, dict):
-        return isinstance(a, dict) and a.keys() == p.keys() and all(_same(p[k], a[k], found) for k in p)
+        return isinstance(a, dict) and a.keys() == p.keys() and all(_same(p[k], a[k], found, equal) for k in p)
     if isinstance(p, slice):
-        return isinstance(a, slice) and _same((p.start, p.stop, p.step), (a.start, a.stop, a.step), found)
-    return not isinstance(a, Node) and type(p) is type(a) and p == a
+        return isinstance(a, slice) and _same((p.start, p.stop, p.step), (a.start, a.stop, a.step), found, equal)
+    return not isinstance(a, Node) and equal(p, a)
 
 
-def _rewrite(graph: Graph, match: Match, pattern: Graph, new: Graph, rewritten: dict[Node, Argument]) -> None:
+def rewrite_match(graph: Graph, match: Match, pattern: Graph, new: Graph, rewritten: dict[Node, Argument]) -> None:
     """Copy the replacement before the anchor, hand it the anchor's users, and erase the match."""
     placeholders = (n for n in pattern.nodes if n.op == "placeholder")
     resolve = lambda a: rewritten.get(a, a) if isinstance(a, Node) else a  # noqa: E731
