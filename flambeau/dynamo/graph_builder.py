@@ -532,7 +532,7 @@ class GraphBuilder:
         shapes = ", ".join(f"{tuple(e.shape)}" for e in examples if isinstance(e, Tensor))
         kind = "operator failed on fake tensors"
         text = str(error)
-        if isinstance(error, NotImplementedError) or "depends on data" in text or "fake tensor" in text:
+        if isinstance(error, NotImplementedError) or any(words in text for words in ("depends on data", "fake tensor", "without data")):
             kind = "data-dependent operator"
         graph_break(kind, f"{name} on tensors of shapes {shapes or 'none'}: {type(error).__name__}: {text}")
 

@@ -634,8 +634,8 @@ def linspace(start: Any, end: Any, steps: int, *, out: Tensor | None = None, dty
         raise RuntimeError(f"number of steps must be non-negative, got {steps}")
     start, end = _ends("linspace", start, end)
     start, end = (int(v) if isinstance(v, bool) else v for v in (start, end))
-    usual = default_dtype().to_complex() if isinstance(start, complex) or isinstance(end, complex) else default_dtype()
-    kind = kind_for(dtype, out, usual)
+    complex_ = any(isinstance(v, complex) or (isinstance(v, Tensor) and v.is_complex()) for v in (start, end))
+    kind = kind_for(dtype, out, default_dtype().to_complex() if complex_ else default_dtype())
     if kind.category == dtypes.INT and steps:
         start, end = fitting(start, kind), fitting(end, kind)
     where = as_device(device)
@@ -644,7 +644,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Tensor | None = None, dty
     step = (end - start) / (steps - 1) if steps != 1 else 0
     value = (i.to(work) * step + start).where(i < (steps + 1) // 2, end - (steps - 1 - i).to(work) * step)
     if steps == 1:
-        value = prims.full((1,), cast(start, work), work, where)
+        value = cast(start, work).reshape(1) if isinstance(start, Tensor) else prims.full((1,), cast(start, work), work, where)
     if kind.category == dtypes.INT:
         value = value.trunc()
     return finish_line(cast(value, kind), requires_grad, out, layout, pin_memory)
@@ -656,10 +656,10 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tenso
     """base to the powers linspace(start, end, steps)."""
     kind = kind_for(dtype, out, default_dtype())
     start, end = _ends("logspace", start, end)
-    if type(steps) is int and steps == 1:   # a single power is computed before it is converted
+    if type(steps) is int and steps == 1 and not isinstance(start, Tensor):   # a single power is computed before it is converted
         return finish_line(filled((1,), float(base) ** start, kind, as_device(device)), requires_grad, out, layout, pin_memory)
     if kind.category == dtypes.INT and steps:
-        start, end = int(fitting(start, kind)), int(fitting(end, kind))
+        start, end = (fitting(v, kind) if isinstance(v, Tensor) else int(fitting(v, kind)) for v in (start, end))
     value = float(base) ** linspace(start, end, steps, dtype=dtypes.float64, device=device)
     return finish_line(cast(value, kind), requires_grad, out, layout, pin_memory)
 
@@ -669,7 +669,15 @@ def _ends(name: str, *ends: Any) -> list:
     if any(isinstance(v, Tensor) and v.ndim for v in ends):
         raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, but got shapes "
                            f"{[list(v.shape) for v in ends if isinstance(v, Tensor)]}")
-    return [v.item() if isinstance(v, (Tensor, np.generic)) else v for v in ends]
+    return [_end(v) if isinstance(v, Tensor) else v.item() if isinstance(v, np.generic) else v for v in ends]
+
+
+def _end(v: Tensor) -> Any:
+    """The number in a tensor; where it has none yet, itself in the precision of Python's numbers."""
+    if v._data is not None or v.device.type == "meta":
+        return v.item()
+    wide = {dtypes.INT: int64, COMPLEX: dtypes.complex128}.get(v.dtype.category, dtypes.float64)
+    return v.detach().to(wide)
 
 
 def count(n: Any) -> Any:

@@ -97,3 +97,16 @@ def test_what_istft_must_not_divide_by_is_checked_when_it_runs() -> None:
     assert fl.allclose(compiled(signal, fl.hann_window(16)), signal, atol=1e-5)
     with pytest.raises(RuntimeError, match="window overlap add min"):
         compiled(signal, fl.zeros(16))
+
+
+@pytest.mark.parametrize("line", [fl.linspace, fl.logspace], ids=["linspace", "logspace"])
+@pytest.mark.parametrize("how", [
+    {"steps": 5}, {"steps": 1}, {"steps": 4, "dtype": fl.int64}, {"steps": 0}, {"steps": 3, "dtype": fl.float64}])  # fmt: skip
+def test_lines_between_tensors(line, how) -> None:
+    fl._dynamo.reset()
+    compiled = fl.compile(lambda a, b: (line(a, b, **how), line(a, 3, **how), line(1.5, b, **how)), fullgraph=True)
+    for a, b in ((fl.tensor(0.5), fl.tensor(2.25)), (fl.tensor(1), fl.tensor(3)), (fl.tensor(-1.0), fl.tensor(0.25))):
+        got, want = compiled(a, b), (line(a, b, **how), line(a, 3, **how), line(1.5, b, **how))
+        for one, other in zip(got, want, strict=True):
+            assert one.dtype is other.dtype
+            fl.testing.assert_close(one, other)
