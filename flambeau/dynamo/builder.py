@@ -557,7 +557,7 @@ def _wrap_tensor(tx: Any, value: Tensor, source: Source) -> Variable:
     if kind is SparseTensor:
         raise RunEagerly(describe("sparse tensor", source.words))
     if value._data is None:
-        if dispatch.answers(value) and hasattr(kind, "__tensor_unflatten__") and not value.requires_grad:
+        if dispatch.answers(value) and hasattr(kind, "__tensor_unflatten__"):
             return wrap_existing(tx, value, source)
         raise RunEagerly(describe("fake tensor", source.words))
     dynamic = tx.dynamic_dims(value, source)

@@ -218,3 +218,46 @@ def test_a_class_that_is_made_inside():
     got, right = dynamo.compile(f, backend=counter, fullgraph=True)(numbers(3), numbers(3)), f(numbers(3), numbers(3))
     assert plain(got) == plain(right) and got[3]._unit == right[3]._unit
     assert len(counter.graphs) == 1
+
+
+def asking(x, y):
+    return Two(x, y).requires_grad_()
+
+
+WITHOUT_RECORDING = {
+    "computes": lambda t, w: (t * 2).sin() + t, "with a leaf": lambda t, w: t * w, "facts": lambda t, w: (t.requires_grad, t.shape, t * 2),
+    "detached": lambda t, w: t.detach() * 2, "parts": lambda t, w: t.a + t.b * w,
+}
+AUTOGRAD_TELLS = {
+    "grad": lambda t, w: (t.grad is None, t * 2), "history": lambda t, w: (t.grad_fn is None, t.is_leaf, t * 2),
+    "asks": lambda t, w: (t * 2).requires_grad_(), "version": lambda t, w: (t * 2)._version,
+}
+
+
+@pytest.mark.parametrize("name", [*WITHOUT_RECORDING, *AUTOGRAD_TELLS])
+@pytest.mark.parametrize("recording", [False, True])
+def test_tensors_that_need_a_gradient(name, recording):
+    """Nothing stands in the way of one graph where no history is recorded; where it is, and where autograd is asked, eager code runs."""
+    function = {**WITHOUT_RECORDING, **AUTOGRAD_TELLS}[name]
+    counter = Counter()
+    compiled = dynamo.compile(function, backend=counter)
+    for start in (1.0, 2.0):
+        given = lambda start=start: (asking(numbers(3) + start, numbers(3)), (numbers(3) * start).requires_grad_())
+        with torch.set_grad_enabled(recording):
+            got, want = compiled(*given()), function(*given())
+        found = [[(plain(v), getattr(v, "requires_grad", None)) for v in (r if isinstance(r, tuple) else (r,))] for r in (got, want)]
+        assert found[0] == found[1]
+    if not recording and name in WITHOUT_RECORDING:
+        assert len(counter.graphs) == 1
+
+
+def test_what_is_compiled_without_recording_is_not_used_with_it():
+    compiled = dynamo.compile(lambda t: (t * 3).sin(), backend="eager")
+    for recording in (False, True, False, True):
+        t = asking(numbers(3), numbers(3))
+        with torch.set_grad_enabled(recording):
+            y = compiled(t)
+        assert y.requires_grad is recording and plain(y)[:3] == plain((Two(numbers(3), numbers(3)) * 3).sin())[:3]
+        if recording:
+            y.sum().backward()
+            assert plain(t.grad)[1] == plain((numbers(3) * 3).cos() * 3)

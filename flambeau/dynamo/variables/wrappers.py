@@ -26,11 +26,15 @@ from ..surroundings import MISSING
 from .base import Args, ConstantVariable, Kwargs, NamedMethod, Variable
 from .builtins import HANDLERS
 from .sequences import SequenceVariable
-from .tensor import FACT_METHODS, FACTS, TensorVariable
+from .tensor import AUTOGRAD, FACT_METHODS, FACTS, HOOKS, TensorVariable
 
 if TYPE_CHECKING:
     from ..replacement import Writer
     from ..trace import Trace
+
+
+HISTORY = frozenset({"grad", "grad_fn", "is_leaf", "output_nr", "_base", "_version", "data"})
+"""Attributes that autograd tells."""
 
 
 class WrapperVariable(Variable):
@@ -64,6 +68,8 @@ class WrapperVariable(Variable):
             return tx.class_variable(kind)
         if name in FACTS:
             return tx.literal(getattr(self.fake, name))
+        if name in HISTORY:
+            graph_break("autograd inside a compiled function", f"{self.describe()}.{name}")
         if entry is MISSING:
             tx.raise_(AttributeError, f"'{kind.__name__}' object has no attribute '{name}'")
         if isinstance(entry, property):
@@ -90,6 +96,8 @@ class WrapperVariable(Variable):
         entry = tx.lookup(self.python_type(), name)
         if entry is MISSING or not policy.is_homemade(entry):
             return tx.call(self.attr(tx, name), args, kwargs)
+        if name in AUTOGRAD or name in HOOKS or name == "requires_grad_":
+            graph_break("autograd inside a compiled function", f"{self.describe()}.{name}()")
         if name in FACT_METHODS:
             return tx.literal(getattr(self.fake, name)(*map(tx.example, args), **{k: tx.example(v) for k, v in kwargs.items()}))
         return tx.emit_method(name, [self, *args], kwargs)
@@ -201,8 +209,8 @@ def wrap_existing(tx: Any, value: Any, source: Source) -> WrapperVariable:
         raise RunEagerly(describe("fake tensor", source.words)) from None
     tx.guard_type(source, value)
     tx.guard("{0}.__tensor_flatten__() == {1}", source, constant_source((names, context)), reason="__tensor_flatten__()", about="any")
-    tx.guard(f"{{0}}.requires_grad is False and {{0}}.dtype is {{1}} and {{0}}.dim() == {value.ndim}", source, constant_source(value.dtype),
-             about="any")
+    tx.guard(f"{{0}}.requires_grad is {value.requires_grad} and {{0}}.dtype is {{1}} and {{0}}.dim() == {value.ndim}", source,
+             constant_source(value.dtype), about="any")
     parts = {name: tx.wrap(getattr(value, name), source.attr(name)).realize(tx) for name in names}
     sizes = [_size(tx, value, source, dim, parts) for dim in range(value.ndim)]
     strides: tuple = tuple(value.stride())
@@ -214,6 +222,7 @@ def wrap_existing(tx: Any, value: Any, source: Source) -> WrapperVariable:
         tx.guard(f"{{0}}.stride() == {strides}", source, about="any")
     with dispatch.push_mode(Below(tx)):
         fake = type(value).__tensor_unflatten__({name: part.fake for name, part in parts.items()}, context, tuple(sizes), strides)
+    fake.requires_grad = value.requires_grad
     return tx.remember(value, WrapperVariable(fake, source, value))
 
 
