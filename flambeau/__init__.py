@@ -44,6 +44,8 @@ from .ops.primitives import generated as _kernels
 from .ops.promotion import default_dtype as get_default_dtype
 from .ops.promotion import result_type, set_default_dtype
 from .ops.registry import OPERATORS as _OPERATORS
+from .ops.storages import TYPED_STORAGES as _TYPED_STORAGES
+from .ops.storages import UntypedStorage as _UntypedStorage
 from .sparse.construct import (
     sparse_bsc_tensor,
     sparse_bsr_tensor,
@@ -64,6 +66,7 @@ globals().update(DTYPES)
 globals().update(NAMED_ONLY)
 globals().update(ALIASES)
 globals().update(_TYPED_TENSORS)
+globals().update(_TYPED_STORAGES)
 for _name, _operator in _OPERATORS.items():
     globals().setdefault(_name, _operator)
 for _name in ("as_strided_", "dequantize", "detach_", "resize_as_"):
@@ -183,7 +186,7 @@ def is_tensor(obj: Any) -> bool:
 
 def is_storage(obj: Any) -> bool:
     """Whether `obj` is a storage."""
-    return isinstance(obj, _Storage)
+    return isinstance(obj, (_Storage, _UntypedStorage))
 
 
 __all__ = [name for name in globals() if not name.startswith("_")]

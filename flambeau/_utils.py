@@ -12,6 +12,9 @@ from .accelerator import get_device_module
 from .core.device import device
 from .core.tensor import Tensor
 from .ops.registry import OPERATORS
+from .serialization.names import REBUILDERS
+
+globals().update({name: made for (module, name), made in REBUILDERS.items() if module == "torch._utils"})  # pickles name them so
 
 
 def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:

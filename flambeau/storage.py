@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
-from .ops.facts import TypedStorage, UntypedStorage
+import io
+from typing import Any
+
+from .ops.storages import TypedStorage, UntypedStorage
+from .serialization.api import load
 
 __all__ = ["TypedStorage", "UntypedStorage"]
+
+
+def _load_from_bytes(b: bytes) -> Any:
+    """What PyTorch's pickles of storages call: the file in memory that they hold."""
+    return load(io.BytesIO(b), weights_only=False)

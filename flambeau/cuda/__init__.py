@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from .._lazy import submodules
 from ..ops.creation import CUDA_TENSORS
+from ..ops.storages import CUDA_STORAGES
 from . import library, memory, random, streams
 from .devices import (
     DeviceProperties,
@@ -89,6 +90,7 @@ AcceleratorError = CudaError
 default_generators: tuple = ()
 has_half = has_magma = False
 globals().update(CUDA_TENSORS)
+globals().update(CUDA_STORAGES)
 
 
 def ipc_collect() -> None:

@@ -25,7 +25,7 @@ from ..core.shared import Segment
 from ..core.storage import Storage
 from ..core.tensor import Layout, Tensor, from_array, view_tensor
 from ..nn.parameter import Parameter
-from ..ops.facts import TypedStorage, UntypedStorage
+from ..ops.storages import TypedStorage, UntypedStorage
 
 _AT_EXIT = -50  # after multiprocessing's queues have sent what they hold (-5)
 
@@ -181,7 +181,8 @@ def reduce_storage(storage: Storage) -> tuple[Callable, tuple]:
 
 
 def _rebuild_wrapper(kind: type, storage: Storage, *element: dtype) -> UntypedStorage:
-    return kind(storage, *element)
+    bytes_ = UntypedStorage(storage)
+    return kind(wrap_storage=bytes_, dtype=element[0]) if element else bytes_
 
 
 def _reduce_wrapper(wrapper: UntypedStorage) -> tuple[Callable, tuple]:

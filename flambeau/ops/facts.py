@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -14,12 +13,12 @@ from ..core import shared
 from ..core.dtypes import complex64
 from ..core.memory_format import strided
 from ..core.size import contiguous_strides
-from ..core.storage import Storage
-from ..core.tensor import Layout, Tensor, from_array, tensor_over
+from ..core.tensor import Tensor, from_array
 from . import prims
 from .conversions import _set_data
 from .creation import from_data, holds_data
 from .registry import method, operator
+from .storages import TypedStorage, UntypedStorage
 from .views import _ints
 from .writing import write
 
@@ -149,132 +148,6 @@ def _map2(self: Tensor, x: Tensor, y: Tensor, callable: Callable) -> Tensor:
     return _written(self, map(callable, self.detach().reshape(-1).tolist(), *others))
 
 
-# -- storages -----------------------------------------------------------------------------------------------------
-class UntypedStorage:
-    """The bytes that a tensor and its views share; equal and hashed by that memory. `UntypedStorage(n)`: n fresh bytes."""
-
-    def __init__(self, storage: Storage | int = 0):
-        self._storage = storage.memory if isinstance(storage, Storage) else Storage(np.zeros(storage, np.uint8), storage)
-
-    @classmethod
-    def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
-        """The first `nbytes` of a file, mapped into memory; writes reach the file if `shared`."""
-        if not nbytes:
-            return cls(0)
-        mapped = np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(nbytes,))
-        return cls(Storage(mapped.view(np.ndarray), nbytes))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """The bytes, shared."""
-        return np.array(self._storage.buffer, dtype=dtype, copy=copy)
-
-    @property
-    def device(self) -> Any:
-        """Where the bytes are."""
-        return self._storage.device
-
-    def nbytes(self) -> int:
-        """How many bytes there are."""
-        return self._storage.nbytes
-
-    size = __len__ = nbytes
-
-    def data_ptr(self) -> int:
-        """Address of the first byte; 0 without memory."""
-        buffer = self._storage.buffer
-        return 0 if buffer is None else buffer.__array_interface__["data"][0]
-
-    def elements(self, kind: Any) -> Tensor:
-        """A tensor of this dtype over as many elements as there are; knows nothing of autograd."""
-        return tensor_over(self._storage, kind, Layout((self._storage.nbytes // kind.itemsize,), (1,), 0))
-
-    def untyped(self) -> UntypedStorage:
-        """As bytes: itself."""
-        return self
-
-    def element_size(self) -> int:
-        """1: bytes."""
-        return 1
-
-    def __getitem__(self, i: Any) -> Any:
-        part = self._storage.buffer[i]
-        return UntypedStorage(Storage(part, part.nbytes, self.device)) if isinstance(i, slice) else int(part)
-
-    def tolist(self) -> list[int]:
-        """The bytes as numbers."""
-        return self._storage.buffer.tolist()
-
-    @classmethod
-    def _new_shared(cls, size: int, *, device: Any = "cpu") -> UntypedStorage:
-        """`size` fresh bytes in shared memory."""
-        return cls(size).share_memory_()
-
-    def share_memory_(self) -> UntypedStorage:
-        """Move the bytes to where other processes can map them; see Tensor.share_memory_."""
-        shared.share(self._storage)
-        return self
-
-    def is_shared(self) -> bool:
-        """Whether the bytes are shared between processes."""
-        return shared.is_shared(self._storage)
-
-    def resize_(self, nbytes: int) -> UntypedStorage:
-        """Another size; tensors made before keep looking at the old bytes."""
-        if self._storage.device.type == "cpu" and self.is_shared():
-            raise RuntimeError("Trying to resize storage that is not resizable: it is shared with other processes")
-        old = self._storage.buffer
-        fresh = np.zeros(nbytes, np.uint8)
-        if old is not None:
-            fresh[:min(nbytes, len(old))] = old[:nbytes]
-        self._storage.buffer, self._storage.nbytes = fresh, nbytes
-        return self
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UntypedStorage) and self._storage is other._storage
-
-    def __hash__(self) -> int:
-        return id(self._storage)
-
-    _cdata = property(__hash__)
-
-    def __repr__(self) -> str:
-        return f"[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
-
-
-class TypedStorage(UntypedStorage):
-    """The same, counted in elements of a dtype."""
-
-    def __init__(self, storage: Storage, kind: Any):
-        super().__init__(storage)
-        self.dtype = kind
-
-    def size(self) -> int:
-        """How many elements fit."""
-        return self._storage.nbytes // self.dtype.itemsize
-
-    __len__ = size
-
-    def element_size(self) -> int:
-        """Bytes of one element."""
-        return self.dtype.itemsize
-
-    def untyped(self) -> UntypedStorage:
-        """As bytes."""
-        return UntypedStorage(self._storage)
-
-    def _elements(self) -> np.ndarray:
-        count = math.floor(self._storage.nbytes / self.dtype.itemsize)
-        return self._storage.buffer[:count * self.dtype.itemsize].view(self.dtype.numpy)
-
-    def __getitem__(self, i: Any) -> Any:
-        part = self._elements()[i]
-        return part.item() if np.isscalar(part) or not getattr(part, "ndim", 0) else part.tolist()
-
-    def tolist(self) -> list:
-        """The elements as numbers."""
-        return self._elements().tolist()
-
-
 @method("set_")
 def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
     """Look at the memory of `source` (a tensor or a storage; nothing: an empty one) instead of one's own."""
@@ -302,6 +175,6 @@ def _untyped_storage(self: Tensor) -> UntypedStorage:
 @method("storage", "_typed_storage")
 def _typed_storage(self: Tensor) -> TypedStorage:
     """The bytes this tensor looks into, as elements of its dtype."""
-    return TypedStorage(self._storage, self.dtype)
+    return TypedStorage(wrap_storage=self.untyped_storage(), dtype=self.dtype)
 
 

@@ -6,35 +6,40 @@ import io
 import os
 import reprlib
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from mmap import MAP_SHARED
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, TypeAlias
 
-from ..core.device import CPU, device
+import numpy as np
+
+from ..core.dtypes import uint8
 from ..core.storage import Storage
-from ..core.tensor import from_array
-from .archive import ALIGNMENT, ArchiveReader, ArchiveWriter, replacing
+from ..core.tensor import Tensor, from_array
+from ..ops.storages import UntypedStorage
+from . import legacy
+from .archive import ALIGNMENT, ArchiveReader, ArchiveWriter, peek, replacing
 from .errors import LoadError
+from .locations import MAP_LOCATION, restored, wants_meta
 from .names import LoadedStorage, StorageType
+from .options import now
 from .pickler import Pickler
-from .unpickler import TrustingUnpickler, restricted_load
+from .unpickler import TrustingUnpickler, refused, restricted_load, unsafe_globals
 
 FileLike: TypeAlias = str | os.PathLike[str] | IO[bytes]
-MAP_LOCATION: TypeAlias = str | device | dict[str, str] | Callable[[Storage, str], Any] | None
 
 
 # -- saving ----------------------------------------------------------------------------------------------------
 def save(obj: object, f: FileLike, pickle_module: Any = None, pickle_protocol: int = 2,
-         _use_new_zipfile_serialization: bool = True) -> None:
+         _use_new_zipfile_serialization: bool = True, _disable_byteorder_record: bool = False) -> None:
     """Write `obj` (tensors in any nesting of Python data; modules too) to a path or a binary file object.
 
     Tensors that share storage still share it after loading. A file under a path is replaced only once the new one is
-    complete on disk, so a crash never leaves half a checkpoint. PyTorch reads the result.
+    complete on disk, so a crash never leaves half a checkpoint. PyTorch reads the result. Without `_use_new_zipfile_serialization` it is
+    of the format of before PyTorch 1.6.
     """
-    if not _use_new_zipfile_serialization:
-        raise NotImplementedError("Flambeau writes the zip format only; PyTorch since 1.6 reads it")
     if pickle_module is not None or pickle_protocol != 2:
         raise NotImplementedError("torch.save always pickles with protocol 2 and its own pickler: leave pickle_module "
                                   "and pickle_protocol at their defaults")
@@ -42,23 +47,30 @@ def save(obj: object, f: FileLike, pickle_module: Any = None, pickle_protocol: i
         raise AttributeError(f"expected 'f' to be a string, path, or a file-like object with a 'write' attribute, "
                              f"got {type(f).__name__}")
     pickled = io.BytesIO()
-    pickler = Pickler(pickled)
+    pickler = Pickler(pickled, legacy=not _use_new_zipfile_serialization)
     pickler.dump(obj)
     is_path = isinstance(f, (str, os.PathLike))
     name = Path(f).stem if is_path else "archive"  # type: ignore[arg-type]
     opened: Any = replacing(f) if is_path else nullcontext(f)  # type: ignore[arg-type]
     with opened as file:
-        _write(file, name, pickled.getbuffer(), pickler.storages)
+        if _use_new_zipfile_serialization:
+            _write(file, name, pickled.getbuffer(), pickler.storages, not _disable_byteorder_record)
+        else:
+            legacy.write(file, pickled.getbuffer(), {key: (storage, pickler.itemsizes[key]) for key, storage in pickler.storages.items()})
 
 
-def _write(file: IO[bytes], name: str, pickled: memoryview, storages: dict[str, Storage]) -> None:
-    with ArchiveWriter(file, name) as archive:
+def _write(file: IO[bytes], name: str, pickled: memoryview, storages: dict[str, Storage], tell_order: bool) -> None:
+    with ArchiveWriter(file, name, checksums=now.compute_crc32) as archive:
         archive.write("data.pkl", pickled)
         archive.write(".format_version", b"1")
         archive.write(".storage_alignment", str(ALIGNMENT).encode())
-        archive.write("byteorder", sys.byteorder.encode())
+        if tell_order:
+            archive.write("byteorder", sys.byteorder.encode())
         for key, storage in storages.items():
-            archive.write(f"data/{key}", memoryview(storage.buffer))
+            if now.skipping:
+                archive.leave_room(f"data/{key}", storage.nbytes)
+            else:
+                archive.write(f"data/{key}", memoryview(UntypedStorage(storage).cpu()._storage.buffer))
         archive.write("version", b"3\n")
 
 
@@ -77,24 +89,45 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = No
     """
     if pickle_module is not None:
         raise NotImplementedError("torch.load with a pickle_module: leave it out and use weights_only=False")
-    is_path = isinstance(f, (str, os.PathLike))
-    if mmap and not is_path:
+    if mmap and not isinstance(f, (str, os.PathLike)):
         raise ValueError("f must be a file path in order to use the mmap argument")
-    if not is_path and not all(hasattr(f, method) for method in ("read", "seek", "tell")):
+    restricted = weights_only is None or weights_only
+    if restricted and pickle_load_args:
+        raise TypeError(f"torch.load with weights_only=True takes no argument {', '.join(pickle_load_args)}")
+
+    def unpickle(data: bytes, refer: Callable[[Any], Any]) -> Any:
+        if restricted:
+            return restricted_load(data, refer, {**_library, **_allowed})
+        return TrustingUnpickler(io.BytesIO(data), refer, **pickle_load_args).load()
+
+    shared = bool(mmap) and now.mmap_flags == MAP_SHARED
+    with _opened(f, "r+b" if shared else "rb") as (file, source):
+        start = peek(file, 512, source)
+        if start.startswith(legacy.START) or legacy.is_tar(start):
+            if mmap:
+                raise RuntimeError("mmap can only be used with files saved with torch.save(_use_new_zipfile_serialization=True): save "
+                                   f"{source} again")
+            if start.startswith(legacy.START):
+                return legacy.read(file, source, map_location, unpickle)
+            if restricted:
+                raise refused("A tar archive, the format of before PyTorch 0.1.10, is never plain data.")
+            return legacy.read_tar(file, source, map_location, unpickle)
+        archive = ArchiveReader(file, source, mapped=bool(mmap), shared=shared)
+        return unpickle(archive.read("data.pkl"), _Storages(archive, map_location).load)
+
+
+@contextmanager
+def _opened(f: FileLike, mode: str = "rb") -> Iterator[tuple[IO[bytes], str]]:
+    """The file, and what errors call it."""
+    if isinstance(f, (str, os.PathLike)):
+        with open(f, mode) as file:
+            yield file, os.fspath(f)
+        return
+    if not all(hasattr(f, method) for method in ("read", "seek", "tell")):
         raise AttributeError(f"'{type(f).__name__}' object is not a path or a seekable file. You can only torch.load "
                              "from a file that is seekable. Please pre-load the data into a buffer like io.BytesIO "
                              "and try to load from it instead.")
-    source = os.fspath(f) if is_path else getattr(f, "name", "the file object")  # type: ignore[arg-type]
-    opened: Any = open(f, "rb") if is_path else nullcontext(f)  # type: ignore[arg-type]  # noqa: SIM115
-    with opened as file:
-        archive = ArchiveReader(file, str(source), mapped=bool(mmap))
-        storages = _Storages(archive, map_location)
-        data = archive.read("data.pkl")
-        if weights_only is None or weights_only:
-            if pickle_load_args:
-                raise TypeError(f"torch.load with weights_only=True takes no argument {', '.join(pickle_load_args)}")
-            return restricted_load(data, storages.load, {**_library, **_allowed})
-        return TrustingUnpickler(io.BytesIO(data), storages.load, **pickle_load_args).load()
+    yield f, str(getattr(f, "name", "the file object"))
 
 
 class _Storages:
@@ -122,49 +155,26 @@ class _Storages:
 
     def _read(self, kind: StorageType, key: str, location: str, count: int) -> LoadedStorage:
         nbytes = count * kind.itemsize
-        if _target_type(location, self.map_location) == "meta":
+        if wants_meta(location, self.map_location):
             self.archive.check_storage(key, nbytes)
-            return LoadedStorage(kind, None, nbytes, device("meta"))
-        owner = from_array(self.archive.storage(key, nbytes))
-        where = _place(owner._storage, location, self.map_location)
-        if where.type != "cpu":
-            owner = owner.to(where)
-        return LoadedStorage(kind, owner, nbytes, where)
+            return LoadedStorage(kind, None, nbytes)
+        if now.skipping:
+            self.archive.check_storage(key, nbytes)
+            owner = from_array(np.empty(nbytes, np.uint8))
+        else:
+            owner = from_array(self.archive.storage(key, nbytes))
+            if self.archive.swapped:
+                self._swap(owner, kind)
+        placed = restored(UntypedStorage(owner._storage), location, self.map_location)
+        if placed._storage is not owner._storage:
+            owner = placed.elements(uint8)
+        return LoadedStorage(kind, owner, nbytes)
 
-
-def _target_type(location: str, map_location: MAP_LOCATION) -> str:
-    """The type of the device on which a storage saved from `location` belongs, a function left out of account."""
-    if isinstance(map_location, dict):
-        location = map_location.get(location, location)
-    elif isinstance(map_location, (str, device)):
-        location = str(map_location)
-    return device(location).type
-
-
-def _place(storage: Storage, location: str, map_location: MAP_LOCATION) -> device:
-    """The device for a storage that was saved from `location`, following `map_location`."""
-    if callable(map_location):
-        answer = map_location(storage, location)
-        if answer is not None:
-            return getattr(answer, "device", CPU)
-    elif isinstance(map_location, dict):
-        location = map_location.get(location, location)
-    elif map_location is not None:
-        location = str(map_location)
-    where = device(location)
-    if where.type == "cuda" and not _cuda_is_available():
-        raise RuntimeError(
-            f"Attempting to deserialize object on a CUDA device ({location}) but torch.cuda.is_available() is False. "
-            "If you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to "
-            "map your storages to the CPU."
-        )
-    return where
-
-
-def _cuda_is_available() -> bool:
-    torch = sys.modules[__name__.partition(".")[0]]
-    cuda = getattr(torch, "cuda", None)
-    return cuda is not None and cuda.is_available()
+    def _swap(self, owner: Tensor, kind: StorageType) -> None:
+        if kind.element is None:
+            raise LoadError(f"{self.archive.source} holds numbers of another byte order, of which it doesn't tell the size: write it "
+                            "again on a machine like this one")
+        UntypedStorage(owner._storage).byteswap(kind.element)
 
 
 # -- what a weights-only file may name -------------------------------------------------------------------------
@@ -224,3 +234,11 @@ class safe_globals:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         _allowed.clear()
         _allowed.update(self.before)
+
+
+def get_unsafe_globals_in_checkpoint(f: FileLike) -> list[str]:
+    """The full names of the classes and functions that a file refers to and that `load` refuses with weights_only=True."""
+    with _opened(f) as (file, source):
+        start = peek(file, 512, source)
+        data = legacy.opening_object(file) if start.startswith(legacy.START) else ArchiveReader(file, source).read("data.pkl")
+    return unsafe_globals(data, {**_library, **_allowed})

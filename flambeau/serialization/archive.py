@@ -10,8 +10,10 @@ Alignment makes it possible to map the file into memory and use the storages whe
 from __future__ import annotations
 
 import contextlib
+import copy
 import glob
 import os
+import reprlib
 import struct
 import sys
 import zipfile
@@ -24,6 +26,7 @@ from typing import IO, Any
 import numpy as np
 
 from .errors import EmptyFileError, LoadError
+from .options import LoadEndianness, now
 
 ALIGNMENT = 64
 _LOCAL_HEADER = 30          # bytes before the name (APPNOTE.TXT 4.3.7)
@@ -35,14 +38,13 @@ _ZIP64_EXTRA = 20           # what `zipfile` puts first for members past 2 GiB
 _PAD_FIELD = b"FB"          # the extra field that holds the padding
 _DAMAGE = (zipfile.BadZipFile, EOFError, ValueError, OverflowError, IndexError, NotImplementedError, MemoryError, zlib.error,
            struct.error)  # what `zipfile` lets out
-_LEGACY_START = b"\x80\x02\x8a\x0a"  # a pickled ten-byte integer: the magic number of the format before PyTorch 1.6
 
 
 class ArchiveWriter:
     """Writes members one after the other into `file`, an open binary file, all under the folder `name`."""
 
-    def __init__(self, file: IO[bytes], name: str = "archive") -> None:
-        self.name = name
+    def __init__(self, file: IO[bytes], name: str = "archive", checksums: bool = True) -> None:
+        self.name, self.checksums, self.file = name, checksums, file
         self.zip = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True)
 
     def __enter__(self) -> ArchiveWriter:
@@ -53,27 +55,53 @@ class ArchiveWriter:
 
     def write(self, member: str, data: bytes | memoryview) -> None:
         """Add one member, its data at a multiple of 64 bytes from the start of the archive."""
+        info = self._next(member, len(data))
+        if self.checksums:
+            self.zip.writestr(info, data)
+        else:
+            self._enter(info, len(data))
+            self.zip.fp.write(data)  # type: ignore[union-attr]
+            self.zip.start_dir = self.zip.fp.tell()  # type: ignore[union-attr]
+
+    def leave_room(self, member: str, size: int) -> None:
+        """Add one member whose bytes are to be written by others: zeros, without a checksum."""
+        self._enter(self._next(member, size), size)
+        fp: Any = self.zip.fp
+        if self.file.seekable():
+            fp.seek(size, os.SEEK_CUR)
+        else:
+            fp.write(bytes(size))
+        self.zip.start_dir = fp.tell()
+
+    def _next(self, member: str, size: int) -> zipfile.ZipInfo:
         info = zipfile.ZipInfo(f"{self.name}/{member}")
-        size = len(data)
         position = self.zip.fp.tell() + _LOCAL_HEADER + len(info.filename.encode())  # type: ignore[union-attr]
         if size * 1.05 > zipfile.ZIP64_LIMIT:
             position += _ZIP64_EXTRA
         padding = -(position + 4) % ALIGNMENT
         info.extra = _PAD_FIELD + struct.pack("<H", padding) + b"Z" * padding
-        self.zip.writestr(info, data)
+        return info
+
+    def _enter(self, info: zipfile.ZipInfo, size: int) -> None:
+        """Write a member's header, its checksum 0: `zipfile` itself would compute one."""
+        info.header_offset, info.file_size, info.compress_size, info.CRC = self.zip.fp.tell(), size, size, 0  # type: ignore[union-attr]
+        self.zip.fp.write(info.FileHeader(size * 1.05 > zipfile.ZIP64_LIMIT))  # type: ignore[union-attr]
+        self.zip.filelist.append(info)
+        self.zip.NameToInfo[info.filename] = info
+        self.zip.comment = b""  # marks the archive as changed
 
 
 class ArchiveReader:
-    """Reads the members of an archive; `mapped` maps it into memory (copy on write) instead of reading it.
+    """Reads the members of an archive; `mapped` maps it into memory instead of reading it: what is written stays in memory, or reaches
+    the file if `shared`. `swapped`: its numbers have the other byte order.
 
     Whatever the file holds, nothing outside of it is looked at, and no more memory is asked for than its members can fill.
-    Raises LoadError when it is empty, no archive, truncated, damaged, or of PyTorch's format before 1.6, and TypeError when it
-    is text.
+    Raises LoadError when it is empty, no archive, truncated or damaged, and TypeError when it is text.
     """
 
-    def __init__(self, file: IO[bytes], source: str, mapped: bool = False) -> None:
+    def __init__(self, file: IO[bytes], source: str, mapped: bool = False, shared: bool = False) -> None:
         self.file, self.source = file, source
-        _check_start(_peek(file, 16), source)
+        _check_start(peek(file, 16, source), source)
         try:
             self.zip = zipfile.ZipFile(file)
         except _DAMAGE as error:
@@ -83,7 +111,7 @@ class ArchiveReader:
         self._check_extents()
         self.members = {info.filename.partition("/")[2]: info for info in self.zip.infolist()}
         self._check_members()
-        self.mapping = np.asarray(np.memmap(file, np.uint8, mode="c")) if mapped else None
+        self.mapping = np.asarray(np.memmap(file, np.uint8, mode="r+" if shared else "c")) if mapped else None
 
     def _check_extents(self) -> None:
         """Refuse a directory whose members are not in the file, or share its bytes so as to seem larger than it."""
@@ -107,10 +135,11 @@ class ArchiveReader:
         if "data.pkl" not in self.members:
             raise LoadError(f"{self.source} is a zip archive, but not a checkpoint: no member is called data.pkl. "
                             f"Members: {', '.join(list(self.members)[:5]) or 'none'}")
-        order = self.read("byteorder").decode("latin1") if "byteorder" in self.members else "little"
-        if order != sys.byteorder:
-            raise LoadError(f"{self.source} holds {order}-endian numbers and this machine is "
-                            f"{sys.byteorder}-endian: write it again on a machine like this one")
+        assumed = {None: "little", LoadEndianness.NATIVE: sys.byteorder}.get(now.endianness) or now.endianness.name.lower()  # type: ignore[union-attr]
+        order = self.read("byteorder").decode("latin1") if "byteorder" in self.members else assumed
+        if order not in ("little", "big"):
+            raise LoadError(f"{self.source} names a byte order {reprlib.repr(order)}")
+        self.swapped = order != sys.byteorder
 
     def _info(self, member: str) -> zipfile.ZipInfo:
         try:
@@ -163,6 +192,9 @@ class ArchiveReader:
         try:
             buffer = np.empty(info.file_size, np.uint8)
             view, done = memoryview(buffer.data), 0
+            if not info.CRC:    # none was computed
+                info = copy.copy(info)
+                info.CRC = None  # type: ignore[assignment]
             with self.zip.open(info) as member:
                 while done < len(view):
                     count = member.readinto(view[done : done + (1 << 24)])  # type: ignore[attr-defined]
@@ -175,23 +207,21 @@ class ArchiveReader:
         return buffer
 
 
-def _check_start(start: Any, source: str) -> None:
-    if not isinstance(start, bytes):
-        raise TypeError(f"{source} gives {type(start).__name__}, not bytes; open it in binary mode")
-    if not start:
-        raise EmptyFileError(f"{source} is empty: there is nothing to load")
-    if start.startswith(_LEGACY_START):
-        raise LoadError(f"{source} is in the format that PyTorch wrote before version 1.6, which Flambeau does "
-                        "not read. Load it with PyTorch and write it again with torch.save().")
+def _check_start(start: bytes, source: str) -> None:
     if not start.startswith(b"PK"):
         raise LoadError(f"{source} is not a checkpoint that torch.save wrote: it starts with {start!r}, not "
                         "with a zip archive's signature")
 
 
-def _peek(file: IO[bytes], count: int) -> bytes:
+def peek(file: IO[bytes], count: int, source: str) -> bytes:
+    """The first bytes of what is left of a file, which must be there."""
     here = file.tell()
-    start = file.read(count)
+    start: Any = file.read(count)
     file.seek(here)
+    if not isinstance(start, bytes):
+        raise TypeError(f"{source} gives {type(start).__name__}, not bytes; open it in binary mode")
+    if not start:
+        raise EmptyFileError(f"{source} is empty: there is nothing to load")
     return start
 
 

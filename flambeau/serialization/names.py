@@ -23,7 +23,7 @@ from ..core.memory_format import layout, layout_named, sparse_coo
 from ..core.size import Size
 from ..core.tensor import Layout, Tensor, fake, view_tensor
 from ..nn.parameter import Parameter, _rebuild_parameter
-from ..ops.facts import TypedStorage
+from ..ops.storages import CLASSES, TypedStorage, UntypedStorage
 from ..sparse.construct import sparse_compressed_tensor, sparse_coo_tensor
 from .errors import LoadError
 
@@ -39,12 +39,7 @@ class Global:
         raise TypeError(f"{self.module}.{self.name} is only a name: it can be written to a checkpoint, not called")
 
 
-STORAGE_NAMES = {
-    "float64": "DoubleStorage", "float32": "FloatStorage", "float16": "HalfStorage", "bfloat16": "BFloat16Storage",
-    "int64": "LongStorage", "int32": "IntStorage", "int16": "ShortStorage", "int8": "CharStorage",
-    "uint8": "ByteStorage", "bool": "BoolStorage", "complex64": "ComplexFloatStorage",
-    "complex128": "ComplexDoubleStorage",
-}  # fmt: skip
+STORAGE_NAMES = CLASSES
 """dtype name -> the storage class of torch that holds it; the other dtypes' bytes are written as UntypedStorage."""
 
 UNTYPED = Global("torch.storage", "UntypedStorage")
@@ -62,12 +57,12 @@ class StorageType:
 
 
 class LoadedStorage(TypedStorage):
-    """A storage from a checkpoint: its bytes (no owner on the meta device), its element type, and its device."""
+    """A storage from a checkpoint: its bytes (no owner on the meta device), and its element type."""
 
-    def __init__(self, kind: StorageType, owner: Tensor | None, nbytes: int, where: device) -> None:
-        held = fake((nbytes,), uint8, where) if owner is None else owner
-        super().__init__(held._storage, kind.element or uint8)
-        self.kind, self.owner, self.length, self.place = kind, owner, nbytes, where
+    def __init__(self, kind: StorageType, owner: Tensor | None, nbytes: int) -> None:
+        held = fake((nbytes,), uint8, META) if owner is None else owner
+        super().__init__(wrap_storage=UntypedStorage(held._storage), dtype=kind.element or uint8)
+        self.kind, self.owner, self.length = kind, owner, nbytes
 
 
 # -- rebuilding: the functions that PyTorch's pickles call -----------------------------------------------------
@@ -106,12 +101,16 @@ def rebuild_tensor(storage: LoadedStorage, offset: int, size: tuple, stride: tup
     size, stride = _plain_tuple(size), _plain_tuple(stride)
     _check_layout(kind, offset, size, stride, storage.length)
     if storage.owner is None:
-        tensor = fake(size, kind, storage.place, stride, offset)
+        tensor = fake(size, kind, META, stride, offset)
     else:
         tensor = view_tensor(storage.owner, kind, Layout(size, stride, offset))
     if requires_grad:
         tensor.requires_grad = True
     return tensor
+
+
+def _rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any) -> Tensor:
+    return rebuild_tensor(storage, offset, size, stride)
 
 
 def _rebuild_tensor_v2(storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any,
@@ -171,6 +170,7 @@ def _with_state(made: Any, state: Any) -> Any:
 
 
 REBUILDERS: dict[tuple[str, str], Any] = {
+    ("torch._utils", "_rebuild_tensor"): _rebuild_tensor,
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor_v2,
     ("torch._utils", "_rebuild_tensor_v3"): rebuild_tensor,
     ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,

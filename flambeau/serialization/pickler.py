@@ -15,7 +15,8 @@ from ..core.sparse import SparseTensor
 from ..core.storage import Storage
 from ..core.tensor import Tensor
 from ..nn.parameter import Parameter
-from ..ops.facts import UntypedStorage
+from ..ops.storages import UntypedStorage
+from .locations import location_tag
 from .names import STORAGE_NAMES, UNTYPED, Global, torch_name_of
 
 
@@ -36,9 +37,11 @@ class Pickler(_PythonPickler):
     It is the pickler in Python, because only that one lets the names of classes be spelled as PyTorch spells them.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], legacy: bool = False) -> None:
         super().__init__(file, protocol=2)
         self.storages: dict[str, Storage] = {}
+        self.itemsizes: dict[str, int] = {}
+        self._more = (None,) if legacy else ()    # of which other storage it is a part
         self._keys: dict[int, tuple[str, Global]] = {}
 
     # -- tensors ----------------------------------------------------------------------------------------------------
@@ -106,8 +109,8 @@ class Pickler(_PythonPickler):
             raise RuntimeError("Cannot save multiple tensors or storages that view the same data as different types: "
                                f"{first_kind.name} and {kind.name}. Save a clone() of one of them.")
         self.storages[key] = storage
-        count = storage.nbytes // (obj.kind.itemsize if obj.kind and name else 1)
-        return "storage", kind, key, str(storage.device), count
+        self.itemsizes[key] = obj.kind.itemsize if obj.kind and name else 1
+        return "storage", kind, key, location_tag(UntypedStorage(storage)), storage.nbytes // self.itemsizes[key], *self._more
 
     # -- names ------------------------------------------------------------------------------------------------------
     def save_name(self, obj: Any) -> None:

@@ -311,3 +311,25 @@ def restricted_load(data: bytes, persistent_load: PersistentLoad, allowed: Mappi
     Raises LoadError, naming it, at the first thing that is not plain data.
     """
     return _Machine({**SAFE_GLOBALS, **allowed}, allowed, persistent_load).run(data)
+
+
+def unsafe_globals(data: bytes, allowed: Mapping[tuple[str, str], Any]) -> list[str]:
+    """The full names in the pickle `data` that `restricted_load` would refuse, in their order."""
+    names: list[tuple[Any, Any]] = []
+    texts: list[Any] = [None, None]
+    memo: dict[Any, Any] = {}
+    arg: Any
+    for opcode, arg, _ in pickletools.genops(data):
+        if opcode.name == "GLOBAL":
+            module, _, name = arg.partition(" ")
+            names.append((module, name))
+        elif opcode.name == "STACK_GLOBAL":
+            names.append((texts[-2], texts[-1]))
+        elif opcode.name.endswith("PUT") or opcode.name == "MEMOIZE":
+            memo[len(memo) if arg is None else arg] = texts[-1]
+        elif opcode.name.endswith("GET"):
+            texts.append(memo.get(arg))
+        else:
+            texts.append(arg if isinstance(arg, str) else None)
+    known = {**SAFE_GLOBALS, **allowed}
+    return [f"{module}.{name}" for module, name in dict.fromkeys(names) if (module, name) not in known]

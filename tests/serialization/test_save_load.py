@@ -253,8 +253,8 @@ def test_arguments_of_the_wrong_kind() -> None:
         flambeau.save({}, 3)  # type: ignore[arg-type]
     with pytest.raises(AttributeError, match="seekable"):
         flambeau.load(3)  # type: ignore[arg-type]
-    with pytest.raises(NotImplementedError, match="zip format"):
-        flambeau.save({}, io.BytesIO(), _use_new_zipfile_serialization=False)
+    with pytest.raises(NotImplementedError, match="protocol 2"):
+        flambeau.save({}, io.BytesIO(), pickle_protocol=4)
 
 
 # -- files that are not right -------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def test_files_opened_as_text() -> None:
     ({"word/document.xml": b""}, "no member is called data.pkl"),
     ({"a/data.pkl": b"", "a/constants.pkl": b""}, "TorchScript"),
     ({"a/data.pkl": b"\x80\x02N"}, "truncated"),
-    ({"a/data.pkl": b"\x80\x02N.", "a/byteorder": b"big"}, "big-endian"),
+    ({"a/data.pkl": b"\x80\x02N.", "a/byteorder": b"mixed"}, "byte order"),
 ])
 def test_foreign_zip_archives(members: dict[str, bytes], says: str) -> None:
     buffer = io.BytesIO()

@@ -110,14 +110,6 @@ def test_torch_maps_our_files(tmp_path: Path) -> None:
     assert flambeau.load(path, mmap=True)["w"]._data.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_the_old_format_is_named() -> None:
-    buffer = io.BytesIO()
-    torch.save(torch.ones(2), buffer, _use_new_zipfile_serialization=False)
-    buffer.seek(0)
-    with pytest.raises(RuntimeError, match=r"before version 1.6"):
-        flambeau.load(buffer)
-
-
 def test_whole_modules_both_ways() -> None:
     """Pickled modules name their classes; each library finds its own by those names."""
     nn = pytest.importorskip("flambeau.nn")

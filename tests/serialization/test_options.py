@@ -1,0 +1,147 @@
+"""Options of all files, places of storages, and storages themselves, against torch's answers."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import zipfile
+from collections import deque
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau
+
+oracle = pytest.importorskip("torch", reason="torch is the oracle")
+LIBRARIES = pytest.mark.parametrize("torch", [oracle, flambeau], ids=["torch", "flambeau"])
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    for torch in (oracle, flambeau):
+        torch.serialization.set_crc32_options(True)
+        torch.serialization.set_default_load_endianness(None)
+        torch.serialization.set_default_mmap_options(mmap.MAP_PRIVATE)
+
+
+def _bytes(torch: Any, thing: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(thing, buffer)
+    return buffer.getvalue()
+
+
+@LIBRARIES
+def test_checksums(torch: Any) -> None:
+    options = torch.serialization
+    assert options.get_crc32_options() is True
+    options.set_crc32_options(False)
+    data = _bytes(torch, {"a": torch.arange(4.0)})
+    assert not any(info.CRC for info in zipfile.ZipFile(io.BytesIO(data)).infolist())
+    for reader in (oracle, flambeau):
+        assert reader.load(io.BytesIO(data))["a"].tolist() == [0, 1, 2, 3]
+
+
+@LIBRARIES
+def test_skipped_data(torch: Any, tmp_path: Path) -> None:
+    path = tmp_path / "w.pt"
+    with torch.serialization.skip_data():
+        torch.save({"a": torch.arange(4.0), "b": torch.ones(2, 2)}, path)
+        assert torch.load(path)["b"].shape == (2, 2)
+    for reader in (oracle, flambeau):
+        assert reader.load(path)["a"].tolist() == [0, 0, 0, 0]
+    torch.save({"a": torch.arange(4.0)}, path)
+    assert torch.load(path)["a"].tolist() == [0, 1, 2, 3]
+
+
+@LIBRARIES
+def test_mapped_files(torch: Any, tmp_path: Path) -> None:
+    path = tmp_path / "w.pt"
+    torch.save(torch.zeros(3), path)
+    options = torch.serialization
+    with options.set_default_mmap_options(mmap.MAP_SHARED):
+        assert options.get_default_mmap_options() == mmap.MAP_SHARED
+        torch.load(path, mmap=True).fill_(5)
+    assert options.get_default_mmap_options() == mmap.MAP_PRIVATE
+    torch.load(path, mmap=True).fill_(7)
+    assert torch.load(path, mmap=True).tolist() == [5, 5, 5]
+    with pytest.raises(ValueError, match="MAP_PRIVATE"):
+        options.set_default_mmap_options(0)
+
+
+def test_byte_orders() -> None:
+    data = _bytes(flambeau, flambeau.arange(3.0))
+    parts = {info.filename: zipfile.ZipFile(io.BytesIO(data)).read(info) for info in zipfile.ZipFile(io.BytesIO(data)).infolist()}
+    parts["archive/data/0"] = np.arange(3, dtype=">f4").tobytes()
+    for order in (b"big", None):
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            for name, part in parts.items():
+                if name != "archive/byteorder" or order:
+                    archive.writestr(name, order if name == "archive/byteorder" else part)
+        for torch in (oracle, flambeau):
+            torch.serialization.set_default_load_endianness(torch.serialization.LoadEndianness.BIG)
+            assert torch.load(io.BytesIO(buffer.getvalue())).tolist() == [0, 1, 2]
+
+
+@LIBRARIES
+def test_unsafe_names(torch: Any) -> None:
+    data = _bytes(torch, [Fraction(1), deque([torch.ones(1)]), Decimal(1)])
+    ask = torch.serialization.get_unsafe_globals_in_checkpoint
+    assert sorted(ask(io.BytesIO(data))) == ["collections.deque", "decimal.Decimal", "fractions.Fraction"]
+    with torch.serialization.safe_globals([Fraction, deque]):
+        assert ask(io.BytesIO(data)) == ["decimal.Decimal"]
+    assert ask(io.BytesIO(_bytes(torch, {"a": torch.ones(2)}))) == []
+
+
+@LIBRARIES
+def test_places(torch: Any) -> None:
+    ser = torch.serialization
+    storage = torch.ones(2).untyped_storage()
+    assert ser.location_tag(storage) == "cpu" and ser.location_tag(torch.ones(2, device="meta").untyped_storage()) == "meta"
+    assert ser.default_restore_location(storage, "cpu").tolist() == storage.tolist()
+    with pytest.raises(RuntimeError, match="foo"):
+        ser.default_restore_location(storage, "foo")
+    with pytest.raises(ValueError, match="cpu"):
+        ser.validate_cuda_device("cpu")
+    with pytest.raises(RuntimeError, match="CUDA"):
+        ser.validate_cuda_device("cuda:0")
+    ser.register_package(5, lambda s: None, lambda s, place: s.clone().fill_(0) if place == "nowhere" else None)
+    assert torch.load(io.BytesIO(_bytes(torch, torch.ones(2))), map_location={"cpu": "nowhere"}).tolist() == [0, 0]
+    assert ser.normalize_storage_type(torch.cuda.FloatStorage) is torch.FloatStorage
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@LIBRARIES
+def test_storages(torch: Any) -> None:
+    x = torch.ones(2)
+    bytes_, typed = x.untyped_storage(), x.storage()
+    assert not isinstance(bytes_, torch.FloatStorage) and isinstance(typed, torch.FloatStorage) and isinstance(typed, torch.TypedStorage)
+    assert not isinstance(typed, torch.DoubleStorage) and torch.is_storage(typed) and torch.is_storage(bytes_)
+    bytes_.fill_(0)
+    assert x.tolist() == [0, 0]
+    bytes_.copy_(torch.arange(2.0).untyped_storage())
+    assert x.tolist() == [0, 1] and bytes_.clone().tolist() == bytes_.tolist() and bytes_.clone().data_ptr() != x.data_ptr()
+    with pytest.raises(RuntimeError, match="size does not match"):
+        bytes_.copy_(torch.zeros(5).untyped_storage())
+    typed.fill_(3)
+    typed[1] = 4
+    assert x.tolist() == [3, 4] and typed.double().tolist() == [3, 4] and typed.type() == "torch.FloatStorage"
+    assert typed.copy_(torch.tensor([5.0, 6.0]).storage()).tolist() == [5, 6] and typed.int().dtype is torch.int32
+    assert torch.FloatStorage([1, 2]).tolist() == [1, 2] and torch.TypedStorage([1, 2], dtype=torch.int32).size() == 2
+    assert torch.tensor([]).set_(torch.FloatStorage([1, 2])).tolist() == [1, 2]
+    assert torch.UntypedStorage([1, 2, 3]).tolist() == [1, 2, 3] and torch.UntypedStorage(4, device="meta").device.type == "meta"
+    assert torch.UntypedStorage.from_buffer(b"abcd", dtype=torch.uint8).tolist() == [97, 98, 99, 100]
+    assert torch.FloatStorage.from_buffer(b"\x3f\x80\0\0" * 2, "big").tolist() == [1, 1]
+    with pytest.raises(ValueError, match="element size"):
+        torch.UntypedStorage.from_buffer(b"abc", "little", dtype=torch.float32)
+    with pytest.raises(IndexError, match="7"):
+        typed[7]
+    assert bytes_.to(device="cpu").data_ptr() == x.data_ptr() and bytes_.resizable()
+    assert torch.TypedStorage(wrap_storage=bytes_, dtype=torch.int32, _internal=True)._cdata == bytes_._cdata
+    assert bytes_.new().size() == 0 and typed.pickle_storage_type() == "FloatStorage" and len(typed) == 2 and not typed.is_cuda
