@@ -23,7 +23,7 @@ from ..ops.nn.activations import (
     threshold, threshold_,
 )
 from ..ops.nn.attention import scaled_dot_product_attention
-from ..ops.linalg.products import pdist
+from ..ops.linalg.products import _grouped_mm, pdist
 from ..ops.nn.dropout import alpha_dropout, dropout, feature_alpha_dropout, feature_dropout
 from ..ops.nn.fractional import fractional_max_pool2d, fractional_max_pool3d
 from ..ops.nn.losses import (
@@ -315,6 +315,14 @@ class SwizzleType(enum.IntEnum):
     """How the scales of a scaled matrix product lie in memory."""
 
     NO_SWIZZLE, SWIZZLE_32_4_4 = range(2)
+
+
+def grouped_mm(mat_a: Tensor, mat_b: Tensor, *, offs: Tensor | None = None, bias: Tensor | None = None,
+               out_dtype: dtype | None = None) -> Tensor:
+    """Products of groups of different sizes, as experts have of tokens: `offs` (int32) tells where each group ends, in the rows of a 2-d
+    mat_a (mat_b (groups, k, m)), in the columns of a 2-d mat_b (mat_a (groups, n, k)), or in what is summed over (both 2-d, a matrix for
+    each group). Two 3-d ones are multiplied as by bmm. What lies behind the last group is zero."""
+    return _grouped_mm(mat_a, mat_b, offs, bias, out_dtype)
 
 
 __all__ = [name for name, value in globals().items() if isinstance(value, FunctionType) and not name.startswith("_")]

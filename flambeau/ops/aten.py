@@ -117,7 +117,7 @@ def _named(name: str, overload: str | None) -> AtenOperator:
 
 # Records of other names: record -> aten's, or a function of the arguments that gives it.
 _ATEN: dict[str, str | Callable[..., str]] = {
-    "_linear": lambda x, w, bias: "mm" if bias is None else "addmm",
+    "grouped_mm": "_grouped_mm", "_linear": lambda x, w, bias: "mm" if bias is None else "addmm",
     "_conv_bias": "convolution", "convolution_input_grad": "convolution_backward", "convolution_weight_grad": "convolution_backward",
     "flash_attention": "_scaled_dot_product_flash_attention",
     "flash_attention_backward": "_scaled_dot_product_flash_attention_backward",
@@ -132,7 +132,7 @@ _KNOWN = {name for name in _ATEN.values() if isinstance(name, str)} | {
 _NAMED = frozenset((
     "_assert_async", "_assert_scalar", "_assert_tensor_metadata", "_conj", "_convert_weight_to_int4pack",
     "_convert_weight_to_int4pack_for_cpu", "_dyn_quant_matmul_4bit", "_dyn_quant_pack_4bit_weight", "_efficientzerotensor",
-    "_embedding_bag_forward_only", "_fused_adam", "_grouped_mm", "_int_mm", "_is_all_true", "_mkldnn_transpose", "_nnz",
+    "_embedding_bag_forward_only", "_fused_adam", "_int_mm", "_is_all_true", "_mkldnn_transpose", "_nnz",
     "_pin_memory", "_reshape_alias", "_reshape_copy", "_scaled_dot_product_cudnn_attention_backward", "_scaled_mm", "_scaled_mm_v2",
     "_sparse_addmm", "_sparse_mm_reduce_impl", "_unsafe_index", "_upsample_bilinear2d_aa", "_weight_int4pack_mm",
     "_weight_int4pack_mm_for_cpu", "_weight_int4pack_mm_with_scales_and_zeros", "binary_cross_entropy_backward", "col_indices",

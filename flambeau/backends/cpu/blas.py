@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,29 @@ def bmm(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         if _C.onednn_mm(a, b, out, None):
             return out
     return _numpy_matmul(a, b)
+
+
+def grouped_mm(a: Any, b: Any, ends: Any, product: Any = mm, empty: Any = np.empty) -> Any:
+    """One product for each group; `ends` tells where the groups end in the dimension that is cut: rows of a (a 2-d, b 3-d), columns of
+    b (3-d, 2-d), or what is summed over (both 2-d). What is in no group is zero."""
+    cut = b.shape[1] if a.ndim == 3 else a.shape[0] if b.ndim == 3 else a.shape[1]
+    stops = [0, *map(int, ends)]
+    if any(i > j for i, j in pairwise(stops)) or stops[-1] > cut:
+        raise RuntimeError(f"offs must not decrease, nor end behind the {cut} that there are; got {stops[1:]}")
+    shape = (a.shape[1], cut) if a.ndim == 3 else (cut, b.shape[2]) if b.ndim == 3 else (len(ends), a.shape[0], b.shape[1])
+    out = empty(shape, a.dtype)
+    for group, (i, j) in enumerate(pairwise(stops)):
+        if a.ndim == 3:
+            out[:, i:j] = product(a[group], b[:, i:j])
+        elif b.ndim == 3:
+            out[i:j] = product(a[i:j], b[group])
+        else:
+            out[group] = product(a[:, i:j], b[i:j])
+    if a.ndim == 3:
+        out[:, stops[-1]:] = 0
+    elif b.ndim == 3:
+        out[stops[-1]:] = 0
+    return out
 
 
 def wide_bmm(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from ... import _C
 from ...core.dtypes import DTYPES, INT, bool_, dtype, int32, uint64
 from ...core.scalar import TABLE as SCALARS
 from ...core.scalar import ScalarOp
+from ..cpu.blas import grouped_mm
 from ..cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from . import blas, library, strays
 from .programs import REMEMBERED
@@ -478,7 +479,9 @@ TABLE: dict[str, Callable] = {
     "index_add": _index_add, "index": _by_bits(_index), "index_put": _index_put,
     "nonzero": _nonzero, "pad_zeros": _by_bits(_pad), "clone": _by_bits(_clone),
     "convert": lambda x, kind: CupyScalars.to_dtype(x, kind) if x.dtype != kind.numpy else x.copy(),
-    "mm": blas.mm, "bmm": blas.mm, "full": _full, "empty": _empty, "empty_strided": _empty_strided, "iota": _iota,
+    "mm": blas.mm, "bmm": blas.mm,
+    "grouped_mm": lambda a, b, ends: grouped_mm(a, b, cupy.asnumpy(ends), blas.mm, cupy.empty),
+    "full": _full, "empty": _empty, "empty_strided": _empty_strided, "iota": _iota,
     "philox_uniform": _random(_UNIFORM), "philox_normal": _random(_NORMAL), "philox_integers": _integers,
 }
 

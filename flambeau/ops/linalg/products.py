@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...core.dtypes import FLOAT, INT, bfloat16, bool_, float16, float32, float64, int64, promote_types
+from ...core.dtypes import FLOAT, INT, bfloat16, bool_, dtype, float16, float32, float64, int32, int64, promote_types
 from ...core.size import broadcast_shapes, canonical_dim, known_zero
 from ...core.tensor import Tensor
 from .. import prims
@@ -45,6 +45,35 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
         raise RuntimeError(f"batch{1 if input.ndim != 3 else 2} must be a 3D tensor, got shapes {list(input.shape)} and "
                            f"{list(mat2.shape)}")
     return _finish(prims.bmm(input, mat2), out)
+
+
+@operator
+def _grouped_mm(input: Tensor, mat2: Tensor, offs: Tensor | None = None, bias: Tensor | None = None,
+                out_dtype: dtype | None = None) -> Tensor:
+    """Products of groups of different sizes, as experts have of tokens: `offs` (int32) tells where each group ends, in the rows of a 2-d
+    `input` (mat2 (groups, k, m)), in the columns of a 2-d `mat2` (input (groups, n, k)), or in what is summed over (both 2-d, a matrix for
+    each group). Two 3-d ones are multiplied as by bmm. What lies behind the last group is zero."""
+    _tensor_arguments("grouped_mm", input=input, mat2=mat2)
+    for name, x in (("mat_a", input), ("mat_b", mat2)):
+        if x.ndim not in (2, 3):
+            raise RuntimeError(f"{name} has to be 2 or 3d, got {x.ndim}d")
+    if input.dtype not in (float32, bfloat16, float16):
+        raise RuntimeError(f"Expected mat_a to be Float32, BFloat16 or Float16 matrix, got {scalar_type(input.dtype)}")
+    if (offs is None) != (input.ndim == mat2.ndim == 3):
+        raise RuntimeError("Have to provide offsets if there is a 2d matrix, or no offset if both matrices are 3d")
+    if bias is not None:
+        raise RuntimeError("Bias not supported yet")
+    if out_dtype not in (None, input.dtype):
+        raise RuntimeError(f"Grouped gemm output dtype must match `mat_a` dtype, {input.dtype}; got {out_dtype}")
+    if offs is None:
+        if _differ(input.shape[0], mat2.shape[0]):
+            raise RuntimeError(f"batched dimension has to match, got {list(input.shape)} and {list(mat2.shape)}")
+        return prims.bmm(input, mat2)
+    if offs.ndim != 1:
+        raise RuntimeError(f"offs has to be 1D, got {offs.ndim}D")
+    if offs.dtype is not int32:
+        raise RuntimeError(f"Offsets have to be int32, got {offs.dtype}")
+    return prims.grouped_mm(input, mat2, offs)
 
 
 @operator(method=True, autocast={"cuda": "promote"})

@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...backends.cpu import blas
 from ...core.tensor import Tensor
-from ..batching import spread
+from ..batching import each, spread
 from ..registry import Linear, Spec, primitive
 from .pointwise import conjugated
 
@@ -68,4 +70,29 @@ def bmm(a: Tensor, b: Tensor) -> Spec:
     return Spec((*s[:-1], t[-1]), a.dtype)
 
 
-__all__ = ["mm", "bmm"]
+def _grouped_flops(out: Sequence[int], a: Sequence[int], b: Sequence[int], ends: Sequence[int]) -> int:
+    return 2 * (math.prod(b[-2:]) * a[-2] if len(a) == 2 else math.prod(a[-2:]) * b[-1])
+
+
+@primitive("grouped_mm", kernel=lambda a, b, ends: blas.grouped_mm(a, b, ends), loop="extern", tensors=3, tags=("linear", "extern"),
+           flops=_grouped_flops, batch=each,
+           derivative=Linear(a=lambda g, b, ends: grouped_mm(g, _h(b), ends), b=lambda g, a, ends: grouped_mm(_h(a), g, ends)),
+           samples=lambda r: [(r.standard_normal((5, 3)), r.standard_normal((2, 3, 4)), np.array([2, 5], np.int32)),
+                              (r.standard_normal((2, 3, 4)), r.standard_normal((4, 5)), np.array([0, 4], np.int32)),
+                              (r.standard_normal((3, 5)), r.standard_normal((5, 4)), np.array([2, 3, 5], np.int32))])
+def grouped_mm(a: Tensor, b: Tensor, ends: Tensor) -> Spec:
+    """Products of groups that end at `ends`: rows of a 2-d `a` times the matrices of a 3-d `b`, matrices of a 3-d `a` times columns of
+    a 2-d `b`, or columns times rows of two 2-d ones, a matrix for each group."""
+    (s, t), groups = (a._layout.shape, b._layout.shape), ends._layout.shape[0]
+    _same("grouped_mm", a, b)
+    if s[-1] != t[-2]:
+        raise RuntimeError(f"contraction dimension of mat_a and mat_b must match, got {list(s)} and {list(t)}")
+    if len(s) == 3 or len(t) == 3:
+        whole = s if len(s) == 3 else t
+        if whole[0] != groups:
+            raise RuntimeError(f"matrix batch sizes have to match: {list(whole)} and {groups} offsets")
+        return Spec((s[-2], t[-1]), a.dtype)
+    return Spec((groups, s[0], t[1]), a.dtype)
+
+
+__all__ = ["bmm", "grouped_mm", "mm"]
