@@ -143,7 +143,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "cuda.profiler": ("use torch.profiler", "profile start stop init"),
     "cuda.sparse": ("use torch.sparse", ""),
     "mtia": ("there is no such device", "synchronize current_device set_device"),
-    "utils.module_tracker": ("register forward hooks on the modules", "ModuleTracker"),
     "numa.binding": ("use numactl", "AffinityMode NumaOptions"),
     "classes": ("TorchScript's classes are C++'s; write Python", "load_library"),
     "cuda.comm": (_PROCESSES, "broadcast broadcast_coalesced reduce_add reduce_add_coalesced scatter gather"),
@@ -167,8 +166,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "fx.traceback": ("node.meta['stack'] has the user's lines", "NodeSource NodeSourceAction"),
     "nested._internal.nested_tensor": (_PAD, "NestedTensor nested_view_from_values_offsets nested_from_padded jagged_from_list"),
     "nested._internal.ops": (_PAD, "extract_kwargs"),
-    "nn.attention.bias": ("give scaled_dot_product_attention a mask, or is_causal", "CausalBias CausalVariant causal_lower_right "
-                                                                                     "causal_upper_left"),
     "nn.attention.experimental": ("use scaled_dot_product_attention", ""),
     "nn.attention.experimental._scaled_dot_product_attention_quantized": ("use scaled_dot_product_attention", ""),
     "nn.intrinsic": (_FLOATS, "ConvBn2d ConvReLU2d LinearReLU"),

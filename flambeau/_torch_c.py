@@ -115,6 +115,7 @@ _SWITCHES = (
 )
 
 EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} | {
+    "_is_tracing": _keeps_nothing(False),
     "_get_tracing_state": _get_tracing_state,
     "_log_api_usage_once": _log_api_usage_once,
     "_get_privateuse1_backend_name": _get_privateuse1_backend_name,

@@ -107,6 +107,38 @@ def custom_op(
     return decorate if fn is None else decorate(fn)
 
 
+def triton_op(name: str, fn: Callable | None = None, /, *, mutates_args: str | Iterable[str], schema: str | None = None) -> Any:
+    """Make a function that launches Triton's kernels, each through `wrap_triton`, the operator `namespace::name`. It is kept whole; shapes
+    are found by running it on tensors without elements, for which nothing is launched."""
+    def decorate(fn: Callable) -> CustomOpDef:
+        made = custom_op(name, fn, mutates_args=mutates_args, schema=schema)
+        made.register_fake(fn)
+        return made
+
+    return decorate if fn is None else decorate(fn)
+
+
+class _Kernel:
+    """A kernel of Triton's that isn't launched on tensors without elements."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.kernel, name)
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            fake = any(isinstance(a, Tensor) and a.is_fake for a in (*args, *kwargs.values()))
+            return None if fake else self.kernel[grid](*args, **kwargs)
+        return launch
+
+
+def wrap_triton(triton_kernel: Any, /) -> Any:
+    """The kernel, to be launched within a `triton_op`."""
+    return _Kernel(triton_kernel)
+
+
 def _add_kernel(operator: CustomOperator, device_types: Any, fn: Callable) -> None:
     devices = ("any",) if device_types is None else (device_types,) if isinstance(device_types, str) else tuple(device_types)
     for where in devices:
@@ -385,10 +417,11 @@ def _signature(schema: str) -> tuple[inspect.Signature, tuple[str, ...]]:
     return signature, tuple(name for name, p in signature.parameters.items() if "!" in str(p.annotation))
 
 
-__getattr__ = absent_names("torch.library", ("fallthrough_kernel", "get_ctx", "get_kernel", "register_torch_dispatch", "triton_op",
-                                             "wrap_triton"), "write the operator with torch.library.custom_op")
+__getattr__ = absent_names("torch.library", ("fallthrough_kernel", "get_ctx", "get_kernel", "register_torch_dispatch"),
+                           "write the operator with torch.library.custom_op")
 
 __all__ = [
     "custom_op", "CustomOpDef", "Library", "define", "impl", "impl_abstract", "infer_schema", "register_autocast",
     "register_autograd", "register_fake", "register_kernel", "register_vmap", "parse_schema",
+    "triton_op", "wrap_triton",
 ]

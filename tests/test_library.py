@@ -284,3 +284,28 @@ def test_a_composite_implicit_function_has_the_gradient_of_what_it_calls():
     x = fl.ones(2, requires_grad=True)
     fl.ops.composite_tests.twice_sin(x).sum().backward()
     assert fl.allclose(x.grad, 2 * x.detach().cos())
+
+
+def test_operators_of_triton_kernels() -> None:
+    class Kernel:
+        """Stands for a kernel: launched with a grid, writes to its last argument."""
+
+        launched = 0
+
+        def __getitem__(self, grid: Any) -> Any:
+            def launch(x: Any, out: Any) -> None:
+                self.launched += 1
+                out.copy_(x * 2)
+            return launch
+
+    kernel = Kernel()
+
+    @library.triton_op("flambeau_test::doubled", mutates_args=())
+    def doubled(x: fl.Tensor) -> fl.Tensor:
+        out = fl.empty_like(x)
+        library.wrap_triton(kernel)[(1,)](x, out)
+        return out
+
+    assert doubled(fl.ones(3)).tolist() == [2, 2, 2] and kernel.launched == 1
+    assert doubled(fl.ones(3, device="meta")).shape == (3,) and kernel.launched == 1
+    assert fl.compile(lambda x: doubled(x) + 1, fullgraph=True)(fl.ones(4)).tolist() == [3, 3, 3, 3]

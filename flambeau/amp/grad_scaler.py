@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,12 @@ def _accessors(name: str, doc: str) -> tuple[Callable, Callable]:
     get.__name__, put.__name__ = f"get_{name}", f"set_{name}"
     get.__doc__, put.__doc__ = doc, f"Set: {doc[0].lower()}{doc[1:]}"
     return get, put
+
+
+class OptState(enum.Enum):
+    """How far a step of an optimizer is."""
+
+    READY, UNSCALED, STEPPED = range(3)
 
 
 class GradScaler:

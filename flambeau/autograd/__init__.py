@@ -13,7 +13,7 @@ from . import batched, checkpoint, forward_ad, functional, graph
 from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from .engine import queue_callback, retain_grad, run_backward, tensor_hook
 from .function import Function, FunctionCtx, once_differentiable
-from .grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from .grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled, set_multithreading_enabled
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .graph import save_on_cpu, saved_tensors_hooks
 from .joint_hooks import increment_version, register_multi_grad_hook

@@ -47,9 +47,10 @@ def run_backward(
     captured: dict[tuple[Node, int], Tensor] = {}
     with dispatch.grad_enabled(create_graph):
         _walk(start, buffers, counts, useful, targets, captured, retain_graph, accumulate)
-        callbacks, _Callbacks.queued = _Callbacks.queued, []
-        for callback in callbacks:
-            callback()
+        while _Callbacks.queued:    # one may queue others
+            callbacks, _Callbacks.queued = _Callbacks.queued, []
+            for callback in callbacks:
+                callback()
     if inputs is None:
         return []
     return [_captured(t, captured) for t in inputs]

@@ -230,6 +230,14 @@ def _keep(t: Any, outs: tuple) -> Any:
     return Saved(t, next((nr for nr, o in enumerate(outs) if o is t), None))
 
 
+class InplaceFunction(Function):
+    """A function that may write to its argument; `inplace` says so."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+
 def once_differentiable(fn: Callable) -> Callable:
     """Mark a backward as not differentiable itself: a second derivative through it raises."""
 

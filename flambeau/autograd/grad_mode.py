@@ -33,6 +33,20 @@ class _Scope(_C.UserScope):
         return wrapped
 
 
+class set_multithreading_enabled:
+    """torch's choice of threads for backward, as a function and as a context manager; here backward runs in the calling thread."""
+
+    def __init__(self, mode: bool) -> None:
+        if not isinstance(mode, bool):
+            raise TypeError(f"set_multithreading_enabled(): mode must be bool, not {type(mode).__name__}")
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
+
 def _decorate_generator(scope: _Scope, fn: Callable) -> Callable:
     """The scope holds while the generator runs, not between its yields."""
 

@@ -11,7 +11,8 @@ import itertools
 import traceback
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from flambeau import _C
@@ -230,6 +231,40 @@ class saved_tensors_hooks(_C.HooksScope):
 
     def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]):
         self.hooks = pack_hook, unpack_hook
+
+    def __enter__(self) -> None:
+        if _hooks_are_off:
+            raise RuntimeError(_hooks_are_off[-1])
+        super().__enter__()
+
+
+_hooks_are_off: list[str] = []
+
+
+@contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """Within the block nobody may hang hooks on saved tensors: RuntimeError with this message."""
+    if dispatch.state.saved_hooks is not None:
+        raise RuntimeError(error_message)
+    _hooks_are_off.append(error_message)
+    try:
+        yield
+    finally:
+        _hooks_are_off.pop()
+
+
+class allow_mutation_on_saved_tensors(saved_tensors_hooks):
+    """What is saved for backward in the block may be written to afterwards: backward works with copies, made when it is saved."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda tensor: tensor.clone(), lambda kept: kept)
+
+    def __enter__(self) -> allow_mutation_on_saved_tensors:  # type: ignore[override]
+        super().__enter__()
+        return self
+
+    def clear(self) -> None:
+        """Nothing is kept beside the graph."""
 
 
 class save_on_cpu(saved_tensors_hooks):

@@ -23,17 +23,22 @@ class _Handle:
 
 
 def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable, *, mode: str = "all") -> _Handle:
-    """`fn(gradients)` once in each backward that reaches any of `tensors`, with None for those not reached; or, with mode="any",
-    `fn(gradient)` as soon as the first of them is there."""
+    """`fn(gradients)` once in each backward that reaches any of `tensors`: as soon as all are there, or at its end with None for those
+    not reached; or, with mode="any", `fn(gradient)` as soon as the first of them is there."""
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     seen: dict[int, Tensor] = {}
+    told: list[bool] = []
+
+    def tell() -> None:
+        if not told and mode == "all":
+            told.append(True)
+            fn([seen.get(i) for i in range(len(tensors))])
 
     def end() -> None:
-        found = [seen.get(i) for i in range(len(tensors))]
+        tell()
         seen.clear()
-        if mode == "all":
-            fn(found)
+        told.clear()
 
     def reached(i: int, grad: Tensor) -> None:
         if not seen:
@@ -41,6 +46,8 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable, *, mode: s
             if mode == "any":
                 fn(grad)
         seen[i] = grad
+        if len(seen) == len(tensors):
+            tell()
 
     return _Handle([tensor_hook(t, functools.partial(reached, i)) for i, t in enumerate(tensors)])
 

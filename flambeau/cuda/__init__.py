@@ -31,7 +31,10 @@ from .devices import (
 from .graphed import make_graphed_callables
 from .library import NOT_ENABLED
 from .memory import (
+    device_memory_used,
     empty_cache,
+    get_allocator_backend,
+    get_per_process_memory_fraction,
     max_memory_allocated,
     max_memory_cached,
     max_memory_reserved,
@@ -40,6 +43,7 @@ from .memory import (
     memory_cached,
     memory_reserved,
     memory_stats,
+    memory_stats_as_nested_dict,
     memory_summary,
     reset_accumulated_memory_stats,
     reset_max_memory_allocated,
@@ -93,6 +97,28 @@ globals().update(CUDA_TENSORS)
 globals().update(CUDA_STORAGES)
 
 
+def get_gencode_flags() -> str:
+    """nvcc's flags for the GPUs that kernels are built for; empty: they are built for the GPU that is there."""
+    return ""
+
+
+_SYNC_MODES = ("default", "warn", "error")
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Whether to tell of operations that wait for a GPU. "default" (0) is not to; the others are not there."""
+    mode = _SYNC_MODES.index(debug_mode) if debug_mode in _SYNC_MODES else debug_mode
+    if mode not in (0, 1, 2):
+        raise RuntimeError(f"invalid value of debug_mode, expected one of {', '.join(map(repr, _SYNC_MODES))}, got {debug_mode!r}")
+    if mode:
+        raise NotImplementedError(f"set_sync_debug_mode({debug_mode!r}) is not implemented; torch.profiler shows what waits")
+
+
+def get_sync_debug_mode() -> int:
+    """0: nothing is told of operations that wait."""
+    return 0
+
+
 def ipc_collect() -> None:
     """Nothing is shared between processes."""
 
@@ -116,6 +142,8 @@ _submodule = submodules(__name__, "amp", "nvtx")
 
 
 def __getattr__(name: str) -> Any:
+    if name == "_initialized":
+        return is_initialized()
     if name in _MANAGEMENT or name in _INTERNAL:
         return _missing(name)
     return _submodule(name)

@@ -109,6 +109,37 @@ def memory_stats(device: Any = None) -> dict[str, int]:
     })
 
 
+def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    """The same, a dict within a dict for each dot of a name."""
+    nested: dict[str, Any] = {}
+    for name, count in memory_stats(device).items():
+        *rooms, last = name.split(".")
+        at = nested
+        for room in rooms:
+            at = at.setdefault(room, {})
+        at[last] = count
+    return nested
+
+
+def device_memory_used(device: Any = None) -> int:
+    """The bytes of a GPU that anybody has taken."""
+    free, total = mem_get_info(device)
+    return total - free
+
+
+def get_per_process_memory_fraction(device: Any = None) -> float:
+    """The part of a GPU's memory that tensors may take."""
+    library, where = _pool("get_per_process_memory_fraction", device)
+    with where:
+        limit = library.get_default_memory_pool().get_limit()
+        return limit / library.cuda.Device().mem_info[1] if limit else 1.0
+
+
+def get_allocator_backend() -> str:
+    """"native": the pool is the library's own."""
+    return "native"
+
+
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     """`memory_stats` as text."""
     cupy("memory_summary")

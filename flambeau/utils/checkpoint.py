@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -43,7 +44,37 @@ def set_device_states(devices: Iterable[int], states: Iterable[Tensor], *, devic
         cuda_random.set_rng_state(state, i)
 
 
+def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments, tensors among them cut off from their history: what is computed from them anew has one of its own."""
+    if not isinstance(inputs, tuple):
+        raise RuntimeError(f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}")
+    return tuple(x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in inputs)
+
+
+def check_backward_validity(inputs: Iterable[Any]) -> None:
+    """Warn where no tensor wants a gradient: a reentrant checkpoint would give none."""
+    if not any(x.requires_grad for x in inputs if isinstance(x, Tensor)):
+        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
+
+
+class DefaultDeviceType:
+    """The device type whose random state is kept where no argument lies on a device."""
+
+    _default = "cuda"
+
+    @staticmethod
+    def set_device_type(device: str = "cuda") -> None:
+        """Set it."""
+        DefaultDeviceType._default = device
+
+    @staticmethod
+    def get_device_type() -> str:
+        """What it is."""
+        return DefaultDeviceType._default
+
+
 __all__ = [
+    "DefaultDeviceType", "check_backward_validity", "detach_variable",
     "CheckpointError", "CheckpointPolicy", "SelectiveCheckpointContext", "checkpoint", "checkpoint_sequential",
     "create_selective_checkpoint_contexts", "get_device_states", "noop_context_fn", "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop", "set_device_states",

@@ -83,6 +83,52 @@ def can_use_efficient_attention(params: Any, debug: bool = False) -> bool:
     return False
 
 
+def can_use_cudnn_attention(params: Any, debug: bool = False) -> bool:
+    """False: cuDNN's attention is not called."""
+    return False
+
+
+def is_flash_attention_available() -> bool:
+    """Whether there is a kernel without stored scores: where GPUs can be used."""
+    return is_built()
+
+
+def is_ck_sdpa_available() -> bool:
+    """False: that is for AMD's GPUs."""
+    return False
+
+
+def fp16_bf16_reduction_math_sdp_allowed() -> bool:
+    """Whether attention by plain operators may add in f16 and bf16: never, it adds in f32."""
+    return False
+
+
+def allow_fp16_bf16_reduction_math_sdp(enabled: bool) -> None:
+    """Allow attention by plain operators to add in f16 and bf16; it goes on adding in f32."""
+
+
+_LIBRARIES = {"linalg": ("default", "cusolver", "magma"), "blas": ("default", "cublas", "cublaslt", "hipblaslt", "ck")}
+_preferred = {"linalg": "default", "blas": "default"}
+
+
+def _prefer(kind: str, backend: str | None) -> str:
+    if backend is not None:
+        if str(backend) not in _LIBRARIES[kind]:
+            raise RuntimeError(f"Unknown input value. Choose from: {', '.join(_LIBRARIES[kind])}.")
+        _preferred[kind] = str(backend)
+    return _preferred[kind]
+
+
+def preferred_linalg_library(backend: str | None = None) -> str:
+    """The library for decompositions on a GPU, set if given. There is one, cuSOLVER; "magma" is accepted and means it too."""
+    return _prefer("linalg", backend)
+
+
+def preferred_blas_library(backend: str | None = None) -> str:
+    """The library for products on a GPU, set if given. cuBLAS and cuBLASLt are chosen between by what a product needs."""
+    return _prefer("blas", backend)
+
+
 class SDPAParams:
     """The arguments of one attention call, for `can_use_flash_attention`."""
 

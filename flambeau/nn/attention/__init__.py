@@ -38,8 +38,24 @@ def _cur_sdpa_kernel_backends(with_priority: bool = False) -> list[SDPBackend]:
     return list(_allowed[-1])
 
 
+WARN_FOR_UNFUSED_KERNELS = False
+"""Whether torch says why a kernel was not taken; nothing is said here."""
+
+
+def list_flash_attention_impls() -> list[str]:
+    """None: there is one implementation."""
+    return []
+
+
+def current_flash_attention_impl() -> str | None:
+    """None: no other one was activated."""
+
+
+def restore_flash_attention_impl() -> None:
+    """Nothing to go back from."""
+
+
 __getattr__ = submodules(__name__, otherwise=absent_names(
-    __name__, ("activate_flash_attention_impl", "current_flash_attention_impl", "list_flash_attention_impls",
-               "register_flash_attention_impl", "restore_flash_attention_impl"), "there is one implementation; sdpa_kernel chooses"))
+    __name__, ("activate_flash_attention_impl", "register_flash_attention_impl"), "there is one implementation; sdpa_kernel chooses"))
 
 __all__ = ["SDPBackend", "flex_attention", "sdpa_kernel"]

@@ -21,12 +21,38 @@ class GlobalHooks:
     backward_pre: HookDict = HookDict()
     backward: HookDict = HookDict()
     any = False
+    parameters: HookDict = HookDict()
+    buffers: HookDict = HookDict()
+    modules: HookDict = HookDict()
 
     @classmethod
     def add(cls, hooks: dict, hook: Callable, flags: tuple[dict, ...] = ()) -> RemovableHandle:
         """Add a hook for every module."""
         cls.any = True
         return RemovableHandle(hooks, hook, flags=flags)
+
+
+def registered(hooks: HookDict, module: Any, name: str, value: Any) -> Any:
+    """What is registered under `name` when the hooks have seen `value`."""
+    for hook in tuple(hooks.values()):
+        answer = hook(module, name, value)
+        value = value if answer is None else answer
+    return value
+
+
+def register_module_parameter_registration_hook(hook: Callable) -> RemovableHandle:
+    """`hook(module, name, parameter)` when any module gets a parameter; it may return another one."""
+    return RemovableHandle(GlobalHooks.parameters, hook)
+
+
+def register_module_buffer_registration_hook(hook: Callable) -> RemovableHandle:
+    """`hook(module, name, buffer)` when any module gets a buffer; it may return another one."""
+    return RemovableHandle(GlobalHooks.buffers, hook)
+
+
+def register_module_module_registration_hook(hook: Callable) -> RemovableHandle:
+    """`hook(module, name, submodule)` when any module gets a submodule; it may return another one."""
+    return RemovableHandle(GlobalHooks.modules, hook)
 
 
 def register_module_forward_pre_hook(hook: Callable) -> RemovableHandle:

@@ -20,10 +20,14 @@ from .hooks import (
     GlobalHooks,
     HookDict,
     RemovableHandle,
+    register_module_buffer_registration_hook,
     register_module_forward_hook,
     register_module_forward_pre_hook,
     register_module_full_backward_hook,
     register_module_full_backward_pre_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+    registered,
 )
 from .state import EXTRA_STATE as _EXTRA_STATE_KEY_SUFFIX
 from .state import _IncompatibleKeys
@@ -236,7 +240,7 @@ class Module:
         if param is not None and param.grad_fn is not None:
             raise ValueError(f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly. "
                              f"To express '{name}' as a function of another Tensor, compute the value in the forward() method.")
-        self._parameters[name] = param
+        self._parameters[name] = registered(GlobalHooks.parameters, self, name, param) if GlobalHooks.parameters else param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that is state but not trained; `persistent` says whether it is part of the state_dict."""
@@ -245,7 +249,7 @@ class Module:
             raise KeyError(f"attribute '{name}' already exists")
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' (torch Tensor or None required)")
-        self._buffers[name] = tensor
+        self._buffers[name] = registered(GlobalHooks.buffers, self, name, tensor) if GlobalHooks.buffers else tensor
         if persistent:
             self._non_persistent_buffers_set.discard(name)
         else:
@@ -258,7 +262,7 @@ class Module:
         self._check_name(name, "module")
         if hasattr(self, name) and name not in self._modules:
             raise KeyError(f"attribute '{name}' already exists")
-        self._modules[name] = module
+        self._modules[name] = registered(GlobalHooks.modules, self, name, module) if GlobalHooks.modules else module
 
     def register_module(self, name: str, module: Module | None) -> None:
         """Alias of `add_module`."""
@@ -286,7 +290,7 @@ class Module:
                 raise AttributeError("cannot assign module before Module.__init__() call")
             _drop(name, fields, self._parameters, self._buffers)
             self._non_persistent_buffers_set.discard(name)
-            self._modules[name] = value
+            self._modules[name] = registered(GlobalHooks.modules, self, name, value) if GlobalHooks.modules else value
         elif (kind := _registered_as(fields, name)) is not None:
             self._replace(kind, name, value)
         elif isinstance(value, Tensor) and isinstance(value, Buffer) and "_buffers" in fields:
@@ -666,6 +670,7 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     return where, kind, bool(kwargs.get("non_blocking", next((a for a in args if isinstance(a, bool)), False))), memory_format
 
 
-__all__ = ["Module", "RemovableHandle", "register_module_forward_hook", "register_module_forward_pre_hook",
+__all__ = ["Module", "RemovableHandle", "register_module_buffer_registration_hook", "register_module_module_registration_hook",
+           "register_module_parameter_registration_hook", "register_module_forward_hook", "register_module_forward_pre_hook",
            "register_module_full_backward_hook", "register_module_full_backward_pre_hook", "_EXTRA_STATE_KEY_SUFFIX",
            "_IncompatibleKeys"]
