@@ -6,11 +6,12 @@ must come before the first `import torch`, and holds for the rest of the process
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Sequence
-from importlib.abc import Loader
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution, DistributionFinder
 from pathlib import Path
@@ -18,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from . import _torch_c, torch_version, version
+from .core.homes import own_name
 
 ROOM = __package__ or "flambeau"
 
@@ -32,6 +34,65 @@ def flambeau_name(torch_name: str) -> str:
     """The Flambeau module that stands for `torch_name`: `"torch._inductor.config"` -> `"flambeau._inductor.config"`."""
     package, *rest = torch_name.split(".")
     return ".".join([PACKAGES[package], *rest])
+
+
+# -- what classes say of their home ----------------------------------------------------------------------------------------
+_HOMES = {"core.tensor": "", "core.device": "", "core.dtypes": "", "core.size": "", "core.memory_format": "", "core.symbolic": "",
+          "ops.generators": "_C", "ops.storages": "storage", "ops.return_types": "return_types", "nn.packing": "nn.utils.rnn"}
+"""Where torch has the classes of rooms that it hasn't; the rooms that are no torch's keep their names."""
+_INSIDE = frozenset(("core", "ops", "dynamo", "aot", "inductor", "backends", "sparse", "multiprocessing", "as_torch"))
+
+
+def torch_home(module: str) -> str | None:
+    """What a public class of the module `flambeau.X` says of where it comes from; None if its own name stays."""
+    row = module.removeprefix(f"{ROOM}.")
+    home = _HOMES.get(row)
+    if home is None:
+        home = None if row.partition(".")[0] in _INSIDE or row == ROOM else row
+    return home if home is None else f"torch.{home}".rstrip(".")
+
+
+def name_classes(module: ModuleType) -> None:
+    """Let the classes that a module defines say torch's name of it: libraries look at it, and pickles refer to them by it."""
+    name = own_name(module.__name__)
+    home = torch_home(name)
+    if home is None:
+        return
+    mirrored = home.removeprefix("torch") == name.removeprefix(ROOM)
+    if mirrored:
+        sys.modules.setdefault(home, module)
+    public = None if mirrored else sys.modules.get(home)
+    for value in list(vars(module).values()):
+        if isinstance(value, type) and value.__module__ == name and (public is None or getattr(public, value.__name__, None) is value):
+            with contextlib.suppress(TypeError):  # native ones say what they say
+                value.__module__ = home
+
+
+class _Namer(MetaPathFinder):
+    """Sees to it that what is loaded from here on is named so: it stands before the other finders and asks them."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if torch_home(fullname) is None or not fullname.startswith(f"{ROOM}."):
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(fullname, path, target)
+            if spec is not None:
+                self._extend(spec.loader)
+                return spec
+        return None
+
+    def _extend(self, loader: Any) -> None:
+        execute = getattr(loader, "exec_module", None)
+        if execute is None or isinstance(loader, type):
+            return
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            name_classes(module)
+
+        loader.exec_module = exec_module
 
 
 class _AliasLoader(Loader):
@@ -108,12 +169,16 @@ def install() -> None:
             f"is loaded already, from {getattr(already, '__file__', 'an unknown place')}"
         )
     if not any(isinstance(finder, TorchFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, TorchFinder())
+        sys.meta_path[:0] = [TorchFinder(), _Namer()]
     package.__name__ = "torch"  # libraries compare; `__package__` and `__spec__` stay
     package.__version__ = torch_version.TorchVersion(TORCH_VERSION)  # type: ignore[attr-defined]
     for name, value in _torch_c.EXPORTED.items():  # torch._C is flambeau._C; libraries look there for names of PyTorch's module
         if not hasattr(package._C, name):
             setattr(package._C, name, value)
+    importlib.import_module("torch")
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{ROOM}."):
+            name_classes(module)
     package._C._nn = importlib.import_module(f"{ROOM}._nn_c")
 
 

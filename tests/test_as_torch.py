@@ -86,3 +86,48 @@ def test_info_and_ops() -> None:
     assert info.returncode == 0 and "numpy" in info.stdout, info.stderr
     ops = python("-m", "flambeau", "ops", "relu*")
     assert ops.returncode == 0 and "relu" in ops.stdout and "operators" in ops.stdout, ops.stderr
+
+
+def test_classes_say_where_torch_has_them() -> None:
+    """Libraries look at `__module__`, and pickles, `_target_` strings and the lists of what a file may name spell classes by it."""
+    torch = pytest.importorskip("torch")
+    names = ("Tensor device dtype Size Generator layout memory_format finfo SymInt FloatStorage FloatTensor nn.Parameter nn.Buffer nn.Linear "
+             "nn.Module nn.ModuleList nn.LSTM nn.MultiheadAttention nn.LayerNorm nn.CrossEntropyLoss optim.Adam optim.Optimizer "
+             "optim.lr_scheduler.StepLR optim.swa_utils.AveragedModel autograd.Function fx.GraphModule fx.Node utils.data.DataLoader "
+             "utils.data.TensorDataset nn.utils.rnn.PackedSequence no_grad autocast amp.GradScaler storage.UntypedStorage").split()
+    told = says(
+        "import flambeau.as_torch, torch, operator, pickle, importlib, torch.nn.utils.rnn, torch.optim.swa_utils, torch.storage\n"
+        f"for name in {names}:\n"
+        "    cls = operator.attrgetter(name)(torch)\n"
+        "    assert getattr(importlib.import_module(cls.__module__), cls.__name__) is cls, name\n"
+        "    assert pickle.loads(pickle.dumps(cls)) is cls, name\n"
+        "    print(cls.__module__)\n"
+    ).split()
+    expected = []
+    for name in names:
+        found = torch
+        for part in name.split("."):
+            found = getattr(found, part)
+        expected.append(found.__module__)
+    assert told == expected
+
+
+def test_what_is_named_so_goes_on_working() -> None:
+    says(
+        "import flambeau.as_torch, torch, io, copy, inspect, pickle\n"
+        "net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LSTM(2, 2))\n"
+        "assert str(pickle.loads(pickle.dumps(net))) == str(copy.deepcopy(net)) == str(net)\n"
+        "buffer = io.BytesIO()\n"
+        "torch.save(net, buffer)\n"
+        "assert b'torch.nn.modules.linear' in buffer.getvalue() or b'torch.nn\\nLinear' in buffer.getvalue()\n"
+        "buffer.seek(0)\n"
+        "assert type(torch.load(buffer, weights_only=False)[0]) is torch.nn.Linear\n"
+        "buffer.seek(0)\n"
+        "with torch.serialization.safe_globals([torch.nn.Sequential, torch.nn.Linear, torch.nn.LSTM]):\n"
+        "    assert type(torch.load(buffer)[1]) is torch.nn.LSTM\n"
+        "assert 'class Linear' in inspect.getsource(torch.nn.Linear)\n"
+        "x = torch.ones(1, 2)\n"
+        "assert torch.equal(torch.compile(net[0], fullgraph=True)(x), net[0](x))\n"
+        "graph = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))\n"
+        "assert [n.op for n in graph.graph.nodes] == ['placeholder', 'call_module', 'call_module', 'output']\n"
+    )

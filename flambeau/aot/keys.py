@@ -14,6 +14,7 @@ from flambeau.autograd.graph import Settings
 from flambeau.core import dispatch, settings
 from flambeau.core.device import device
 from flambeau.core.dtypes import dtype
+from flambeau.core.homes import is_own
 from flambeau.core.memory_format import layout, memory_format
 from flambeau.core.symbolic import ShapeEnv, SymFloat, SymInt, to_python
 from flambeau.core.tensor import Tensor
@@ -140,7 +141,7 @@ def _value(a: Any, inner: Callable[[Any], str] | None = None) -> str:
     if kind is complex:
         return f"complex({a.real.hex()}, {a.imag.hex()})"
     if isinstance(a, (tuple, list)):
-        if kind not in (tuple, list) and not kind.__module__.startswith(PACKAGE):
+        if kind not in (tuple, list) and not is_own(kind.__module__):
             raise Uncacheable(f"it holds a {kind.__name__}, a class that is not Flambeau's")
         name = "" if kind is tuple else kind.__name__
         return f"{name}({', '.join(map(inner, a))})"
@@ -167,8 +168,8 @@ _NAMED = frozenset({dtype, device, memory_format, layout})
 
 def _tensor(t: Tensor) -> str:
     """A tensor that is an input: what is known of it before it is there."""
-    if not type(t).__module__.startswith(f"{PACKAGE}."):
+    if not is_own(type(t).__module__):
         raise Uncacheable(f"an input is a {type(t).__name__}, a class that is not Flambeau's")
     shape, strides, offset = t._layout
     sizes = f"{_value(tuple(shape))} {_value(tuple(strides))} {_value(offset)}"
-    return f"{type(t).__name__} {sizes} {t.dtype!r} {t.device!r} {t.requires_grad} {t.is_leaf}"
+    return f"{type(t).__module__}.{type(t).__name__} {sizes} {t.dtype!r} {t.device!r} {t.requires_grad} {t.is_leaf}"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
+from flambeau.core.homes import own_name
 from flambeau.fx.graph import Graph
 from flambeau.fx.graph_module import GraphModule, PlainModule, module_base
 from flambeau.fx.node import Argument, mark_impure
@@ -83,7 +84,7 @@ class Tracer(TracerBase):
 
     def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
         """True for modules to keep as one `call_module`: by default those of the library's own `nn`, bar Sequential."""
-        home = type(m).__module__ or ""
+        home = own_name(type(m).__module__ or "")
         return home.startswith("flambeau.nn") and type(m).__name__ not in ("Sequential", "ModuleList", "ModuleDict")
 
     def call_module(self, m: Any, forward: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -19,6 +19,8 @@ from typing import Any
 
 from ..core.device import META, device
 from ..core.dtypes import DTYPES, dtype, dtype_of_name, uint8
+from ..core.homes import is_own as _is_own
+from ..core.homes import own_name
 from ..core.memory_format import layout, layout_named, sparse_coo
 from ..core.size import Size
 from ..core.tensor import Layout, Tensor, fake, view_tensor
@@ -282,7 +284,7 @@ _NAMESPACES = {("torch._C", "_VariableFunctionsClass"): importlib.import_module(
 
 def is_own(thing: Any) -> bool:
     """Whether a class or function is Flambeau's."""
-    return (getattr(thing, "__module__", None) or "").partition(".")[0] == ROOM
+    return _is_own(getattr(thing, "__module__", None))
 
 
 def torch_name_of(thing: type | FunctionType) -> Global | None:
@@ -296,7 +298,7 @@ def torch_name_of(thing: type | FunctionType) -> Global | None:
     for room in _PUBLIC if isinstance(thing, type) else ("nn.functional", *_PUBLIC):
         if getattr(importlib.import_module(f"{ROOM}.{room}".rstrip(".")), name, None) is thing:
             return Global(f"torch.{room}".rstrip("."), name)
-    return Global("torch" + thing.__module__.removeprefix(ROOM), name)
+    return Global("torch" + own_name(thing.__module__).removeprefix(ROOM), name)
 
 
 def find_torch_global(module: str, name: str) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core import dispatch
+from ...core.homes import own_name
 from ...core.tensor import Tensor
 from ..parameter import Parameter, is_lazy
 
@@ -33,7 +34,7 @@ def has_extra_state(module: Any) -> bool:
     """Whether the module's class overrides `get_extra_state`."""
     for cls in type(module).__mro__:
         if "get_extra_state" in cls.__dict__:
-            return cls.__module__ != __package__ + ".module"
+            return own_name(cls.__module__) != __package__ + ".module"
     return False
 
 
