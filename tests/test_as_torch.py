@@ -91,10 +91,11 @@ def test_info_and_ops() -> None:
 def test_classes_say_where_torch_has_them() -> None:
     """Libraries look at `__module__`, and pickles, `_target_` strings and the lists of what a file may name spell classes by it."""
     torch = pytest.importorskip("torch")
-    names = ("Tensor device dtype Size Generator layout memory_format finfo SymInt FloatStorage FloatTensor nn.Parameter nn.Buffer nn.Linear "
-             "nn.Module nn.ModuleList nn.LSTM nn.MultiheadAttention nn.LayerNorm nn.CrossEntropyLoss optim.Adam optim.Optimizer "
+    every = ("Tensor device dtype Size Generator layout memory_format finfo SymInt FloatStorage FloatTensor nn.Parameter nn.Buffer "
+             "nn.Linear nn.Module nn.ModuleList nn.LSTM nn.MultiheadAttention nn.LayerNorm nn.CrossEntropyLoss optim.Adam optim.Optimizer "
              "optim.lr_scheduler.StepLR optim.swa_utils.AveragedModel autograd.Function fx.GraphModule fx.Node utils.data.DataLoader "
-             "utils.data.TensorDataset nn.utils.rnn.PackedSequence no_grad autocast amp.GradScaler storage.UntypedStorage").split()
+             "utils.data.TensorDataset nn.utils.rnn.PackedSequence no_grad autocast amp.GradScaler storage.UntypedStorage")
+    names = every.split()
     told = says(
         "import flambeau.as_torch, torch, operator, pickle, importlib, torch.nn.utils.rnn, torch.optim.swa_utils, torch.storage\n"
         f"for name in {names}:\n"

@@ -50,3 +50,4 @@ def _home(name: str, **contents: Any) -> None:
 
 for _name in (name for module in _MODULES for name in module.__all__):
     _home(re.sub("(?<=[a-z])(?=[A-Z])", "_", _name).lower(), **{_name: globals()[_name]})
+sys.modules[f"{__name__}.multivariate_normal"]._precision_to_scale_tril = continuous._precision_to_scale_tril  # type: ignore[attr-defined]

@@ -345,6 +345,13 @@ class Beta(ExponentialFamily):
         return _log_beta(a, b) - (a - 1) * digamma(a) - (b - 1) * digamma(b) + (a + b - 2) * digamma(a + b)
 
 
+def _precision_to_scale_tril(P: Tensor) -> Tensor:
+    """The lower factor of the inverse of P, which is not computed: with the order of rows and columns reversed, P's own factor is upper."""
+    upper = linalg.cholesky(P.flip((-2, -1))).flip((-2, -1))
+    eye = _op("eye", P.shape[-1], dtype=P.dtype, device=P.device)
+    return linalg.solve_triangular(upper.mT, eye, upper=False)
+
+
 class _OfFactor(Distribution):
     """Has a covariance Sigma = L L^T, by its factor `scale_tril`. What it was given by is kept as it was given."""
 
@@ -371,9 +378,8 @@ class _OfFactor(Distribution):
     def _factor(self) -> None:
         """Find the factor of what was given."""
         matrix = getattr(self, self._form)
-        if self._form == "precision_matrix":
-            matrix = linalg.inv(matrix)
-        self._unbroadcasted_scale_tril = matrix if self._form == "scale_tril" else linalg.cholesky(matrix)
+        ways = {"scale_tril": lambda m: m, "covariance_matrix": linalg.cholesky, "precision_matrix": _precision_to_scale_tril}
+        self._unbroadcasted_scale_tril = ways[self._form](matrix)
 
     @lazy_property
     def scale_tril(self) -> Tensor:
