@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections.abc import Callable
 from typing import Any
@@ -116,6 +117,7 @@ _SWITCHES = (
 
 EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} | {
     "_is_tracing": _keeps_nothing(False),
+    "_AutoDispatchBelowAutograd": contextlib.nullcontext,    # what an operator's function for autograd calls is below it in any case
     "_get_tracing_state": _get_tracing_state,
     "_log_api_usage_once": _log_api_usage_once,
     "_get_privateuse1_backend_name": _get_privateuse1_backend_name,

@@ -31,6 +31,8 @@ from .ops.custom import CustomOperator
 
 _DEVICE_OF_KEY = {"CPU": "cpu", "CUDA": "cuda", "CompositeImplicitAutograd": "implicit", "CompositeExplicitAutograd": "any", "": "implicit"}
 
+_AUTOGRAD_OF_KEY = {"Autograd": "any", "AutogradCPU": "cpu", "AutogradCUDA": "cuda"}
+
 
 class _Context(FunctionCtx):
     """The `ctx` of a custom operator's backward: what setup_context saves, it finds."""
@@ -263,7 +265,8 @@ class Library:
         self, op_name: Any, fn: Callable, dispatch_key: str = "", *, with_keyset: bool = False, allow_override: bool = True
     ) -> None:
         """Give an operator its function for one dispatch key (CPU, CUDA, Meta, CompositeExplicitAutograd, ...). RuntimeError where
-        there is one already, unless `allow_override`."""
+        there is one already, unless `allow_override`. A function for Autograd is called in the operator's place, and the operator that it
+        calls is the one without it: an autograd.Function around the operator, as a rule."""
         if with_keyset:
             raise NotImplementedError("Library.impl(with_keyset=True) is not implemented: there are no sets of dispatch keys here; give "
                                       "a function of the operator's own arguments")
@@ -280,6 +283,8 @@ class Library:
                 _add_kernel(operator, _DEVICE_OF_KEY[key], fn)
 
             custom.when_defined(qualname, put)
+        elif key in _AUTOGRAD_OF_KEY:
+            custom.when_defined(qualname, lambda operator: operator.differentiated.__setitem__(_AUTOGRAD_OF_KEY[key], fn))
         else:
             raise NotImplementedError(
                 f"dispatch key {key!r} does not exist here; use one of {sorted(filter(None, _DEVICE_OF_KEY))}, Meta, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -119,7 +120,7 @@ def test_libraries_with_schemas() -> None:
     (lambda: library.custom_op("a::c", lambda *x: x, mutates_args=()), ValueError, "fixed number"),
     (lambda: library.Library("x", "NO"), ValueError, "Unsupported kind"),
     (lambda: library.parse_schema("f(Tensor x"), ValueError, "not an operator schema"),
-    (lambda: library.Library("x", "IMPL").impl("f", len, "AutogradCPU"), NotImplementedError, "dispatch key"),
+    (lambda: library.Library("x", "IMPL").impl("f", len, "Python"), NotImplementedError, "dispatch key"),
     (lambda: fl.ops.load_library("x.so"), OSError, "custom_op"),
 ])
 def test_bad_use(call: Any, error: type[Exception], message: str) -> None:
@@ -309,3 +310,34 @@ def test_operators_of_triton_kernels() -> None:
     assert doubled(fl.ones(3)).tolist() == [2, 2, 2] and kernel.launched == 1
     assert doubled(fl.ones(3, device="meta")).shape == (3,) and kernel.launched == 1
     assert fl.compile(lambda x: doubled(x) + 1, fullgraph=True)(fl.ones(4)).tolist() == [3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("key", ["Autograd", "AutogradCPU"])
+def test_functions_above_an_operator(key: str) -> None:
+    """A function for autograd's key stands in the operator's place and calls what lies below it, as in torch."""
+    torch = pytest.importorskip("torch")
+
+    def run(t: Any, space: str) -> list:
+        lib = t.library.Library(space, "DEF")
+        lib.define("scaled(Tensor x, float by) -> Tensor")
+        lib.impl("scaled", lambda x, by: x.detach() * by, "CPU")
+        op = getattr(t.ops, space).scaled
+
+        class Scaled(t.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any, by: float) -> Any:
+                ctx.by = by
+                with getattr(t._C, "_AutoDispatchBelowAutograd", contextlib.nullcontext)():
+                    return op(x, by)
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> tuple:
+                return g * ctx.by * 10, None  # so that it can be told apart
+
+        lib.impl("scaled", lambda x, by: Scaled.apply(x, by), key)
+        x = t.ones(3, requires_grad=True)
+        out = op(x, 2.0)
+        out.sum().backward()
+        return [out.tolist(), x.grad.tolist()]
+
+    assert run(fl, f"flambeau_above_{key.lower()}") == run(torch, f"flambeau_above_{key.lower()}") == [[2.0] * 3, [20.0] * 3]

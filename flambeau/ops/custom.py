@@ -6,6 +6,7 @@ registered backward its derivative. So eager, autograd and capture treat it as t
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -19,6 +20,18 @@ from .registry import General, Primitive, Spec, call_override
 SIGNATURE_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
+_below: list[CustomOperator] = []
+"""Operators whose functions for autograd are at work: what these call is the operator itself."""
+
+
+def _above(operator: CustomOperator, fn: Callable, *args: Any, **kwargs: Any) -> Any:
+    _below.append(operator)
+    try:
+        return fn(*args, **kwargs)
+    finally:
+        _below.pop()
+
+
 class CustomOperator:
     """One operator `namespace::name`, callable with its function's own arguments."""
 
@@ -28,6 +41,7 @@ class CustomOperator:
         self.qualname, self.signature, self.mutates = qualname, signature, mutates
         self.namespace, _, self.__name__ = qualname.partition("::")
         self.kernels: dict[str, Callable] = {}
+        self.differentiated: dict[str, Callable] = {}    # by device: what is called in the operator's place, and calls it in turn
         self.fake: Callable | None = None
         self.autocast: dict[str, Any] = {}      # device type -> dtype, within autocast
         self.names = tuple(signature.parameters)
@@ -56,6 +70,11 @@ class CustomOperator:
 
     def _implicit(self, values: tuple) -> Callable | None:
         """A function made of other operators, whose gradients are the operator's; None where it has a kernel or gradient of its own."""
+        if self.differentiated and self not in _below:
+            where = next((v.device.type for v in values if isinstance(v, Tensor)), "cpu")
+            above = self.differentiated.get(where) or self.differentiated.get("any")
+            if above is not None:
+                return functools.partial(_above, self, above)
         where = next((v.device.type for v in values if isinstance(v, Tensor)), "cpu")
         own = where in self.kernels or "any" in self.kernels or self.primitive.derivative is not None
         return None if own else self.kernels.get("implicit")
