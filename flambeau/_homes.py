@@ -24,7 +24,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "functional": ("", "atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist chain_matmul "
                        "einsum istft lu meshgrid norm split stft tensordot unique unique_consecutive unravel_index"),
     "_tensor": ("", "Tensor"),
-    "_C._functorch": ("core.tensor", "is_batchedtensor=is_example"),
+    "_C._functorch": ("func.vmap", "is_batchedtensor _add_batch_dim=add_batch_dim _remove_batch_dim=remove_batch_dim"),
     "_library.infer_schema": ("library", "infer_schema"),
     "_library.custom_ops": ("library", "CustomOpDef custom_op"),
     "autograd.profiler_util": ("profiler.events", "EventList FunctionEvent=Event"),
@@ -86,7 +86,7 @@ _PIPES: Final = "write an IterableDataset"
 
 LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     # module: (what to use instead, the names)
-    "_C._functorch": ("use torch.func", "_add_batch_dim _remove_batch_dim _vmap_increment_nesting _vmap_decrement_nesting get_unwrapped "
+    "_C._functorch": ("use torch.func", "_vmap_increment_nesting _vmap_decrement_nesting get_unwrapped "
                                         "maybe_get_bdim maybe_get_level current_level TransformType CInterpreter"),
     "_C._distributed_c10d": (_PROCESSES, "ProcessGroup Store ReduceOp Work"),
     "_C._distributed_rpc": (_PROCESSES, "PyRRef"),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.batched import Level
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, example_of, is_example
 from ..ops.generators import all_states, set_all_states
 from ..ops.registry import OPERATORS
 from .higher_order import whole
@@ -37,7 +37,7 @@ def _batch_size(leaves: list, dims: list) -> int:
     for leaf, dim in zip(leaves, dims):
         if dim is None:
             continue
-        if not isinstance(leaf, Tensor):
+        if not isinstance(leaf, Tensor) and not _is_collection(leaf):
             raise ValueError(f"vmap: in_dims asks to map over dimension {dim} of an input of type "
                              f"{type(leaf).__name__}, which is no Tensor")
         if not -leaf.ndim <= dim < leaf.ndim:
@@ -50,6 +50,48 @@ def _batch_size(leaves: list, dims: list) -> int:
         raise ValueError(f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped "
                          "dimension")
     return sizes[0]
+
+
+def _is_collection(leaf: Any) -> bool:
+    """Whether `leaf` is no tensor but holds some, and does itself what torch.func does with tensors (tensordict's do)."""
+    return not isinstance(leaf, Tensor) and hasattr(leaf, "_add_batch_dim") and hasattr(leaf, "_remove_batch_dim")
+
+
+def add_batch_dim(tensor: Tensor, in_dim: int, level: Level) -> Tensor:
+    """What stands for one example of `tensor`, whose dimension `in_dim` runs over them."""
+    return example_of(tensor.movedim(in_dim, 0), level)
+
+
+def is_batchedtensor(tensor: Tensor) -> bool:
+    """Whether a tensor stands for an example."""
+    return is_example(tensor)
+
+
+def remove_batch_dim(tensor: Tensor, level: Level, batch_size: int, out_dim: int) -> Tensor:
+    """All examples of `tensor`, along a new dimension `out_dim`."""
+    del batch_size  # the level knows it
+    return level.spread(tensor).movedim(0, out_dim)
+
+
+def _over_collections(func: Callable, leaves: list, dims: list, spec: Spec, size: int, out_dims: Any, randomness: str) -> Any:
+    """The results where collections of tensors are among the arguments, each of which is asked for its examples."""
+    level = Level(size, randomness)
+    mine = [d is not None and not _is_collection(v) for v, d in zip(leaves, dims)]
+
+    def call(*examples: Any) -> Any:
+        given = [v._add_batch_dim(in_dim=d, vmap_level=level) if d is not None and not m else v
+                 for v, d, m in zip(examples, dims, mine)]
+        return call_with(func, given, spec)
+
+    results, out_spec = flatten(level.call(call, [v.movedim(d, 0) if m else v for v, d, m in zip(leaves, dims, mine)], tuple(mine)))
+    made = []
+    for result, d in zip(results, _spread(out_dims, out_spec, "out_dims")):
+        if _is_collection(result) and d is not None:
+            made.append(result._remove_batch_dim(vmap_level=level, batch_size=size, out_dim=d))
+        else:
+            found = whole(result, d is not None, level)
+            made.append(found if d is None else found.movedim(0, _checked(d, found)))
+    return unflatten(made, out_spec)
 
 
 def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *,
@@ -69,8 +111,10 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = flatten((args, kwargs))
         dims = _spread(tuple(in_dims) if isinstance(in_dims, list) else in_dims, flatten(args)[1], "in_dims")
-        dims += [0 if isinstance(v, Tensor) else None for v in leaves[len(dims):]]
+        dims += [0 if isinstance(v, Tensor) or _is_collection(v) else None for v in leaves[len(dims):]]
         size = _batch_size(leaves, dims)
+        if any(map(_is_collection, leaves)):
+            return _over_collections(func, leaves, dims, spec, size, out_dims, randomness)
         batches = [v if d is None else v.movedim(d, 0) for v, d in zip(leaves, dims)]
         has = tuple([d is not None for d in dims])
         if chunk_size is None or chunk_size >= size:

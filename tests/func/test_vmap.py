@@ -61,7 +61,8 @@ def test_every_primitive(name: str) -> None:
     prim = PRIMITIVES[name]
     for sample in prim.samples(np.random.default_rng(0)):
         arrays = _tensors(sample)
-        if name in ("cholesky", "ldl_factor", "ldl_solve", "lu_rows", "eigh", "matrix_exp", "searchsorted", "eig"):
+        if name in ("cholesky", "ldl_factor", "ldl_solve", "lu_rows", "eigh", "matrix_exp", "searchsorted", "eig",
+                    "grouped_mm"):
             batches = [torch.from_numpy(np.stack([a] * SIZE)) for a in arrays]  # what must be sorted, symmetric, ...
         else:
             batches = [_batches(a) for a in arrays]
