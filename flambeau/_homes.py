@@ -102,9 +102,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "_inductor.fx_passes.freezing_patterns": (_COMPILER, "register_freezing_graph_pattern"),
     "_inductor.graph": (_COMPILER, "GraphLowering"),
     "_inductor.ir": (_COMPILER, "TensorBox FixedLayout FlexibleLayout Buffer IRNode ChoiceCaller"),
-    "_inductor.lowering": (_COMPILER, "register_lowering lowerings make_pointwise make_fallback"),
-    "_inductor.pattern_matcher": (_COMPILER, "PatternMatcherPass Match register_replacement fwd_only joint_fwd_bwd CallFunction KeywordArg "
-                                             "Arg register_graph_pattern"),
     "_inductor.select_algorithm": (_COMPILER, "TritonTemplate ExternKernelChoice autotune_select_algorithm realize_inputs"),
     "_inductor.virtualized": (_COMPILER, "V"),
     "_subclasses.functional_tensor": (_COMPILER, "FunctionalTensor FunctionalTensorMode mb_unwrap_functional_tensor"),

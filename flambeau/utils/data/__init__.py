@@ -17,13 +17,12 @@ from .sampler import (
 )
 from .worker import WorkerInfo, get_worker_info
 
-__getattr__ = submodules(__name__, "collate", "dataloader", "datapipes", "dataset", "sampler", "worker", otherwise=absent_names(
+__getattr__ = submodules(__name__, "collate", "dataloader", "datapipes", "dataset", "distributed", "sampler", "worker", otherwise=absent_names(
     "torch.utils.data", ("DFIterDataPipe", "DataChunk", "guaranteed_datapipes_determinism", "non_deterministic",
                          "runtime_validation", "argument_validation"), "write an IterableDataset"))
 
 __all__ = [
     "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler", "IterDataPipe", "IterableDataset",
-    "MapDataPipe",
-    "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset",
+    "MapDataPipe", "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset",
     "WeightedRandomSampler", "WorkerInfo", "default_collate", "default_convert", "functional_datapipe", "get_worker_info", "random_split",
 ]  # fmt: skip
