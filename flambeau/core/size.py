@@ -56,10 +56,9 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
     for size, stride in zip(reversed(shape), reversed(strides)):
         if size == 0:
             return True
-        if size != 1:
-            if stride != step:
-                return 0 in shape
-            step = step * size
+        if stride != step and size != 1:    # in this order: a symbolic size is asked where its stride doesn't tell
+            return 0 in shape
+        step = step * size
     return True
 
 

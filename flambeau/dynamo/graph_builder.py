@@ -9,7 +9,7 @@ import linecache
 import math
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -286,6 +286,10 @@ class GraphBuilder:
         self._read_from[self.births[-1]] = tensor, tensor.fake._writes
         self.calls += 1
         return SymVariable(value)
+
+    def reads(self, names: Iterable[str]) -> bool:
+        """Are there numbers that `item()` gave among these? They can be read between two graphs; a size belongs to an operator."""
+        return not self._read_from.keys().isdisjoint(names)
 
     def draw(self, method: Source, arguments: Sequence[str], kind: type) -> Variable | None:
         """What a generator of Python's draws, as a number that is an input of the graph; None where the program needs its value."""

@@ -196,7 +196,7 @@ def broadcast(*args: Any) -> tuple:
     args = together(args)
     shapes = [a._data.shape if a._data is not None else a._layout.shape for a in args if isinstance(a, Tensor)]
     first = shapes[0]
-    if all(s is first or s == first for s in shapes):
+    if all(s is first or (len(s) == len(first) and s == first) for s in shapes):   # tuples of other lengths compare elements, too
         return args
     shape = tuple(broadcast_shapes(*shapes))
     return tuple(expand_to(a, shape) if isinstance(a, Tensor) else a for a in args)

@@ -262,7 +262,8 @@ class Read:
 def _check_broadcast(indices: Sequence) -> None:
     shapes = [tuple(i.shape) for i in indices if i is not None]
     for d in range(1, max(map(len, shapes)) + 1):
-        seen = [s[-d] for s in shapes if len(s) >= d and s[-d] != 1]
+        there = [s[-d] for s in shapes if len(s) >= d]
+        seen = [n for n in there if n != 1] if len(there) > 1 else []
         if all(type(n) is int for n in seen) and len(set(seen)) > 1:
             raise IndexError("shape mismatch: indexing tensors could not be broadcast together with shapes "
                              + ", ".join(str(list(s)) for s in shapes))

@@ -189,3 +189,53 @@ def test_a_bound_read_from_a_tensor_is_no_break() -> None:
     for low in (0.5, -2.0, 0.0, -0.0, float("nan"), float("inf"), -float("inf")):
         for got, want in zip(compiled(x, torch.tensor(low)), f(x, torch.tensor(low)), strict=True):
             assert same(got, want) and torch.equal(got.signbit(), want.signbit())
+
+
+def reached_from(adjacent, start):
+    """Breadth-first: each round's frontier has a size that only the values tell, and is looked at for being empty."""
+    seen = torch.zeros(adjacent.shape[0], dtype=torch.bool)
+    seen[start] = True
+    frontier, depth = torch.tensor([start]), 0
+    while frontier.numel():
+        new = adjacent[frontier].any(0) & ~seen
+        seen = seen | new
+        frontier = new.nonzero().flatten()
+        depth += 1
+    return depth, seen
+
+
+def kept_boxes(boxes, scores, most):
+    """Suppression of boxes that overlap with better ones, written as a loop."""
+    order, keep = scores.argsort(descending=True), []
+    while order.numel() > 0:
+        i = order[0]
+        keep.append(i)
+        if order.numel() == 1:
+            break
+        rest = boxes[order[1:]]
+        low, high = torch.maximum(boxes[i][:2], rest[:, :2]), torch.minimum(boxes[i][2:], rest[:, 2:])
+        shared = (high - low).clamp(min=0).prod(1)
+        area = (rest[:, 2:] - rest[:, :2]).prod(1) + (boxes[i][2:] - boxes[i][:2]).prod()
+        order = order[1:][shared / (area - shared) <= most]
+    return keep
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_rounds_over_sizes_that_values_tell(backend: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    counter = Counter()
+    compiled, fast = dynamo.compile(reached_from, backend=counter), dynamo.compile(reached_from, backend=backend)
+    for start in (0, 3, 7, 5):
+        adjacent = torch.rand(15, 15, generator=generator) < 0.15
+        assert same(compiled(adjacent, start), reached_from(adjacent, start))
+        assert same(fast(adjacent, start), reached_from(adjacent, start))
+    assert len(counter.graphs) <= 5
+
+    counter = Counter()
+    compiled, fast = dynamo.compile(kept_boxes, backend=counter), dynamo.compile(kept_boxes, backend=backend)
+    for n in (12, 20, 17):
+        corners = torch.rand(n, 2, generator=generator) * 10
+        given = torch.cat([corners, corners + 2 + torch.rand(n, 2, generator=generator) * 3], 1), torch.rand(n, generator=generator), 0.3
+        assert same(compiled(*given), kept_boxes(*given))
+        assert same(fast(*given), kept_boxes(*given))
+    assert len(counter.graphs) <= 8     # of 30 rounds: sizes 1 and 2 are apart

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core.symbolic import SymBool, SymFloat, SymInt
+from ...core.symbolic import DataDependentSize, SymBool, SymFloat, SymInt
 from ...core.tensor import Tensor
 from .. import policy
 from ..break_kinds import graph_break
@@ -327,7 +327,12 @@ class SymVariable(Variable):
         return f"size {self.value}"
 
     def truth(self, tx: Trace) -> bool:
-        return bool(self.value)
+        try:
+            return bool(self.value)
+        except DataDependentSize as needed:
+            if tx.shapes.breaks_allowed and not tx.reads(needed.names):     # the graph gives the tensor whose size it is, and the size
+                graph_break("data-dependent branch", f"truth value of {self.describe()}")
+            raise
 
     def key(self) -> Any:
         return self.specialize()
