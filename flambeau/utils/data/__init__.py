@@ -17,7 +17,8 @@ from .sampler import (
 )
 from .worker import WorkerInfo, get_worker_info
 
-__getattr__ = submodules(__name__, "collate", "dataloader", "datapipes", "dataset", "distributed", "sampler", "worker", otherwise=absent_names(
+_SUBMODULES = ("collate", "dataloader", "datapipes", "dataset", "distributed", "sampler", "worker")
+__getattr__ = submodules(__name__, *_SUBMODULES, otherwise=absent_names(
     "torch.utils.data", ("DFIterDataPipe", "DataChunk", "guaranteed_datapipes_determinism", "non_deterministic",
                          "runtime_validation", "argument_validation"), "write an IterableDataset"))
 
