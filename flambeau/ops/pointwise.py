@@ -59,15 +59,11 @@ def _unary(prim: PointwisePrimitive, name: str, floats: bool) -> Callable:
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name}" + (" (integers become the default float)." if floats else ".")
     row = TABLE[name]
-    made = operator(with_out(fn), name=name, method=(name, *_ALSO.get(name, ())), tags=("keeps_zero",) if row.keeps_zero else (),
+    return operator(with_out(fn), name=name, method=(name, *_DUNDERS.get(name, ())), tags=("keeps_zero",) if row.keeps_zero else (),
                     autocast={"cuda": "wide"} if row.wide_on_gpu else None, shortcut=prim)
-    for also in _ALSO.get(name, ()):
-        OPERATORS[also] = made
-    return made
 
 
-_ALSO = {"neg": ("negative", "__neg__"), "abs": ("absolute", "__abs__"),
-         **{f"a{name}": (f"arc{name}",) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}}
+_DUNDERS = {"neg": ("__neg__",), "abs": ("__abs__",)}
 _NOT_OF_BOOLS = {
     "neg": "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
            "`logical_not()` operator instead.",

@@ -60,7 +60,7 @@ def _add_in_place(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     return ops.index_add_(input, 0, coordinates(other._pattern)[0], entries(other), alpha=alpha)
 
 
-@form(ops.neg, ops.negative, ops.__neg__)
+@form(ops.neg)
 def _neg(input: SparseTensor) -> SparseTensor:
     return with_entries(input, ops.neg)
 
