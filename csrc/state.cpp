@@ -289,11 +289,21 @@ struct HooksScope {
     PyObject* hooks;
 };
 
+// What the innermost scope says, borrowed: a pair of hooks, None, or a str, why there may be none.
+PyObject* innermost_hooks() {
+    PyObject* stack = dispatch_state.saved_hooks;
+    Py_ssize_t depth = stack != nullptr ? PyList_GET_SIZE(stack) : 0;
+    return depth > 0 ? PyList_GET_ITEM(stack, depth - 1) : Py_None;
+}
+
 PyObject* hooks_enter(PyObject* self, PyObject*) {
     if (dispatch_state.saved_hooks == nullptr && (dispatch_state.saved_hooks = PyList_New(0)) == nullptr) return nullptr;
-    PyObject* hooks = ((HooksScope*)self)->hooks;
-    if (PyList_Append(dispatch_state.saved_hooks, hooks != nullptr ? hooks : Py_None) < 0) return nullptr;
-    Py_RETURN_NONE;
+    PyObject *hooks = ((HooksScope*)self)->hooks, *outer = innermost_hooks();
+    if (hooks == nullptr) hooks = Py_None;
+    PyObject* refusal = PyUnicode_Check(outer) ? outer : PyUnicode_Check(hooks) ? hooks : nullptr;
+    if (refusal != nullptr && (PyTuple_Check(hooks) || PyTuple_Check(outer))) return PyErr_SetObject(PyExc_RuntimeError, refusal), nullptr;
+    if (PyList_Append(dispatch_state.saved_hooks, hooks) < 0) return nullptr;
+    return Py_NewRef(self);
 }
 
 PyObject* hooks_exit(PyObject*, PyObject* const*, Py_ssize_t) {
@@ -314,9 +324,8 @@ void hooks_free(PyObject* self) {
 PyObject* hooks_create(PyTypeObject* type, PyObject*, PyObject*) { return type->tp_alloc(type, 0); }
 
 PyObject* get_saved_hooks(PyObject*, void*) {
-    PyObject* stack = dispatch_state.saved_hooks;
-    Py_ssize_t depth = stack != nullptr ? PyList_GET_SIZE(stack) : 0;
-    return Py_NewRef(depth > 0 ? PyList_GET_ITEM(stack, depth - 1) : Py_None);
+    PyObject* hooks = innermost_hooks();
+    return Py_NewRef(PyUnicode_Check(hooks) ? Py_None : hooks);
 }
 
 PyMethodDef hooks_methods[] = {
@@ -325,7 +334,7 @@ PyMethodDef hooks_methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 PyMemberDef hooks_members[] = {
-    {"hooks", T_OBJECT, offsetof(HooksScope, hooks), 0, "The pair (pack, unpack)."},
+    {"hooks", T_OBJECT, offsetof(HooksScope, hooks), 0, "The pair (pack, unpack); or a message: within the block nobody may hang any."},
     {nullptr, 0, 0, 0, nullptr},
 };
 PyType_Slot hooks_slots[] = {

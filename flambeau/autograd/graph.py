@@ -11,8 +11,8 @@ import itertools
 import traceback
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ContextDecorator
 from typing import Any, NamedTuple
 
 from flambeau import _C
@@ -232,25 +232,12 @@ class saved_tensors_hooks(_C.HooksScope):
     def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]):
         self.hooks = pack_hook, unpack_hook
 
-    def __enter__(self) -> None:
-        if _hooks_are_off:
-            raise RuntimeError(_hooks_are_off[-1])
-        super().__enter__()
 
+class disable_saved_tensors_hooks(_C.HooksScope, ContextDecorator):
+    """Within the block nobody may hang hooks on saved tensors, nor may there be any: RuntimeError with this message."""
 
-_hooks_are_off: list[str] = []
-
-
-@contextmanager
-def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """Within the block nobody may hang hooks on saved tensors: RuntimeError with this message."""
-    if dispatch.state.saved_hooks is not None:
-        raise RuntimeError(error_message)
-    _hooks_are_off.append(error_message)
-    try:
-        yield
-    finally:
-        _hooks_are_off.pop()
+    def __init__(self, error_message: str):
+        self.hooks = error_message
 
 
 class allow_mutation_on_saved_tensors(saved_tensors_hooks):
@@ -258,10 +245,6 @@ class allow_mutation_on_saved_tensors(saved_tensors_hooks):
 
     def __init__(self) -> None:
         super().__init__(lambda tensor: tensor.clone(), lambda kept: kept)
-
-    def __enter__(self) -> allow_mutation_on_saved_tensors:  # type: ignore[override]
-        super().__enter__()
-        return self
 
     def clear(self) -> None:
         """Nothing is kept beside the graph."""
