@@ -341,6 +341,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 
 @operator(method=True)
 @with_out
+@elementwise
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """log2(2^input + 2^other), without overflow."""
     return _logaddexp2(*prepare(input, other))

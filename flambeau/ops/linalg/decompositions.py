@@ -149,7 +149,7 @@ inv_prim = _routine("inv", np.linalg.inv, _inv_vjp, lambda x: columns(x), "The i
                     failure="linalg.inv: The inversion could not be completed because the input matrix is singular.")
 
 
-@operator(autocast={"cpu": "wide"})
+@operator(method="inverse", autocast={"cpu": "wide"})
 @with_out
 def linalg_inv(A: Tensor) -> Tensor:
     """The inverse of square matrices (..., n, n)."""
