@@ -240,7 +240,7 @@ def _add_like(prim: PointwisePrimitive, name: str, verb: str) -> Callable:
         if name == "sub":
             _check_no_bools(input, other)
         if alpha != 1 or alpha is True:
-            return made._plain(input, times_alpha(input, other, alpha))     # type: ignore[attr-defined]
+            return made._body(input, times_alpha(input, other, alpha))     # type: ignore[attr-defined]
         return prim(*prepare(input, other))
 
     fn.__name__, fn.__doc__ = name, f"input {verb} alpha * other, with broadcasting and promotion."
@@ -385,8 +385,9 @@ def _pow_number(x: Tensor, p: Any) -> Tensor:
         return prims.mul(prims.mul(x, x), x)
     if p == 4:
         return prims.mul(square := prims.mul(x, x), square)
-    if p in _ROOTS and x.dtype.category == FLOAT and (p == -1 or x.dtype is not float16):    # of -inf and -0.0 float16 alone has powers
-        return _root(x, p)
+    root = next((root for root in _ROOTS if p == root), None)
+    if root is not None and x.dtype.category == FLOAT and (p == -1 or x.dtype is not float16):  # of -inf and -0.0 float16 alone has powers
+        return _root(x, root)
     return prims.pow(x, cast(p, x.dtype))
 
 
@@ -517,7 +518,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
         if value.dtype.is_complex and not input.dtype.is_complex:
             raise RuntimeError(f"value cannot be converted to type {input.dtype} without overflow: it is complex")
         value = cast(value, input.dtype)
-    return in_rows(where._plain(mask, value, input))
+    return in_rows(where._body(mask, value, input))
 
 
 @operator(method=("clamp", "clip"))

@@ -259,13 +259,25 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     if into_out is not None:
         wrapper.__signature__ = _with_out(fn)  # type: ignore[attr-defined]
     methods = (op_name,) if method is True else (method,) if isinstance(method, str) else tuple(method or ())
-    wrapper._plain = body  # type: ignore[attr-defined]
+    if "<locals>" in wrapper.__qualname__:
+        wrapper.__qualname__ = wrapper.__name__     # pickles say where it is
+    wrapper._body = body  # type: ignore[attr-defined]
+    wrapper._plain = body if into_out is None else _taking_out(body, into_out)  # type: ignore[attr-defined]
     wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]
         op_name, fn, _derivative(vjp), lowering, fused, methods, frozenset(tags),
         dict.fromkeys(("cpu", "cuda"), autocast) if isinstance(autocast, str) else autocast or {})
     for m in methods:
         setattr(Tensor, m, as_dunder(wrapper, m) if m.strip("_") in _BINARY and m.startswith("__") else wrapper)
     return register(OPERATORS, op_name, wrapper)
+
+
+def _taking_out(body: Callable, into_out: Callable) -> Callable:
+    """The body with the keyword `out`."""
+    def plain(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        result = body(*args, **kwargs)
+        return result if out is None else into_out(result, out)
+    vars(plain).update(getattr(body, "__dict__", {}))
+    return plain
 
 
 def _with_out(fn: Callable) -> inspect.Signature:
@@ -290,7 +302,7 @@ def as_dunder(fn: Callable, name: str) -> Callable:
     """The operator as the method `__name__` of Python's `+`, `==` ...: NotImplemented, so that the other object is asked, instead of
     a TypeError for an operand that is neither a tensor nor a number. Arrays are compared as tensors; they compute as arrays, by
     NumPy's promotion, and give a tensor."""
-    body, state = fn._plain, dispatch.state  # type: ignore[attr-defined]
+    body, state = fn._body, dispatch.state  # type: ignore[attr-defined]
     plain = name.strip("_")
     mirrored = plain.startswith("r") and plain != "rshift"
     reflected = getattr(python_operator, f"__{plain[1:]}__", None) if mirrored else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -144,3 +145,19 @@ def test_narrow_copy() -> None:
     room, out = rows(fl)
     assert fl.narrow_copy(fl.ones(3, 3), 0, 1, 2, out=out) is out
     assert out.equal(fl.ones(2, 3)) and int((room == 1).sum()) == 6
+
+
+def test_out_of_a_class_of_ones_own():
+    """A class that leaves operators to the default has `out=` as a tensor has it."""
+    class Own(fl.Tensor):
+        pass
+
+    for name, args in (("add", (fl.ones(2), 1)), ("exp", (fl.ones(2),)), ("eq", (fl.ones(2), 1)), ("logical_or", (fl.ones(2), fl.ones(2)))):
+        expected = getattr(fl, name)(*args)
+        out = fl.zeros(2, dtype=expected.dtype).as_subclass(Own)
+        assert getattr(fl, name)(*args, out=out) is out and out.tolist() == expected.tolist()
+
+
+def test_elementwise_operators_can_be_pickled():
+    for name in ("add", "sub", "mul", "eq", "lt", "maximum", "neg", "exp", "relu", "logical_and", "bitwise_xor", "remainder", "abs", "div"):
+        assert pickle.loads(pickle.dumps(getattr(fl, name))) is getattr(fl, name)

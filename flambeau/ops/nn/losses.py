@@ -560,7 +560,7 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
         far = far.minimum(distance(positive, negative))
-    return reduced((near - far + margin).clamp_min(0), reduction)
+    return reduced((near + margin - far).clamp_min(0), reduction)
 
 
 @operator(autocast="wide")
