@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...backends.cpu import native
-from ...core.dtypes import bool_, complex64, complex128, float32, int64
+from ...core.dtypes import bool_, complex64, complex128, float32, float64, int64
+from ...core.symbolic import SymFloat
 from ...core.tensor import Tensor
 from ..registry import pointwise
 
@@ -213,6 +214,9 @@ def _zero_where(condition: Tensor, g: Tensor) -> Tensor:
 
 def _pow_grad_base(g: Tensor, x: Any, y: Any) -> Tensor:
     """d x^y / d x = y x^(y-1); zero where y is zero, also at x = 0."""
+    if isinstance(y, SymFloat):     # its comparison is a tensor's
+        partial = y * pow(x, y - 1)
+        return (g * conjugated(partial)).masked_fill(g.new_zeros(()) == y, 0)
     if not isinstance(y, Tensor):
         if y == 0:
             return g.new_zeros(tuple(g.shape))    # be `g` infinite
@@ -223,6 +227,8 @@ def _pow_grad_base(g: Tensor, x: Any, y: Any) -> Tensor:
 
 def _pow_grad_exponent(g: Tensor, x: Any, out: Tensor) -> Tensor:
     """d x^y / d y = x^y log x; zero for 0^y with y >= 0, where the power is 0 or, for y = 0, 1."""
+    if isinstance(x, SymFloat):
+        x = out.new_zeros((), dtype=complex128 if out.dtype.is_complex else float64) + x
     log_x = x.log() if isinstance(x, Tensor) else _log(x, out.dtype.is_complex)
     still = (out == 0) | ((x == 0) & (out == 1)) if isinstance(x, Tensor) or x == 0 else out == 0
     return (g * conjugated(out * log_x)).masked_fill(still, 0)
@@ -246,4 +252,4 @@ for _reason, _records in _WHY_NOT.items():
         _record.why_absent["derivative"] = _reason
 
 __all__ = [name for name in dir() if not name.startswith("_") and name not in (
-    "annotations", "math", "Number", "Any", "np", "bool_", "complex64", "complex128", "float32", "int64", "Tensor", "pointwise")]
+    "annotations", "math", "Number", "Any", "np", "bool_", "complex64", "complex128", "float32", "float64", "int64", "SymFloat", "Tensor", "pointwise")]
