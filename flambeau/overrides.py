@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from . import _C
 from .core import dispatch
 from .core.tensor import Tensor
-from .ops import registry
-from .ops.registry import OPERATORS, has_torch_function
+from .ops.registry import OPERATORS, handle_torch_function, has_torch_function
 
 
 def has_torch_function_unary(obj: Any) -> bool:
@@ -21,30 +20,6 @@ def has_torch_function_unary(obj: Any) -> bool:
 def has_torch_function_variadic(*args: Any) -> bool:
     """Whether some argument overrides `__torch_function__`."""
     return has_torch_function(args)
-
-
-def handle_torch_function(public_api: Callable, relevant_args: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
-    """Ask the modes, then each overriding class of `relevant_args`, to answer `public_api(*args, **kwargs)`.
-
-    For functions written in Python that want to be overridable: `if has_torch_function((x,)): return
-    handle_torch_function(f, (x,), x)`. Raises TypeError when all of them answer NotImplemented.
-    """
-    owners = registry._overriding(relevant_args)
-    types = tuple(type(owner) for owner in owners)
-    if dispatch.state.function_modes:
-        mode = dispatch.state.function_modes[-1]
-        with registry.without_top_mode():
-            answer = mode.__torch_function__(public_api, types, args, kwargs)
-        if answer is not NotImplemented:
-            return answer
-    for owner in owners:
-        answer = type(owner).__torch_function__(public_api, types, args, kwargs)
-        if answer is not NotImplemented:
-            return answer
-    name = f"{getattr(public_api, '__module__', '')}.{getattr(public_api, '__name__', public_api)}"
-    raise TypeError(
-        f"no implementation found for '{name}' on types that implement __torch_function__: {[kind.__name__ for kind in types]}"
-    )
 
 
 class DisableTorchFunctionSubclass(dispatch.scope):

@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from ..core import dispatch
 from ..core.tensor import Tensor
 from ..ops import writing
+from ..ops.registry import handle_torch_function, has_torch_function
 from . import batched, checkpoint, forward_ad, functional, graph
 from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from .engine import queue_callback, retain_grad, run_backward, tensor_hook
@@ -21,6 +23,16 @@ from .joint_hooks import increment_version, register_multi_grad_hook
 
 def _as_tuple(x: Any) -> tuple:
     return (x,) if isinstance(x, (Tensor, graph.GradientEdge)) or x is None else tuple(x)
+
+
+def _seeds(grads: Any, roots: tuple) -> tuple:
+    """A gradient for each root, None where none is given."""
+    if grads is None:
+        return (None,) * len(roots)
+    found = _as_tuple(grads)
+    if len(found) != len(roots):
+        raise RuntimeError(f"got {len(roots)} tensors and {len(found)} gradients")
+    return found
 
 
 def backward(
@@ -38,7 +50,7 @@ def backward(
             raise RuntimeError("backward() got both `grad_tensors` and its old name `grad_variables`; use `grad_tensors` alone.")
         grad_tensors = grad_variables
     roots = _as_tuple(tensors)
-    grads = _as_tuple(grad_tensors) if grad_tensors is not None else (None,) * len(roots)
+    grads = _seeds(grad_tensors, roots)
     if inputs is not None and not _as_tuple(inputs):
         raise RuntimeError("'inputs' argument to backward() cannot be empty.")
     run_backward(
@@ -70,7 +82,13 @@ def grad(
         warnings.warn("only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradients in other leaves "
                       "use torch.autograd.backward.", FutureWarning, stacklevel=2)
     roots, wanted = _as_tuple(outputs), _as_tuple(inputs)
-    grads = _as_tuple(grad_outputs) if grad_outputs is not None else (None,) * len(roots)
+    if dispatch.override_classes and has_torch_function((*roots, *wanted)) and not dispatch.state.classes_off:
+        return handle_torch_function(grad, (*roots, *wanted), roots, wanted, grad_outputs=grad_outputs, retain_graph=retain_graph,
+                                     create_graph=create_graph, only_inputs=only_inputs, allow_unused=allow_unused,
+                                     is_grads_batched=is_grads_batched, materialize_grads=materialize_grads)
+    if materialize_grads and allow_unused is False:
+        raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+    grads = _seeds(grad_outputs, roots)
     run = batched.run_backward if is_grads_batched else run_backward
     found = run(
         roots,
@@ -100,6 +118,9 @@ def _tensor_backward(
     inputs: Sequence[Tensor] | None = None,
 ) -> None:
     """Accumulate the gradient of this tensor in the leaves it was computed from."""
+    if type(self) is not Tensor and dispatch.override_classes and has_torch_function((self,)) and not dispatch.state.classes_off:
+        return handle_torch_function(Tensor.backward, (self,), self, gradient=gradient, retain_graph=retain_graph,
+                                     create_graph=create_graph, inputs=inputs)
     backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
 
@@ -115,6 +136,7 @@ def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> graph.Remova
     return graph.RemovableHandle(meta.post_accumulate_hooks, hook)  # type: ignore[union-attr]
 
 
+_tensor_backward.__name__ = "backward"
 Tensor.backward = _tensor_backward  # type: ignore[attr-defined]
 Tensor.register_hook = lambda self, hook: tensor_hook(self, hook)  # type: ignore[attr-defined]
 Tensor.register_post_accumulate_grad_hook = _register_post_accumulate_grad_hook  # type: ignore[attr-defined]

@@ -313,6 +313,9 @@ class OnExamples:
 class _ExamplesNode(OnExamples, PrimitiveNode):
     """A recorded operator with a gradient of its own."""
 
+    def name(self) -> str:
+        return self.plan.node_type.__name__
+
 
 def on_tape(out: Tensor) -> Tensor:
     """A result whose batch may be given a history: an alias of it, if it has one already or is a view."""

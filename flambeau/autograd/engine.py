@@ -85,9 +85,9 @@ def _seed(place: Tensor | GradientEdge, grad: Tensor | None) -> Tensor:
         raise RuntimeError(
             f"grad can be implicitly created only for scalar outputs (this output has shape {list(root.shape)}; pass its gradient)"
         )
-    if root.dtype.category < 2:
+    if root.dtype.category != 2:
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {root.dtype}")
-    if root is not place:
+    if root is not place or type(root) is not Tensor:
         return PRIMITIVES["full"](tuple(root.shape), 1, root.dtype, root.device)
     return root.detach().new_full(root.shape, 1)
 

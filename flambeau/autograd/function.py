@@ -11,7 +11,7 @@ from ..core.tensor import AutogradMeta, Tensor, bump_version
 from ..ops import prims
 from . import forward_ad
 from .batched import OnExamples, attach_all, by_program, levels, on_tape, stripped, wrapped
-from .graph import SECOND_TIME, Edge, Node, Saved, _spec, bare, edge_of, rebase
+from .graph import SECOND_TIME, Edge, Node, Saved, _spec, bare, edge_of, node_type, rebase
 
 
 class FunctionCtx:
@@ -69,8 +69,10 @@ class FunctionNode(Node):
         self.function, self.ctx, self.positions, self.arity = function, ctx, positions, arity
         self.saved: list | None = None
 
-    def name(self) -> str:
-        return f"{self.function.__name__}Backward"
+    @classmethod
+    def of(cls, function: type[Function], *fields: Any) -> Any:
+        """A node of the function's own class, which is named after it."""
+        return node_type(function, cls, f"{function.__name__}Backward")(function, *fields)
 
     def apply(self, gs: list) -> list:
         if self.is_freed():
@@ -142,13 +144,13 @@ class Function:
             else:
                 out = cls.forward(ctx, *args, **kwargs)
         if tangents is not None:
-            return _forwards(cls, ctx, args, out, tangents, FunctionNode(cls, ctx, edges, positions, len(args)) if recording else None)
+            return _forwards(cls, ctx, args, out, tangents, FunctionNode.of(cls, ctx, edges, positions, len(args)) if recording else None)
         ctx._for_forward = None
         if not recording:
             return out
         if dispatch.batched is not None and levels():
-            return _attach_examples(_ExamplesFunctionNode(cls, ctx, edges, positions, len(args)), ctx, args, out)
-        node = FunctionNode(cls, ctx, edges, positions, len(args))
+            return _attach_examples(_ExamplesFunctionNode.of(cls, ctx, edges, positions, len(args)), ctx, args, out)
+        node = FunctionNode.of(cls, ctx, edges, positions, len(args))
         return _attach(node, ctx, args, out)
 
     @staticmethod

@@ -25,8 +25,8 @@ def _as_given(values: Sequence, like: Any) -> Any:
 
 
 def _grads(outs: Sequence, xs: tuple, seeds: Any, create_graph: bool, strict: bool = False) -> list[Tensor]:
-    """Gradients of the sum of outs * seeds (None: of one element each), zeros where there is none."""
-    pairs = [(o, s) for o, s in zip(outs, (None,) * len(outs) if seeds is None else _tuple(seeds)) if o.requires_grad]
+    """Gradients of the sum of outs * seeds (None: of ones), zeros where there is none."""
+    pairs = [(o, s) for o, s in zip(outs, _ones(outs) if seeds is None else _tuple(seeds)) if o.requires_grad]
     found: Sequence = [None] * len(xs)
     if pairs:
         found = engine.run_backward([o for o, _ in pairs], [s for _, s in pairs], inputs=xs, retain_graph=True,
@@ -36,8 +36,28 @@ def _grads(outs: Sequence, xs: tuple, seeds: Any, create_graph: bool, strict: bo
     return [x.new_zeros(x.shape) if g is None else g for g, x in zip(found, xs)]
 
 
-def _ones(xs: tuple) -> tuple:
-    return tuple(x.new_full(x.shape, 1) for x in xs)
+def _ones(xs: Sequence) -> tuple:
+    return tuple(x.detach().new_full(x.shape, 1) for x in xs)
+
+
+def _results(values: Sequence, create_graph: bool) -> list:
+    """Results with their history where that is asked for."""
+    return [value if create_graph else value.detach() for value in values]
+
+
+def _of_one_element(out: Any) -> Tensor:
+    if not isinstance(out, Tensor) or out.numel() != 1:
+        raise RuntimeError(f"the function must return a tensor of one element, not {getattr(out, 'shape', out)!r}")
+    return out
+
+
+def _checked(v: Any, xs: Sequence, what: str) -> Any:
+    """The vector of a product, which has the shapes of `what`."""
+    if v is None and any(x.numel() != 1 for x in xs):
+        raise RuntimeError(f"v may only be None where {what} has a single element, not shapes {[tuple(x.shape) for x in xs]}")
+    if v is not None and [tuple(part.shape) for part in _tuple(v)] != [tuple(x.shape) for x in xs]:
+        raise RuntimeError(f"v has shapes {[tuple(part.shape) for part in _tuple(v)]}, {what} {[tuple(x.shape) for x in xs]}")
+    return v
 
 
 def vjp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple:
@@ -45,7 +65,9 @@ def vjp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
     with enable_grad():
         xs = _fresh(_tuple(inputs), create_graph)
         out = func(*xs)
-        return out, _as_given(_grads(_tuple(out), xs, v, create_graph, strict), inputs)
+        outs = _tuple(out)
+        found = _grads(outs, xs, _checked(v, outs, "the output"), create_graph, strict)
+        return _as_given(_results(outs, create_graph), out), _as_given(_results(found, create_graph), inputs)
 
 
 def jvp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple:
@@ -56,7 +78,8 @@ def jvp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
         outs = _tuple(out)
         seeds = tuple(o.detach().new_full(o.shape, 1).requires_grad_() for o in outs)
         back = _grads(outs, xs, seeds, True, strict)
-        return out, _as_given(_grads(back, seeds, _ones(xs) if v is None else v, create_graph), out)
+        found = _grads(back, seeds, _checked(v, xs, "the input"), create_graph)
+        return _as_given(_results(outs, create_graph), out), _as_given(_results(found, create_graph), out)
 
 
 def jacobian(func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
@@ -97,7 +120,7 @@ def hessian(func: Callable, inputs: Any, create_graph: bool = False, strict: boo
     """Second derivatives of a function with one element as output."""
 
     def gradient(*xs: Tensor) -> Any:
-        return _as_given(_grads((func(*xs),), xs, None, True, strict), inputs)
+        return _as_given(_grads((_of_one_element(func(*xs)),), xs, None, True, strict), inputs)
 
     return jacobian(gradient, inputs, create_graph, strict, vectorize, outer_jacobian_strategy)
 
@@ -106,9 +129,10 @@ def vhp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
     """(func(inputs), v^T H)."""
     with enable_grad():
         xs = _fresh(_tuple(inputs), create_graph)
-        out = func(*xs)
+        out = _of_one_element(func(*xs))
         first = _grads((out,), xs, None, True, strict)
-        return out, _as_given(_grads(first, xs, _ones(xs) if v is None else v, create_graph), inputs)
+        found = _grads(first, xs, _checked(v, xs, "the input"), create_graph)
+        return _results((out,), create_graph)[0], _as_given(_results(found, create_graph), inputs)
 
 
 hvp = vhp

@@ -77,9 +77,15 @@ class Node:
         """A place for the user's notes."""
         return {}
 
+    place = ""  # in names
+
     def name(self) -> str:
         """The node's name, as torch spells it: `MulBackward0`."""
-        return type(self).__name__
+        return self.place + type(self).__name__
+
+    def _sequence_nr(self) -> int:
+        """Its number in the order in which operations were recorded; a leaf's is the largest."""
+        return self.sequence
 
     @property
     def next_functions(self) -> tuple:
@@ -163,10 +169,21 @@ class RemovableHandle:
         self.remove()
 
 
+def node_type(of: Any, base: type[Node], name: str) -> type[Any]:
+    """The class, of this name, of the nodes of a primitive or Function. It is kept with whom it is of."""
+    key = f"_{base.__name__}_type"
+    made = vars(of).get(key)
+    if made is None:
+        made = type(name, (base,), {"__slots__": (), "__module__": __name__})
+        setattr(of, key, made)
+    return made
+
+
 class AccumulateGrad(Node):
     """The sink of a leaf: adds what arrives to `variable.grad`."""
 
     __slots__ = ("tensor_hooks", "variable")
+    place = "torch::autograd::"
 
     def __init__(self, variable: Tensor):  # one for each parameter and step, so without Node's
         self.edges = []
@@ -195,6 +212,13 @@ class Saved:
                 self.tensor = pack(tensor)
         else:
             self.tensor = tensor
+
+    def register_hooks(self, pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor]) -> None:
+        """Keep `pack(tensor)` instead, of which `unpack` makes the tensor again."""
+        if self.unpack is not None:
+            raise RuntimeError("Setting hooks on a saved tensor that already has hooks is not supported")
+        with dispatch.grad_enabled(False):
+            self.tensor, self.unpack = pack(self.tensor), unpack
 
     def get(self, node: Node) -> Tensor:
         """The tensor; an output comes back attached to `node` where that is recorded."""
@@ -312,7 +336,7 @@ class Plan:
     (which of the tensor parameters, rule, whether its answer is the gradient itself and not a factor of it).
     """
 
-    __slots__ = ("derivative", "rules", "saves")
+    __slots__ = ("derivative", "node_type", "rules", "saves")
 
     def __init__(self, prim: Any, needs: tuple[int, ...]):
         derivative = self.derivative = prim.derivative
@@ -326,6 +350,7 @@ class Plan:
                     self.rules.append((prim.tensor_positions.index(i), rule, isinstance(derivative, Linear) or "g" in rule.names))
             names = {name for _, rule, _ in self.rules for name in rule.names}
         self.saves = [(name, _saver(prim, name)) for name in names - {"g", "gs", "needs"}]
+        self.node_type = node_type(prim, PrimitiveNode, "".join(part.capitalize() for part in prim.name.split("_")) + "Backward0")
 
     @staticmethod
     def of(prim: Any, needs: tuple[int, ...]) -> Plan:
@@ -347,9 +372,6 @@ class PrimitiveNode(Node):
         self.prim, self.needs, self.list_sizes, self.plan = prim, needs, list_sizes, plan
         self.saved: dict[str, Any] = {}
         self.released = False
-
-    def name(self) -> str:
-        return "".join(part.capitalize() for part in self.prim.name.split("_")) + "Backward0"
 
     def values(self, names: tuple[str, ...], gs: list) -> list:
         """Arguments for a rule, by its parameter names."""
@@ -373,6 +395,12 @@ class PrimitiveNode(Node):
     def apply(self, gs: list) -> list:
         if self.is_freed():
             raise RuntimeError(SECOND_TIME)
+        if dispatch.override_classes and not dispatch.state.classes_off:    # gradients are plain tensors
+            with dispatch.classes_off():
+                return self._gradients(gs)
+        return self._gradients(gs)
+
+    def _gradients(self, gs: list) -> list:
         derivative = self.plan.derivative
         answers: list = [None] * len(self.prim.tensor_positions)
         if isinstance(derivative, General):
@@ -399,9 +427,21 @@ class PrimitiveNode(Node):
             if _holds_tensor(value):
                 self.saved[name] = _RELEASED
 
+    def _shown(self) -> dict[str, str]:
+        """What is saved, by the names that torch gives it: `self` and `other` are the first tensors, `result` is the output."""
+        tensors = [self.prim.params[i] for i in self.prim.tensor_positions]
+        spelt = {"out": "result", **dict(zip(tensors, ("self", "other")))}
+        return {spelt.get(name, name): name for name in self.saved}
+
+    def __dir__(self) -> list[str]:
+        raw = [f"_raw_saved_{shown}" for shown, name in self._shown().items() if type(self.saved[name]) is Saved]
+        return [*super().__dir__(), *(f"_saved_{shown}" for shown in self._shown()), *raw]
+
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_saved_") and name[7:] in self.saved:
-            return self._value(name[7:], [])
+        for prefix, read in (("_saved_", lambda name: self._value(name, [])), ("_raw_saved_", self.saved.__getitem__)):
+            shown = name.removeprefix(prefix)
+            if shown != name and (kept := self._shown().get(shown, shown)) in self.saved:
+                return read(kept)
         raise AttributeError(f"{self.name()} has no attribute {name!r}")
 
 
@@ -506,7 +546,7 @@ def record(prim: Any, args: tuple) -> Any:
     plan = Plan.of(prim, positions)
     if not plan.rules and not isinstance(plan.derivative, General):
         return out
-    node = PrimitiveNode(prim, edges, positions, list_sizes, plan)
+    node = plan.node_type(prim, edges, positions, list_sizes, plan)
     if type(out) is Tensor:
         if plan.saves:
             outs = (out,)
@@ -666,6 +706,7 @@ class CopySlices(Node):
     """History of a base after a write to one of its views: the rest of the base, and what was written."""
 
     __slots__ = ("chain", "layout")
+    place = "torch::autograd::"
 
     def __init__(self, base_edge: Edge | None, source_edge: Edge | None, chain: tuple, base: Tensor):
         super().__init__([base_edge, source_edge])

@@ -253,6 +253,8 @@ class Tensor:
             raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
         if value.shape != self.shape:
             raise RuntimeError(f"assigned grad has data of a different size: expected {list(self.shape)}, got {list(value.shape)}")
+        if value is self:
+            raise RuntimeError("a tensor cannot be its own grad; assign grad.detach() or a clone()")
         if value.dtype is not self.dtype:
             raise RuntimeError(f"assigned grad has data of a different type: expected {self.dtype}, got {value.dtype}")
         if self._grad is None:

@@ -439,6 +439,8 @@ def _get_data(self: Tensor) -> Tensor:
 
 def _set_data(self: Tensor, value: Tensor) -> None:
     """Let this tensor look at the memory of `value` instead."""
+    if self.requires_grad and value.dtype.category < 2:
+        raise RuntimeError(f"data set to a tensor that requires gradients must be floating point or complex, this is {value.dtype}")
     for slot in ("_data", "_lay", "_store", "dtype", "device"):
         setattr(self, slot, getattr(value, slot))
     value._storage  # noqa: B018

@@ -183,7 +183,7 @@ def _suffixes(x: Tensor) -> list[str]:
     if (_shows_dtype(x) if not no_elements else x.dtype is not default_dtype()):
         found.append(f"dtype={x.dtype}")
     if x.grad_fn is not None:
-        name = x.grad_fn.name()
+        name = x.grad_fn.name().rpartition("::")[2]
         found.append(f"grad_fn=<{name}>")
     elif x.requires_grad:
         found.append("requires_grad=True")

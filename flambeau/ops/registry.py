@@ -97,6 +97,30 @@ def has_torch_function(args: Iterable) -> bool:
     return bool(_overriding(args))
 
 
+def handle_torch_function(public_api: Callable, relevant_args: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+    """Ask the modes, then each overriding class of `relevant_args`, to answer `public_api(*args, **kwargs)`.
+
+    For functions written in Python that want to be overridable: `if has_torch_function((x,)): return
+    handle_torch_function(f, (x,), x)`. Raises TypeError when all of them answer NotImplemented.
+    """
+    owners = _overriding(relevant_args)
+    types = tuple(type(owner) for owner in owners)
+    if dispatch.state.function_modes:
+        mode = dispatch.state.function_modes[-1]
+        with without_top_mode():
+            answer = mode.__torch_function__(public_api, types, args, kwargs)
+        if answer is not NotImplemented:
+            return answer
+    for owner in owners:
+        answer = type(owner).__torch_function__(public_api, types, args, kwargs)
+        if answer is not NotImplemented:
+            return answer
+    name = f"{getattr(public_api, '__module__', '')}.{getattr(public_api, '__name__', public_api)}"
+    raise TypeError(
+        f"no implementation found for '{name}' on types that implement __torch_function__: {[kind.__name__ for kind in types]}"
+    )
+
+
 class without_top_mode(_C.OverrideScope):
     """The innermost mode is out of action in the block, so that its own work does not come back to it."""
 

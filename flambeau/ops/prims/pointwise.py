@@ -252,4 +252,5 @@ for _reason, _records in _WHY_NOT.items():
         _record.why_absent["derivative"] = _reason
 
 __all__ = [name for name in dir() if not name.startswith("_") and name not in (
-    "annotations", "math", "Number", "Any", "np", "bool_", "complex64", "complex128", "float32", "float64", "int64", "SymFloat", "Tensor", "pointwise")]
+    "annotations", "math", "Number", "Any", "np", "bool_", "complex64", "complex128", "float32", "float64", "int64", "SymFloat", "Tensor",
+    "pointwise")]
