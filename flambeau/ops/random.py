@@ -356,7 +356,7 @@ def _parameter(p: Tensor, shape: Sequence[int], order: Sequence[int] | None = No
     """A parameter for each element of a draw, in the order of its memory: a contiguous array, of float64 if it is of that, else float32."""
     array = np.broadcast_to(p._data, shape)
     array = array if order is None else array.transpose(order)
-    return np.ascontiguousarray(array, np.float64 if p.dtype is float64 else np.float32)
+    return np.asarray(array, np.float64 if p.dtype is float64 else np.float32, order="C")    # `ascontiguousarray` adds a dimension to none
 
 
 def fill_bernoulli(engine: MT19937, out: np.ndarray, x: Tensor, order: Sequence[int] | None, p: Any) -> None:

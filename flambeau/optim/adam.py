@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ops.nn.steps import adam_step_
-from .optimizer import GroupOptimizer, ParamsT, options, refuse_differentiable, zeros
+from .optimizer import GroupOptimizer, ParamsT, as_real, options, refuse_differentiable, zeros
 
 
 class Adam(GroupOptimizer):
@@ -28,8 +28,9 @@ class Adam(GroupOptimizer):
         fields = {"exp_avg": zeros, "exp_avg_sq": zeros} | ({"max_exp_avg_sq": zeros} if group["amsgrad"] else {})
         states = [self._counted(p, **fields) for p in params]
         beta1, beta2 = group["betas"]
-        adam_step_(params, [p.grad for p in params], [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
-                   [s["max_exp_avg_sq"] for s in states] if group["amsgrad"] else None, [s["step"] for s in states], group["lr"],
+        kept = [[as_real(s[field]) for s in states] for field in fields]
+        adam_step_([as_real(p) for p in params], [as_real(p.grad) for p in params], kept[0], kept[1],
+                   kept[2] if group["amsgrad"] else None, [s["step"] for s in states], group["lr"],
                    float(beta1), float(beta2), group["eps"], group["weight_decay"], group["decoupled_weight_decay"],
                    group["maximize"])
 

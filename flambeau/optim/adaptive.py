@@ -10,7 +10,7 @@ from ..core.sparse import SparseTensor, sparse_like
 from ..core.tensor import Tensor
 from ..ops.nn.steps import add_scaled, as_number, square_root, step_number
 from ..ops.pointwise import where
-from .optimizer import GroupOptimizer, ParamsT, options, step_counter, zeros
+from .optimizer import GroupOptimizer, ParamsT, filled, options, step_counter, zeros
 
 
 class Adagrad(GroupOptimizer):
@@ -24,7 +24,7 @@ class Adagrad(GroupOptimizer):
         super().__init__(params, options(locals()))
         for group in self.param_groups:
             for p in group["params"]:
-                self.state[p] = {"step": step_counter(), "sum": zeros(p).add_(group["initial_accumulator_value"])}
+                self.state[p] = {"step": step_counter(), "sum": filled(p, group["initial_accumulator_value"])}
 
     def _step_group(self, group: dict[str, Any]) -> None:
         if group["weight_decay"] and any(type(p.grad) is SparseTensor for p in self._with_grad(group)):
@@ -162,7 +162,7 @@ class Rprop(GroupOptimizer):
 
     def _step_group(self, group: dict[str, Any]) -> None:
         (less, more), (smallest, largest) = group["etas"], group["step_sizes"]
-        for p, g, state in self._each(group, prev=zeros, step_size=lambda q: zeros(q).add_(as_number(group["lr"]))):
+        for p, g, state in self._each(group, prev=zeros, step_size=lambda q: filled(q, as_number(group["lr"]))):
             agreement = g * state["prev"]
             factor = (agreement > 0) * more + (agreement < 0) * less + (agreement == 0) * 1.0
             state["step_size"].mul_(factor.to(p.dtype)).clamp_(smallest, largest)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..autograd.grad_mode import enable_grad, no_grad
 from ..core.tensor import Tensor
-from .optimizer import Optimizer, ParamsT
+from .optimizer import Optimizer, ParamsT, as_real
 
 
 def _cubic_minimum(x1: float, f1: float, g1: float, x2: float, f2: float, g2: float,
@@ -115,12 +115,12 @@ class LBFGS(Optimizer):
         self._params: list[Tensor] = self.param_groups[0]["params"]
 
     def _flat_grad(self) -> Tensor:
-        parts = [(p.detach() * 0 if p.grad is None else p.grad).reshape(-1) for p in self._params]
+        parts = [as_real(p.detach() * 0 if p.grad is None else p.grad).reshape(-1) for p in self._params]
         return parts[0].new_cat(parts, 0)
 
     def _move(self, t: float, direction: Tensor) -> None:
         offset = 0
-        for p in self._params:
+        for p in map(as_real, self._params):
             n = p.numel()
             p.add_(direction[offset:offset + n].view_as(p), alpha=t)
             offset += n

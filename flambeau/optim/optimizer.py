@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -20,6 +21,7 @@ from ..nn.modules.hooks import HookDict, RemovableHandle
 from ..ops.creation import tensor, zeros_like
 from ..ops.nn.steps import as_number
 from ..ops.promotion import default_dtype
+from ..ops.views import view_as_real
 
 ParamsT = Iterable[Any]
 StateDict = dict[str, Any]
@@ -127,7 +129,8 @@ class Optimizer:
                 raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
             param_group.setdefault(name, default)
         if len({id(p) for p in params}) != len(params):
-            raise ValueError("some parameters appear more than once in this parameter group; remove the repetitions")
+            warnings.warn("optimizer contains a parameter group with duplicate parameters, each of which is stepped as often as it is "
+                          "there; remove the repetitions", stacklevel=3)
         taken = {id(p) for group in self.param_groups for p in group["params"]}
         if any(id(p) in taken for p in params):
             raise ValueError("some parameters appear in more than one parameter group")
@@ -287,8 +290,10 @@ _BOUNDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def options(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The options among a constructor's `locals()`; ValueError for a value out of bounds."""
+    """The options among a constructor's `locals()`; ValueError for a value out of bounds, RuntimeError for two implementations."""
     found = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
+    if found.get("foreach") and found.get("fused"):
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
     for name, value in found.items():
         if name in _BOUNDS and not _BOUNDS[name][1](value):
             raise ValueError(_BOUNDS[name][0].format(value))
@@ -350,7 +355,8 @@ class GroupOptimizer(Optimizer):
         return state
 
     def _each(self, group: dict[str, Any], **fields: Callable[[Tensor], Any]) -> Iterator[tuple[Tensor, Tensor, dict[str, Any]]]:
-        """(parameter, gradient to descend, state) of those that have a gradient; a decoupled weight decay is done here."""
+        """(parameter, gradient to descend, state) of those that have a gradient, complex ones as pairs of real numbers; a decoupled
+        weight decay is done here."""
         decoupled, decay = group.get("decoupled_weight_decay"), group.get("weight_decay")
         for p in self._with_grad(group):
             g: Any = -p.grad if group.get("maximize") else p.grad     # type: ignore[operator]
@@ -358,9 +364,22 @@ class GroupOptimizer(Optimizer):
                 g = g.add(p, alpha=decay)
             elif decay:
                 p.mul_(1 - as_number(group["lr"]) * decay)
-            yield p, g, self._counted(p, **fields)
+            state = self._counted(p, **fields)
+            yield (as_real(p), as_real(g), {k: as_real(v) for k, v in state.items()}) if p.dtype.is_complex else (p, g, state)
+
+
+def as_real(x: Any) -> Any:
+    """A view of a complex tensor as pairs of real numbers: what is descended coordinate by coordinate has these for coordinates."""
+    return view_as_real(x) if isinstance(x, Tensor) and x.dtype.is_complex and not x.is_sparse else x
 
 
 def zeros(param: Tensor) -> Tensor:
     """Zeros in the shape and memory order of `param`."""
     return zeros_like(param.detach(), memory_format=preserve_format)
+
+
+def filled(param: Tensor, value: Any) -> Tensor:
+    """A number for each real coordinate of `param`."""
+    made = zeros(param)
+    as_real(made).add_(value)
+    return made

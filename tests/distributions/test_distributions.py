@@ -307,3 +307,18 @@ def test_every_class_has_the_module_where_torch_keeps_it() -> None:
     assert home.OneHotCategorical is fl.distributions.OneHotCategorical
     assert fl.distributions.log_normal.LogNormal is fl.distributions.LogNormal
     assert [t.shape for t in broadcast_all(0.0, fl.ones(2))] == [(2,), (2,)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_draws_have_the_shape_of_the_batch(name: str) -> None:
+    """Also of parameters of no dimension."""
+    kind, args, kwargs, _ = CASES[name]
+    for first in (False, True):
+        def given(value: Any, first: bool = first) -> Any:
+            return fl.tensor(value[0] if first and isinstance(value, list) else value) if isinstance(value, (list, float)) else value
+
+        made = getattr(fl.distributions, kind)(*map(given, args), **{k: given(v) for k, v in kwargs.items()})
+        assert made.sample().shape == made.batch_shape + made.event_shape
+        assert made.sample((2, 0)).shape == (2, 0) + made.batch_shape + made.event_shape
+        if made.event_shape:    # a parameter of fewer dimensions is none
+            break

@@ -295,3 +295,45 @@ def test_a_step_of_fake_tensors_takes_the_formula():
     nn_steps.adam_step_(params, grads, means, squares, None, [s], 0.1, 0.9, 0.999, 1e-8, 0.1, True, False)
     assert params[0].is_fake and params[0]._version > 0
     del g, m, v
+
+
+@pytest.mark.parametrize("name,kwargs", [(name, kwargs) for name, kwargs in CASES if name != "Adafactor"], ids=str)
+def test_complex_parameters_are_descended_by_their_coordinates(name, kwargs):
+    start = gradients(7, [(3, 4, 2), (2, 2)])
+    pairs = [fl.tensor(a).requires_grad_() for a in start]
+    numbers = [fl.view_as_complex(fl.tensor(a)).clone().requires_grad_() for a in start]
+    a, b = getattr(optim, name)(numbers, **kwargs), getattr(optim, name)(pairs, **kwargs)
+    for step in range(4):
+        for p, q, g in zip(numbers, pairs, gradients(step, [tuple(q.shape) for q in pairs])):
+            p.grad, q.grad = fl.view_as_complex(fl.tensor(g)), fl.tensor(g)
+        a.step()
+        b.step()
+        for p, q in zip(numbers, pairs):
+            np.testing.assert_allclose(fl.view_as_real(p.detach()).numpy(), q.detach().numpy(), rtol=1e-5, atol=1e-6)
+    assert all(s.dtype == p.dtype for p in numbers for key, s in a.state[p].items() if s.shape == p.shape)
+
+
+def test_lbfgs_of_complex_parameters():
+    p = fl.tensor([1 + 1j, 2 - 3j], requires_grad=True)
+    optimizer = optim.LBFGS([p], line_search_fn="strong_wolfe")
+
+    def closure():
+        optimizer.zero_grad()
+        loss = ((p - (1 - 2j)).abs() ** 2).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    np.testing.assert_allclose(p.detach().numpy(), [1 - 2j, 1 - 2j], atol=1e-5)
+
+
+def test_a_repeated_parameter_is_warned_of():
+    p = fl.ones(2, requires_grad=True)
+    with pytest.warns(UserWarning, match="duplicate parameters"):
+        optim.SGD([p, p], lr=0.1)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad"])
+def test_one_implementation_is_asked_for(name):
+    with pytest.raises(RuntimeError, match="cannot be `True` together"):
+        getattr(optim, name)([fl.ones(2, requires_grad=True)], lr=0.1, foreach=True, fused=True)
