@@ -11,7 +11,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flambeau.fx.node import Argument, Node, function_name, last_uses
+from flambeau.fx.node import PUBLIC, Argument, Node, function_name, importable_path, is_path, last_uses
 
 if TYPE_CHECKING:
     from flambeau.fx.graph import Graph
@@ -65,10 +65,6 @@ _AUGMENTED = {
     "imatmul": "@=", "ilshift": "<<=", "irshift": ">>=", "iand": "&=", "ior": "|=", "ixor": "^=",
 }  # fmt: skip
 
-# Modules whose names are printed as torch's, in order of preference.
-_PUBLIC = ("flambeau", "flambeau.nn.functional")
-
-
 class _Globals:
     """The names that printed code needs, each bound to one object."""
 
@@ -108,41 +104,20 @@ class _Globals:
         return held is None or (isinstance(held, SimpleNamespace) and getattr(held, name, value) is value)
 
 
-def _reaches(root: Any, path: str, value: Any) -> bool:
-    """Whether a dotted path leads from `root` to `value`."""
-    for atom in path.split("."):
-        root = getattr(root, atom, None)
-    return root is value
-
-
 def callable_expression(fn: Any, names: _Globals) -> str:
     """Text that names a callable: `torch.relu`, `prims.exp`, `math.floor`, or else a bound global."""
     if (public := getattr(fn, "public_name", None)) is not None:    # an operator of torch.ops
         return f"{names.module_path('flambeau', 'torch')}.{public}"
     name = function_name(fn)
-    if not _is_path(name):
+    if not is_path(name):
         return names.name_of(_identifier(name or type(fn).__name__), fn)
     if getattr(builtins, name, None) is fn:
         return name if name not in names.taken else names.name_of(name, fn)
-    if (found := importable_path(fn)) and found[0] in _PUBLIC:
+    if (found := importable_path(fn)) and found[0] in PUBLIC:
         return f"{names.module_path('flambeau', 'torch')}{found[0].removeprefix('flambeau')}.{name}"
     if dotted := _dotted_repr(fn):
         return names.member(*dotted, fn)
     return f"{names.module_path(found[0])}.{found[1]}" if found else names.name_of(_identifier(name), fn)
-
-
-def importable_path(fn: Any) -> tuple[str, str] | None:
-    """(module, path inside it) by which a callable can be found again: a public name if it has one."""
-    name = function_name(fn)
-    module = str(getattr(fn, "__module__", None)).removeprefix("_") or "builtins"
-    for candidate in (*_PUBLIC, module):
-        if candidate in sys.modules and _is_path(name) and _reaches(sys.modules[candidate], name, fn):
-            return candidate, name
-    return None
-
-
-def _is_path(text: str) -> bool:
-    return bool(text) and all(atom.isidentifier() and not keyword.iskeyword(atom) for atom in text.split("."))
 
 
 def _dotted_repr(a: Any) -> tuple[str, str] | None:

@@ -9,9 +9,20 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flambeau.fx.codegen import CodeGen, PythonCode, importable_path
+from flambeau.fx.codegen import CodeGen, PythonCode
 from flambeau.fx.lint import lint_graph
-from flambeau.fx.node import OPS, Argument, Node, Target, function_name, map_aggregate, map_arg, resolve_attr, target_name
+from flambeau.fx.node import (
+    OPS,
+    Argument,
+    Node,
+    Target,
+    function_name,
+    importable_path,
+    map_aggregate,
+    map_arg,
+    resolve_attr,
+    target_name,
+)
 
 _NOT_IDENTIFIER = re.compile(r"[^0-9a-zA-Z_]+")
 _CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])([A-Z])")
@@ -307,10 +318,7 @@ class Graph:
             print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
     def __str__(self) -> str:
-        names = [node.name for node in self.nodes if node.op == "placeholder"]
-        lines = [f"graph({', '.join('%' + name for name in names)}):"]
-        lines += [f"    {node.format_node()}" for node in self.nodes]
-        return "\n".join(lines)
+        return "\n".join(["graph():", *(f"    {node.format_node()}" for node in self.nodes)])
 
 
 class _Ref:

@@ -248,6 +248,18 @@ class GraphModule(PlainModule):
         _assign(self, target, m)
         return True
 
+    def delete_submodule(self, target: str) -> bool:
+        """Drop the module at a dotted path; False if there is none."""
+        owner, _, name = target.rpartition(".")
+        try:
+            home = self.get_submodule(owner)
+        except AttributeError:
+            return False
+        if not isinstance(getattr(home, name, None), _ModuleTypes.module):
+            return False
+        delattr(home, name)
+        return True
+
     def delete_all_unused_submodules(self) -> None:
         """Drop the submodules that no node of the graph refers to."""
         used = [f"{target}." for target in _used_attributes(self.graph)]

@@ -7,6 +7,8 @@ that it hands out cannot be written to.
 
 from __future__ import annotations
 
+import keyword
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -280,7 +282,7 @@ class Node:
         if self.op == "get_attr":
             return f"%{self.name} : [num_users={len(self.users)}] = get_attr[target={self.target}]"
         if self.op == "output":
-            return f"return {_show(self._args[0]) if self._args else None}"
+            return f"return {self._args[0] if self._args else None}"
         kwargs = ", ".join(f"{key}: {_show(value)}" for key, value in self._kwargs.items())
         return (
             f"%{self.name} : [num_users={len(self.users)}] = {self.op}[target={target_name(self.target)}]"
@@ -311,10 +313,39 @@ def function_name(fn: Any) -> str:
     return path if path and "<" not in path else getattr(fn, "__name__", None) or getattr(fn, "name", None) or ""
 
 
+# Modules whose names are printed as torch's, in order of preference.
+PUBLIC = ("flambeau", "flambeau.nn.functional")
+
+
+def _reaches(root: Any, path: str, value: Any) -> bool:
+    """Whether a dotted path leads from `root` to `value`."""
+    for atom in path.split("."):
+        root = getattr(root, atom, None)
+    return root is value
+
+
+def importable_path(fn: Any) -> tuple[str, str] | None:
+    """(module, path inside it) by which a callable can be found again: a public name if it has one."""
+    name = function_name(fn)
+    module = str(getattr(fn, "__module__", None)).removeprefix("_") or "builtins"
+    for candidate in (*PUBLIC, module):
+        if candidate in sys.modules and is_path(name) and _reaches(sys.modules[candidate], name, fn):
+            return candidate, name
+    return None
+
+
+def is_path(text: str) -> bool:
+    """Whether it is a dotted path of names."""
+    return bool(text) and all(atom.isidentifier() and not keyword.iskeyword(atom) for atom in text.split("."))
+
+
 def target_name(target: Target) -> str:
-    """A target as text: the path itself, or the callable's qualified name."""
+    """A target as text: the path itself, or the callable's qualified name, a public one as torch's."""
     if isinstance(target, str):
         return target
+    found = importable_path(target)
+    if found and found[0] in PUBLIC:
+        return f"torch{found[0].removeprefix('flambeau')}.{found[1]}"
     name = function_name(target)
     module = (getattr(target, "__module__", None) or "").removeprefix("_")
     return f"{module}.{name}" if name and module and module != "builtins" else str(name or target)

@@ -10,6 +10,7 @@ import traceback
 
 import pytest
 
+import flambeau as torch
 from flambeau import fx, nn
 from flambeau.fx.graph_module import module_base
 
@@ -171,3 +172,22 @@ def test_module_base_is_exchanged():
 
 def test_module_base_is_known():
     assert issubclass(fx.GraphModule, module_base())
+
+
+def test_a_graph_is_printed_as_torch_prints_it() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    y = graph.call_function(torch.sin, (x,))
+    graph.output((graph.call_method("add", (y, 1)), y))
+    assert str(graph) == """graph():
+    %x : [num_users=1] = placeholder[target=x]
+    %sin : [num_users=2] = call_function[target=torch.sin](args = (%x,), kwargs = {})
+    %add : [num_users=1] = call_method[target=add](args = (%sin, 1), kwargs = {})
+    return (add, sin)"""
+
+
+def test_delete_submodule() -> None:
+    module = fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU()))
+    assert module.add_submodule("q.r", torch.nn.Tanh()) and module.delete_submodule("q.r")
+    assert not module.delete_submodule("q.r") and not module.delete_submodule("no.such")
+    assert [name for name, _ in module.named_modules()] == ["", "0", "q"]
