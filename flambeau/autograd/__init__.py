@@ -119,7 +119,7 @@ def _tensor_backward(
 ) -> None:
     """Accumulate the gradient of this tensor in the leaves it was computed from."""
     if type(self) is not Tensor and dispatch.override_classes and has_torch_function((self,)) and not dispatch.state.classes_off:
-        return handle_torch_function(Tensor.backward, (self,), self, gradient=gradient, retain_graph=retain_graph,
+        return handle_torch_function(_tensor_backward, (self,), self, gradient=gradient, retain_graph=retain_graph,
                                      create_graph=create_graph, inputs=inputs)
     backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 

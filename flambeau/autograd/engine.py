@@ -87,9 +87,12 @@ def _seed(place: Tensor | GradientEdge, grad: Tensor | None) -> Tensor:
         )
     if root.dtype.category != 2:
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {root.dtype}")
-    if root is not place or type(root) is not Tensor:
+    if root is not place:
         return PRIMITIVES["full"](tuple(root.shape), 1, root.dtype, root.device)
-    return root.detach().new_full(root.shape, 1)
+    if type(root) is Tensor:
+        return root.detach().new_full(root.shape, 1)
+    with dispatch.classes_off():
+        return root.detach().new_full(root.shape, 1)
 
 
 def _targets(inputs: Sequence[Tensor] | None) -> dict[Node, set[int]] | None:

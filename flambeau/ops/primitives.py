@@ -19,6 +19,7 @@ from flambeau import _C
 from ..backends.cpu import native
 from ..core import dispatch
 from ..core.dtypes import dtype
+from ..core.locks import cached_property
 from ..core.scalar import TABLE, compares, evaluate
 from ..core.size import channels_last_strides, elementwise_strides, is_contiguous, looks_channels_last
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, laid_out, view_tensor
@@ -69,6 +70,10 @@ class Primitive:
         self.ordered = "ordered" in self.tags or (callable(loop) and compares(loop, len(self.params)))
         self.__name__ = self.__qualname__ = name
         self.__module__ = "flambeau.ops.prims"
+
+    @cached_property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.Signature([inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in self.params])
 
     def __repr__(self) -> str:
         return f"prims.{self.name}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .. import _C
 from ..core import dispatch
 from ..core.device import as_device
 from ..core.dtypes import dtype
@@ -19,7 +20,7 @@ from .promotion import default_dtype
 
 
 class DispatchedOperator(aten.AtenOperator):
-    """A step below autograd: equal to `torch.ops.aten.NAME.default`, and called as the step was."""
+    """A step below autograd that ATen has not in this form: equal to `torch.ops.aten.NAME.default`, and called as the step was."""
 
     def __init__(self, handle: Any, step: Callable) -> None:
         super().__init__(handle.__name__)
@@ -35,10 +36,20 @@ class DispatchedOperator(aten.AtenOperator):
         return hash(self._handle)
 
 
-def step_named(prim: Any, args: tuple) -> Any:
-    """A primitive's call as `__torch_dispatch__` gets to see it."""
+def step_of(prim: Any, args: tuple) -> tuple[Any, tuple, dict]:
+    """A primitive's call as `__torch_dispatch__` gets to see it: (function, args, kwargs), an overload of ATen's where it is one."""
     handle = aten.name_of(prim, args)
-    return handle if isinstance(handle, CustomOperator) else DispatchedOperator(handle, prim)
+    if isinstance(handle, CustomOperator):
+        return handle, args, {}
+    found = aten.step_target(handle, prim, args)
+    return (DispatchedOperator(handle, prim), args, {}) if found is None else found
+
+
+class below_overrides(_C.OverrideScope):
+    """In the block no function mode and no autocast sees anything: they stand above what `__torch_dispatch__` is asked for."""
+
+    def inside(self) -> tuple:
+        return (), None
 
 
 def wrapping(args: Sequence) -> list[type]:
@@ -66,10 +77,10 @@ def answer(prim: Any, args: tuple, whole: bool = False) -> Any:
             return kinds[0]._compute(prim, args)
     if whole:
         return NotImplemented
-    func = step_named(prim, args)
-    with dispatch.grad_enabled(False):      # autograd, above, has its own record of this step
+    func, given, named = step_of(prim, args)
+    with dispatch.grad_enabled(False), below_overrides():      # autograd, above, has its own record of this step
         for kind in kinds:
-            out = kind.__torch_dispatch__(func, tuple(kinds), args, {})     # type: ignore[attr-defined]
+            out = kind.__torch_dispatch__(func, tuple(kinds), given, named)     # type: ignore[attr-defined]
             if out is not NotImplemented:
                 return tuple(out) if type(out) is list else out
     raise TypeError(f"Multiple dispatch failed for 'torch.ops.{func}'; all __torch_dispatch__ handlers returned NotImplemented: "
@@ -122,4 +133,4 @@ def _check_class(name: str, cls: Any) -> None:
 dispatch.wrapped = answer
 Tensor._make_subclass = staticmethod(_make_subclass)                    # type: ignore[attr-defined]
 Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)    # type: ignore[attr-defined]
-__all__ = ["DispatchedOperator", "answer", "step_named"]
+__all__ = ["DispatchedOperator", "answer", "below_overrides", "step_of"]

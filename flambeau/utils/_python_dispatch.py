@@ -8,12 +8,13 @@ from typing import Any
 
 from ..core import dispatch
 from ..core.tensor import Tensor
-from ..ops.wrappers import step_named
+from ..ops.wrappers import below_overrides, step_of
 
 
 class TorchDispatchMode:
-    """Override `__torch_dispatch__(self, func, types, args=(), kwargs=None)`; in it the mode is off. `func` is equal to the operator of
-    `torch.ops.aten` that the step belongs to; its arguments are those of Flambeau's primitive."""
+    """Override `__torch_dispatch__(self, func, types, args=(), kwargs=None)`; in it the mode, and what stands above it, is off. `func` is
+    the overload of `torch.ops.aten` that the step is, with that one's arguments. A step that ATen hasn't in this form is equal to the
+    operator that it belongs to, and has the arguments of Flambeau's primitive."""
 
     def __init__(self, _dispatch_key: Any = None) -> None:
         self._scopes: list[Any] = []
@@ -23,7 +24,9 @@ class TorchDispatchMode:
 
     def handle(self, prim: Any, args: tuple) -> Any:
         """What dispatch asks a mode."""
-        return self.__torch_dispatch__(step_named(prim, args), tuple({type(a) for a in args if isinstance(a, Tensor)}), args, {})
+        func, given, named = step_of(prim, args)
+        with dispatch.grad_enabled(False), below_overrides():
+            return self.__torch_dispatch__(func, tuple({type(a) for a in args if isinstance(a, Tensor)}), given, named)
 
     def __enter__(self) -> TorchDispatchMode:
         scopes = self.__dict__.setdefault("_scopes", [])    # a subclass need not call __init__

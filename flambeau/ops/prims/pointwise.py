@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cmath
 import math
+import operator
 from numbers import Complex as Number
 from typing import Any
 
@@ -214,8 +215,8 @@ def _zero_where(condition: Tensor, g: Tensor) -> Tensor:
 
 def _pow_grad_base(g: Tensor, x: Any, y: Any) -> Tensor:
     """d x^y / d x = y x^(y-1); zero where y is zero, also at x = 0."""
-    if isinstance(y, SymFloat):     # its comparison is a tensor's
-        partial = y * pow(x, y - 1)
+    if type(y) is SymFloat:     # its comparison is a tensor's
+        partial = y * pow(x, operator.sub(y, 1))
         return (g * conjugated(partial)).masked_fill(g.new_zeros(()) == y, 0)
     if not isinstance(y, Tensor):
         if y == 0:
@@ -252,5 +253,5 @@ for _reason, _records in _WHY_NOT.items():
         _record.why_absent["derivative"] = _reason
 
 __all__ = [name for name in dir() if not name.startswith("_") and name not in (
-    "annotations", "math", "Number", "Any", "np", "bool_", "complex64", "complex128", "float32", "float64", "int64", "SymFloat", "Tensor",
-    "pointwise")]
+    "annotations", "math", "operator", "Number", "Any", "np", "bool_", "complex64", "complex128", "float32", "float64", "int64", "SymFloat",
+    "Tensor", "pointwise")]
