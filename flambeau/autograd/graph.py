@@ -465,6 +465,9 @@ def accumulator(leaf: Tensor) -> AccumulateGrad:
     node = meta.accumulator() if meta.accumulator is not None else None  # type: ignore[union-attr]
     if node is None:
         node = AccumulateGrad(leaf)
+        if "_grad_dtype" in leaf.__dict__:
+            kind = leaf.__dict__["_grad_dtype"]
+            node.output_specs = (None if kind is None else node.output_specs[0]._replace(dtype=kind),)
         meta.accumulator = weakref.ref(node)  # type: ignore[union-attr]
     return node
 
