@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ._absent import absent, absent_name
+from . import autograd
+from ._absent import absent, absent_name, absent_type
 from .core.tensor import Tensor
 
 _SCALES = "no tensor is quantized: keep integers in torch.int8 and scales beside them; torch.fake_quantize_per_tensor_affine rounds as " \
@@ -23,6 +24,9 @@ METHODS = {name: absent(f"torch.Tensor.{name}", instead) for instead, names in {
     "name dimensions by einsum or einops, or index with torch.arange": ("index",),
 }.items() for name in names}
 """Methods of tensors."""
+
+autograd.NestedIOFunction = absent_type(  # type: ignore[attr-defined]
+    "torch.autograd.NestedIOFunction", "flatten what goes in and comes out (torch.utils._pytree) around a torch.autograd.Function")
 
 for _name, _method in METHODS.items():
     setattr(Tensor, _name, _method)

@@ -182,7 +182,7 @@ def test_small_facts(torch):
     for kind in ("xpu", "mtia"):
         with pytest.raises(AssertionError):
             getattr(x, kind)()
-    for name in ("int_repr", "q_scale", "to_padded_tensor"):
+    for name in ("int_repr", "q_scale"):
         with pytest.raises(NotImplementedError):
             getattr(x, name)()
 

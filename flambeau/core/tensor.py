@@ -255,8 +255,8 @@ class Tensor:
             raise RuntimeError(f"assigned grad has data of a different size: expected {list(self.shape)}, got {list(value.shape)}")
         kind = vars(self).get("_grad_dtype", self.dtype)
         if kind is not None and value.dtype is not kind:
-            raise RuntimeError(f"assigned grad has data of a different type: expected {kind}, got {value.dtype}; set grad_dtype to that, or "
-                               "to None for any")
+            raise RuntimeError(f"assigned grad has data of a different type: expected {kind}, got {value.dtype}; set grad_dtype to that, "
+                               "or to None for any")
         if self._grad is None:
             self._grad = AutogradMeta()
         self._grad.grad = value
