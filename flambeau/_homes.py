@@ -152,6 +152,7 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
                      "get_rotating_buffer_size set_numerical_check_tolerances"),
     "cuda.profiler": ("use torch.profiler", "profile start stop init"),
     "cuda.sparse": ("use torch.sparse", ""),
+    "xpu.streams": ("there is no such device; use the CPU or an NVIDIA GPU", "Event Stream"),
     "mtia": ("there is no such device", "synchronize current_device set_device"),
     "numa.binding": ("use numactl", "AffinityMode NumaOptions"),
     "classes": ("TorchScript's classes are C++'s; write Python", "load_library"),
