@@ -16,6 +16,7 @@ from . import (
     ops,
     sparse,
 )
+from ._left_out import NAMES as _LEFT_OUT
 from .autograd.grad_mode import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
 from .core import shared as _shared
 from .core.device import default_device as get_default_device
@@ -54,7 +55,15 @@ from .sparse.construct import (
     sparse_csc_tensor,
     sparse_csr_tensor,
 )
-from .sparse.products import dsmm, hspmm, saddmm, smm, spmm
+from .sparse.convert import (
+    ccol_indices_copy,
+    col_indices_copy,
+    crow_indices_copy,
+    indices_copy,
+    row_indices_copy,
+    values_copy,
+)
+from .sparse.products import dsmm, hspmm, saddmm, smm, spmm, sspaddmm
 
 __version__ = "0.1.0"
 _homes.install()
@@ -67,6 +76,7 @@ globals().update(NAMED_ONLY)
 globals().update(ALIASES)
 globals().update(_TYPED_TENSORS)
 globals().update(_TYPED_STORAGES)
+globals().update(_LEFT_OUT)
 for _name, _operator in _OPERATORS.items():
     globals().setdefault(_name, _operator)
 for _name in ("as_strided_", "dequantize", "detach_", "resize_as_"):
@@ -127,7 +137,8 @@ _LAZY: dict[str, tuple[str, Any]] = {
             "is_deterministic_algorithms_warn_only_enabled", "set_deterministic_debug_mode", "get_deterministic_debug_mode",
             "set_float32_matmul_precision", "get_float32_matmul_precision", "set_num_threads", "get_num_threads",
             "set_num_interop_threads", "get_num_interop_threads", "set_warn_always", "is_warn_always_enabled", "typename",
-            "compiled_with_cxx11_abi", "is_vulkan_available", "_assert", "_assert_async", "_assert_scalar", "_check", "_check_with",
+            "compiled_with_cxx11_abi", "AcceleratorError", "init_num_threads", "is_vulkan_available", "_assert", "_assert_async",
+            "_assert_scalar", "_check", "_check_with",
             "_check_is_size", "_check_index", "_check_value", "_check_type", "_check_not_implemented", "set_default_tensor_type",
             "set_flush_denormal", "_check_tensor_all", "_check_tensor_all_with"),
         ".core.symbolic": (
@@ -152,9 +163,12 @@ _LAZY: dict[str, tuple[str, Any]] = {
         ".ops.generators": ("Generator", "default_generator", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"),
         "._torch_c": ("Tag", "ScriptObject", "TensorType", "PyTorchFileReader", "PyTorchFileWriter", "qscheme", "per_channel_affine",
                       "per_tensor_affine",
-                      "per_channel_symmetric", "per_tensor_symmetric", "per_channel_affine_float_qparams"),
+                      "per_channel_symmetric", "per_tensor_symmetric", "per_channel_affine_float_qparams",
+                      "DispatchKey", "AggregationType", "SUM", "AVG", "PRIVATE_OPS"),
         ".futures": ("Future",),
-        ".jit": ("ScriptModule", "ScriptFunction"),
+        ".random": ("thread_safe_generator",),
+        "._lobpcg": ("lobpcg",),
+        ".jit": ("ScriptModule", "ScriptFunction", "fork", "wait"),
         "._dynamo": ("disable=_disable_dynamo",),
         ".ops.printing": ("set_printoptions",),
     }.items() for name in names

@@ -27,7 +27,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "_C._functorch": ("func.vmap", "is_batchedtensor _add_batch_dim=add_batch_dim _remove_batch_dim=remove_batch_dim"),
     "_library.infer_schema": ("library", "infer_schema"),
     "_library.custom_ops": ("library", "CustomOpDef custom_op"),
-    "autograd.profiler_util": ("profiler.events", "EventList FunctionEvent=Event"),
+    "autograd.profiler_util": ("profiler.by_autograd", "EnforceUnique EventList FunctionEvent Interval MemRecordsAcc"),
     "fx._pytree": ("utils._pytree", "tree_flatten tree_unflatten"),
     "distributed.constants": ("distributed", "default_pg_timeout"),
     "distributed._tensor": ("distributed.tensor", "DTensor DeviceMesh Shard Replicate Partial Placement distribute_tensor "
@@ -49,7 +49,13 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "fx.experimental.optimization": ("nn.utils.fx_passes", "extract_subgraph fuse remove_dropout"),
     "fx.experimental.proxy_tensor": ("_functorch.make_fx", "get_proxy_mode make_fx"),
     "autograd.variable": ("autograd", "Variable"),
+    "cuda.amp.common": ("cuda.amp", "amp_definitely_not_available"),
     "cuda.amp.autocast_mode": ("cuda.amp", "autocast custom_fwd custom_bwd"),
+    "cuda.graphs": ("cuda", "CUDAGraph graph graph_pool_handle is_current_stream_capturing make_graphed_callables"),
+    "cuda.green_contexts": ("cuda", "GreenContext"),
+    "cuda.jiterator": ("_homes", ""),
+    "cuda.nccl": ("_homes", "is_available=no"),
+    "cuda.tunable": ("_homes", "is_enabled=no tuning_is_enabled=no record_untuned_is_enabled=no"),
     "cuda.amp.grad_scaler": ("cuda.amp", "GradScaler"),
     "nn.parallel.data_parallel": ("nn.parallel", "DataParallel"),
     "nn.quantized": ("nn", ""),
@@ -137,8 +143,16 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "ao.quantization.quantizer": (_FLOATS, "Quantizer QuantizationAnnotation QuantizationSpec"),
     "ao.quantization.utils": (_FLOATS, "get_new_attr_name_with_prefix calculate_qmin_qmax check_min_max_valid"),
     "backends.nnpack": ("oneDNN computes", "set_flags flags"),
+    "cuda.jiterator": ("write the function with torch operators and compile it, or a torch.library.custom_op around a Triton kernel",
+                       "_create_jit_fn _create_multi_output_jit_fn"),
+    "cuda.nccl": (_PROCESSES, "all_gather all_reduce broadcast init_rank reduce reduce_scatter unique_id version"),
+    "cuda.tunable": ("cuBLASLt is asked for the best algorithm of each product as it is", "enable tuning_enable record_untuned_enable "
+                     "set_max_tuning_duration get_max_tuning_duration set_max_tuning_iterations get_max_tuning_iterations set_filename "
+                     "get_filename get_results get_validators read_file tune_gemm_in_file mgpu_tune_gemm_in_file set_rotating_buffer_size "
+                     "get_rotating_buffer_size set_numerical_check_tolerances"),
     "cuda.profiler": ("use torch.profiler", "profile start stop init"),
     "cuda.sparse": ("use torch.sparse", ""),
+    "xpu.streams": ("there is no such device; use the CPU or an NVIDIA GPU", "Event Stream"),
     "mtia": ("there is no such device", "synchronize current_device set_device"),
     "numa.binding": ("use numactl", "AffinityMode NumaOptions"),
     "classes": ("TorchScript's classes are C++'s; write Python", "load_library"),
@@ -189,7 +203,7 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-def no() -> bool:
+def no(*_: object) -> bool:
     """False: it is not there."""
     return False
 

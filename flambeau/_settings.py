@@ -17,6 +17,10 @@ from .ops.creation import TYPED_TENSORS
 from .ops.promotion import set_default_dtype
 
 
+class AcceleratorError(RuntimeError):
+    """Work on a device failed."""
+
+
 class OutOfMemoryError(RuntimeError):
     """A device's memory is full."""
 
@@ -99,6 +103,10 @@ def set_num_threads(number: int) -> None:
     if not isinstance(number, int) or number < 1:
         raise RuntimeError(f"set_num_threads expects a positive integer, got {number!r}")
     _C.set_num_threads(number)
+
+
+def init_num_threads() -> None:
+    """Nothing to hand on: `set_num_threads` is about all threads."""
 
 
 def get_num_threads() -> int:

@@ -62,6 +62,16 @@ class DispatchKey(enum.Enum):
      AutogradCPU, AutogradCUDA, ADInplaceOrView, Python, Meta) = range(14)
 
 
+class AggregationType(enum.Enum):
+    """How TorchScript's ranks put scores together: names alone."""
+
+    SUM, AVG = 0, 1
+
+
+SUM, AVG = AggregationType.SUM, AggregationType.AVG
+PRIVATE_OPS = ("unique_dim",)
+"""Operators that torch keeps to itself though they are in its namespace."""
+
 Tag = enum.IntEnum("Tag", "core cudagraph_unsafe data_dependent_output dynamic_output_shape flexible_layout generated inplace inplace_view "
                    "maybe_aliasing_or_mutating needs_contiguous_strides needs_exact_strides needs_fixed_stride_order "
                    "nondeterministic_bitwise nondeterministic_seeded out out_variant pointwise pt2_compliant_tag reduction view_copy",
@@ -108,7 +118,6 @@ _SCRIPT_TYPES = (
     "CompilationUnit", "Type", "TensorType", "IntType", "FloatType", "BoolType", "StringType", "ListType", "TupleType", "DictType",
     "OptionalType", "ClassType", "NoneType", "AnyType", "JITException", "PyTorchFileReader", "PyTorchFileWriter")
 globals().update({name: absent_type(f"torch._C.{name}", _NO_SCRIPT) for name in _SCRIPT_TYPES})
-
 _SWITCHES = (
     "_jit_set_profiling_executor", "_jit_set_profiling_mode", "_jit_override_can_fuse_on_cpu", "_jit_override_can_fuse_on_gpu",
     "_jit_set_texpr_fuser_enabled", "_jit_set_nvfuser_enabled", "_jit_set_nvfuser_guard_mode", "_jit_can_fuse_on_cpu",

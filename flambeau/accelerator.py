@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,34 @@ def _need() -> None:
         raise RuntimeError("Cannot access accelerator device when none is available.")
 
 
+class Graph:
+    """`with Graph() as g:` records the block's work on the accelerator, `g.replay()` repeats it (torch.cuda.CUDAGraph). `pool`: where its
+    memory is from, another's `pool()`. RuntimeError where there is no accelerator."""
+
+    def __init__(self, keep_graph: bool = False, *, pool: Any = None, capture_error_mode: str = "default") -> None:
+        _need()
+        self._graph, self._scope = cuda.CUDAGraph(keep_graph), contextlib.ExitStack()
+        self._memory, self._mode = pool, "global" if capture_error_mode == "default" else capture_error_mode
+
+    def __enter__(self) -> Graph:
+        self._scope.enter_context(cuda.graph(self._graph, self._memory, None, self._mode))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._scope.__exit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("capture_begin", "capture_end", "pool", "replay", "reset"):
+            raise AttributeError(f"a Graph has no attribute {name!r}")
+        return getattr(self._graph, name)
+
+
+def set_stream(stream: Any) -> None:
+    """torch.cuda.set_stream where there is a GPU; RuntimeError elsewhere."""
+    _need()
+    cuda.set_stream(stream)
+
+
 def _of_cuda(name: str, original: str) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         _need()
@@ -44,7 +73,7 @@ def _of_cuda(name: str, original: str) -> Callable[..., Any]:
 # What torch.cuda has under another name, and what has the same.
 _ORIGINALS = {"current_device_index": "current_device", "set_device_index": "set_device", "get_memory_info": "mem_get_info"} | {
     name: name for name in (
-        "synchronize", "current_stream", "set_stream", "empty_cache", "memory_allocated", "max_memory_allocated", "memory_reserved",
+        "synchronize", "current_stream", "empty_cache", "memory_allocated", "max_memory_allocated", "memory_reserved",
         "max_memory_reserved", "memory_stats", "reset_peak_memory_stats", "reset_accumulated_memory_stats")}
 globals().update({name: _of_cuda(name, original) for name, original in _ORIGINALS.items()})
 current_device_idx, set_device_idx = globals()["current_device_index"], globals()["set_device_index"]

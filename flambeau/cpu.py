@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import contextlib
+import functools
+import os
+import platform
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from . import _C
@@ -82,10 +86,50 @@ def current_stream(device: Any = None) -> Stream:
     return _stream
 
 
-@contextmanager
-def stream(stream: Any) -> Iterator[None]:
+class StreamContext:
+    """`with StreamContext(stream):` changes nothing: there is one stream."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def stream(stream: Any) -> StreamContext:
     """No change: there is one stream."""
-    yield
+    return StreamContext(stream)
+
+
+_OTHER_NAMES = {
+    "avx512f": "avx512_f", "avx512cd": "avx512_cd", "avx512dq": "avx512_dq", "avx512bw": "avx512_bw", "avx512vl": "avx512_vl",
+    "avx512ifma": "avx512_ifma", "avx512vbmi": "avx512_vbmi", "pni": "sse3", "abm": "lzcnt", "bmi1": "bmi", "fma": "fma3", "sha_ni": "sha",
+    "asimd": "neon", "asimdhp": "fp16_arith", "asimddp": "dot", "asimdrdm": "rdm", "asimdfhm": "fhm"}
+_ASKED = {
+    "x86_64": "sse sse2 sse3 ssse3 sse4_1 sse4_2 sse4a avx avx2 avx_vnni avx512_f avx512_cd avx512_dq avx512_bw avx512_vl avx512_ifma "
+              "avx512_vbmi avx512_vbmi2 avx512_bitalg avx512_vpopcntdq avx512_vnni avx512_bf16 avx512_fp16 avx512_vp2intersect "
+              "avx512_4vnniw avx512_4fmaps avx10_1 avx10_2 avx_vnni_int8 avx_vnni_int16 avx_ne_convert amx_bf16 amx_tile amx_int8 amx_fp16 "
+              "fma3 fma4 f16c bmi bmi2 popcnt lzcnt aes sha clflush clflushopt clwb",
+    "aarch64": "neon fp16_arith bf16 i8mm dot sve sve2 sve_bf16 sme sme2 atomics fhm rdm crc32 aes sha1 sha2 pmull"}
+"""By architecture, what is told of; above, what Linux calls some of it."""
+
+
+@functools.cache
+def get_capabilities() -> Mapping[str, Any]:
+    """What this processor can do: its architecture, whether it has each set of instructions (as Linux tells), and how many it has."""
+    architecture = platform.machine()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as facts:
+        lines = [line.partition(":")[::2] for line in facts]
+        told = {name.strip(): value.strip() for name, value in lines}
+        flags = set(told.get("flags", told.get("Features", "")).split())
+        has = {_OTHER_NAMES.get(flag, flag) for flag in flags}
+        return MappingProxyType({
+            "architecture": architecture, "cpu_name": told.get("model name", ""), "num_logical_cores": os.cpu_count() or 1,
+            **{name: name in has for name in _ASKED.get(architecture, "").split()}})
+    return MappingProxyType({"architecture": architecture, "num_logical_cores": os.cpu_count() or 1})
 
 
 def manual_seed_all(seed: int) -> None:
@@ -104,7 +148,8 @@ def set_rng_state(new_state: Tensor) -> None:
 
 
 __all__ = [
-    "Event", "Stream", "current_device", "current_stream", "device_count", "empty_cache", "get_rng_state", "initial_seed",
+    "Event", "Stream", "StreamContext", "current_device", "current_stream", "device_count", "empty_cache", "get_capabilities",
+    "get_rng_state", "initial_seed",
     "is_available", "is_initialized", "manual_seed", "manual_seed_all", "seed", "set_device", "set_rng_state", "stream",
     "synchronize",
 ]

@@ -36,4 +36,4 @@ def memory_allocated(device: Any = None) -> int:
 
 __getattr__ = absent_names("torch.mps", ("Event", "compile_shader", "current_allocated_memory", "driver_allocated_memory", "get_rng_state",
                                          "profiler", "recommended_max_memory", "seed", "set_per_process_memory_fraction", "set_rng_state",
-                                         "synchronize"), "there is no such device; use the CPU or an NVIDIA GPU")
+                                         "synchronize", "load_metallib"), "there is no such device; use the CPU or an NVIDIA GPU")

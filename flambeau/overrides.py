@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import _C
 from .core import dispatch
 from .core.tensor import Tensor
-from .ops.registry import OPERATORS, handle_torch_function, has_torch_function
+from .ops import registry
+from .ops.registry import OPERATORS, handle_torch_function
+
+
+class _Here(threading.local):
+    skip = False    # the next function that asks whether classes take over is told that none do
+
+
+_here = _Here()
+
+
+def has_torch_function(relevant_args: Iterable[Any]) -> bool:
+    """Whether some argument overrides `__torch_function__`, or a mode does."""
+    if _here.skip:
+        _here.skip = False
+        return False
+    return bool(dispatch.state.function_modes) or registry.has_torch_function(relevant_args)
 
 
 def has_torch_function_unary(obj: Any) -> bool:
@@ -95,7 +114,53 @@ def get_ignored_functions() -> set[Callable]:
     return {fn for fn in OPERATORS.values() if "from_data" in vars(fn)["_operator"].tags}
 
 
+class _NoModes(_C.OverrideScope):
+    """No mode is asked in the block."""
+
+    def inside(self) -> tuple:
+        return (), dispatch.state.autocast
+
+
+def redispatch_function(func: Callable, types: Any, args: tuple, kwargs: dict | None) -> Any:
+    """`func(*args, **kwargs)` as it is without the classes and the mode that are at work on it, whose `__torch_function__` this is called
+    in: operators give plain tensors; what a function in Python calls inside asks them again."""
+    if not all(isinstance(kind, type) for kind in types):
+        raise TypeError(f"redispatch_function(): types are classes, got {types!r}")
+    if getattr(func, "_operator", None) is not None or vars(Tensor).get(getattr(func, "__name__", "")) is func:
+        with dispatch.classes_off(), _NoModes():
+            return getattr(func, "_plain", func)(*args, **(kwargs or {}))
+    _here.skip = True
+    try:
+        return func(*args, **(kwargs or {}))
+    finally:
+        _here.skip = False
+
+
+@contextlib.contextmanager
+def enable_reentrant_dispatch() -> Iterator[None]:
+    """Nothing to enable: what a `__torch_dispatch__` calls is dispatched as anything else."""
+    yield
+
+
+@functools.cache
+def get_testing_overrides() -> dict[Callable, Callable]:
+    """For each operator a function of the same signature that returns -1: for tests of classes that override them all."""
+    return {fn: _minus_one(fn) for fn in dict.fromkeys(OPERATORS.values()) if fn not in get_ignored_functions()}
+
+
+def _minus_one(fn: Callable) -> Callable:
+    signature = inspect.signature(fn)
+
+    @functools.wraps(fn)
+    def answer(*args: Any, **kwargs: Any) -> int:
+        signature.bind(*args, **kwargs)
+        return -1
+
+    return answer
+
+
 __all__ = [
+    "enable_reentrant_dispatch", "get_testing_overrides", "redispatch_function",
     "get_ignored_functions",
     "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic", "handle_torch_function", "TorchFunctionMode",
     "BaseTorchFunctionMode", "DisableTorchFunctionSubclass", "is_tensor_like", "is_tensor_method_or_property",

@@ -23,12 +23,13 @@ from .ops.generators import (
 
 
 @contextmanager
-def fork_rng(devices: Any = None, enabled: bool = True, *, device_type: str | None = None) -> Iterator[None]:
+def fork_rng(devices: Any = None, enabled: bool = True, _caller: str = "fork_rng", _devices_kw: str = "devices", *,
+             device_type: str | None = None) -> Iterator[None]:
     """Within the block random numbers may be drawn and seeds set; afterwards the generators are where they were: the CPU's and the one
-    of all GPUs, so that `devices` have nothing to choose, but must be there."""
+    of all GPUs, so that `devices` have nothing to choose, but must be there. Errors speak of `_caller` and its `_devices_kw`."""
     kind = device("cuda" if device_type is None else device_type).type
     if kind == "cuda" and any(not 0 <= index_of(d) < device_count() for d in devices or ()):
-        raise AssertionError(f"fork_rng(): got devices={list(devices)}, and there are {device_count()} GPUs ({NOT_ENABLED})")
+        raise AssertionError(f"{_caller}(): got {_devices_kw}={list(devices)}, and there are {device_count()} GPUs ({NOT_ENABLED})")
     if not enabled:
         yield
         return
@@ -39,5 +40,10 @@ def fork_rng(devices: Any = None, enabled: bool = True, *, device_type: str | No
         set_all_states(saved)
 
 
+def thread_safe_generator() -> Generator | None:
+    """None, for the default generator: the workers of a loader are processes, each with one of its own."""
+    return None
+
+
 __all__ = ["Generator", "default_generator", "default_gpu_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed",
-           "set_rng_state"]
+           "set_rng_state", "thread_safe_generator"]

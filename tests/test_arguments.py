@@ -67,7 +67,6 @@ FUNCTIONS = {
     "autograd/graph.py: __init__ device_type": "one kind of accelerator",
     "core/symbolic.py: symint hint": "hints are computed",
     "cpu.py: current_stream": "one stream",
-    "cpu.py: stream": "one stream",
     "cuda/memory.py: memory_summary abbreviated": "it is short already",
     "cuda/streams.py: capture_begin capture_error_mode": "nothing of other threads fails a capture",
     "fx/_compatibility.py: compatibility": "a mark",

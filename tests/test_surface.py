@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 
 import flambeau as fl
@@ -137,3 +138,74 @@ def test_loaders_are_generic(torch):
         pass
 
     assert [batch.tolist() for batch in Mine(torch.arange(4), batch_size=2)] == [[0, 1], [2, 3]]
+
+
+@LIBRARIES
+def test_orders_of_dimensions_that_are_not_the_only_one(torch):
+    x = torch.ones(2, 3, 4, 5)
+    formats = [torch.contiguous_format, torch.channels_last]
+    assert x.dim_order(ambiguity_check=True) == x.dim_order(ambiguity_check=formats) == (0, 1, 2, 3)
+    for y, check, error in ((torch.ones(1, 3), True, RuntimeError), (torch.ones(2, 1, 4, 5), formats, RuntimeError),
+                            (torch.ones(1).expand(3, 2), True, RuntimeError), (x, 3, TypeError), (x, [3], TypeError)):
+        with pytest.raises(error):
+            y.dim_order(ambiguity_check=check)
+    assert torch.ones(1, 3).dim_order() == (0, 1)
+
+
+@LIBRARIES
+def test_exchanges_that_copy(torch):
+    given = np.arange(3.0)
+    copied, shared = torch.from_dlpack(given, copy=True), torch.from_dlpack(given, device="cpu", copy=False)
+    given[0] = 9
+    assert (copied.tolist(), shared.tolist()) == ([0, 1, 2], [9, 1, 2])
+
+
+def test_frames_that_begin_with_their_window():
+    for align in (None, False, True):
+        theirs, ours = (t.stft(t.arange(8.0), 4, 2, 2, window=t.ones(2), center=False, return_complex=True, align_to_window=align).numpy()
+                        for t in (torch_itself, fl))
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    with pytest.raises(RuntimeError, match="center"):
+        fl.stft(fl.arange(8.0), 4, return_complex=True, align_to_window=True)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns of what is old, and of what is new
+@LIBRARIES
+def test_small_facts(torch):
+    x = torch.ones(2)
+    assert not x.volatile and x.storage_type() is torch.FloatStorage
+    assert torch.wait(torch.fork(lambda a: a + 1, 3)) == 4
+    assert torch.thread_safe_generator() is None
+    assert torch.init_num_threads() is None
+    assert torch.bit is torch.uint1 and torch.bits16.itemsize == 2
+    assert torch.SUM is torch.AggregationType.SUM and issubclass(torch.AcceleratorError, RuntimeError)
+    for kind in ("xpu", "mtia"):
+        with pytest.raises(AssertionError):
+            getattr(x, kind)()
+    for name in ("int_repr", "q_scale"):
+        with pytest.raises(NotImplementedError):
+            getattr(x, name)()
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns of what is old, and of what is new
+@LIBRARIES
+def test_parts_of_sparse_tensors_copied(torch):
+    rows = torch.tensor([[0, 1.0], [2, 0]]).to_sparse_csr()
+    for name in ("crow_indices", "col_indices", "values"):
+        copied, own = getattr(torch, f"{name}_copy")(rows), getattr(rows, name)()
+        assert copied.tolist() == own.tolist() and copied.data_ptr() != own.data_ptr()
+    with pytest.raises(RuntimeError):
+        torch.indices_copy(rows)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns of what is old, and of what is new
+@LIBRARIES
+def test_sums_of_sparse_products(torch):
+    s = torch.tensor([[0, 1.0], [2, 0]]).to_sparse()
+    dense = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    expected = (2 * s.to_dense() + 3 * (s.to_dense() @ dense)).tolist()
+    assert torch.sspaddmm(s, s, dense, beta=2, alpha=3).to_dense().tolist() == expected
+    assert s.sspaddmm(s, dense, beta=2, alpha=3).to_dense().tolist() == expected
+    assert s.smm(dense).to_dense().tolist() == (s.to_dense() @ dense).tolist()
+    with pytest.raises(RuntimeError):
+        torch.sspaddmm(dense, s, dense)

@@ -11,14 +11,13 @@ from ..core import dispatch
 from ..core.tensor import Tensor
 from ..ops import writing
 from ..ops.registry import handle_torch_function, has_torch_function
-from . import batched, checkpoint, forward_ad, functional, graph
+from . import batched, checkpoint, forward_ad, functional, graph, joint_hooks
 from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
-from .engine import queue_callback, retain_grad, run_backward, tensor_hook
+from .engine import enforce_grad_layout_policy, queue_callback, retain_grad, run_backward, tensor_hook
 from .function import Function, FunctionCtx, once_differentiable
 from .grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled, set_multithreading_enabled
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .graph import save_on_cpu, saved_tensors_hooks
-from .joint_hooks import increment_version, register_multi_grad_hook
 
 
 def _as_tuple(x: Any) -> tuple:
@@ -145,8 +144,8 @@ Tensor.retains_grad = property(lambda self: self._grad is not None and bool(self
 writing.InPlace.check = staticmethod(batched.check_inplace)
 writing.InPlace.rebase = staticmethod(batched.rebase)
 
-graph.increment_version = increment_version     # type: ignore[attr-defined]
-graph.register_multi_grad_hook = register_multi_grad_hook     # type: ignore[attr-defined]  # its place in torch
+for _name in joint_hooks.__all__:
+    setattr(graph, _name, getattr(joint_hooks, _name))    # its place in torch
 
 
 class _VariableMeta(type):
@@ -177,6 +176,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "backward", "grad", "Function", "FunctionCtx", "once_differentiable", "Variable", "no_grad", "enable_grad", "inference_mode",
     "set_grad_enabled", "is_grad_enabled", "detect_anomaly", "set_detect_anomaly", "is_anomaly_enabled", "gradcheck",
-    "gradgradcheck", "GradcheckError", "saved_tensors_hooks", "save_on_cpu", "functional", "checkpoint", "queue_callback", "graph",
+    "gradgradcheck", "GradcheckError", "NestedIOFunction",
+    "enforce_grad_layout_policy", "saved_tensors_hooks", "save_on_cpu", "functional", "checkpoint", "queue_callback", "graph",
     "forward_ad",
 ]

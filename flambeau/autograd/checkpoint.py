@@ -88,7 +88,7 @@ def checkpoint(
             raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
         if kwargs:
             raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}; use_reentrant=True takes positional ones alone")
-        return _Reentrant.apply(function, preserve_rng_state, *args)
+        return CheckpointFunction.apply(function, preserve_rng_state, *args)
     frame = _Frame(lambda: function(*args, **kwargs), preserve_rng_state)
     frame.early_stop = early_stop if Defaults.early_stop is None else Defaults.early_stop
     frame.checked = determinism_check == "default"
@@ -106,6 +106,17 @@ class _Log(list):
     def handle(self, prim: Any, args: tuple) -> Any:
         self.append(f"{prim.name}({', '.join(str(list(a.shape)) if isinstance(a, Tensor) else repr(a) for a in args)})")
         return dispatch.run(prim, args)
+
+
+class GraphExecGroup:
+    """In its block checkpoints that several backward passes run into are computed again once, each pass taking other saved tensors of the
+    region. They are in any case: what a recomputation saved is kept until it is taken."""
+
+    def __enter__(self) -> GraphExecGroup:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
 
 
 class _Enough(BaseException):
@@ -174,8 +185,8 @@ class _Frame:
         raise CheckpointError(f"torch.utils.checkpoint: {why}{''.join(runs)}")
 
 
-class _Reentrant(Function):
-    """Checkpointing by a nested backward pass."""
+class CheckpointFunction(Function):
+    """Checkpointing by a nested backward pass: `apply(function, preserve_rng_state, *args)`."""
 
     @staticmethod
     def forward(ctx: Any, function: Callable, preserve: bool, *args: Any) -> Any:

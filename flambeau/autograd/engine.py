@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import heapq
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import ContextDecorator
 from typing import Any
 
 from ..core import dispatch
 from ..core.dtypes import promote_types
+from ..core.size import is_dense
 from ..core.sparse import SparseTensor
 from ..core.tensor import AutogradMeta, Tensor, is_example, shape_of
 from ..core.watching import watched
+from ..ops.order import in_rows, like
 from ..ops.registry import PRIMITIVES
 from .graph import AccumulateGrad, Edge, GradientEdge, Node, Output, RemovableHandle, Settings, bare, edge_of, retain
 
@@ -293,6 +297,8 @@ def _accumulate(node: AccumulateGrad, g: Tensor) -> None:
         meta = leaf._grad = AutogradMeta(True)
     if meta.grad is None:
         meta.grad = g if dispatch.state.grad_enabled and g.requires_grad else _own(g)
+        if not _lies_alike(meta.grad, leaf):
+            meta.grad = _laid_as(meta.grad, leaf)
     elif dispatch.state.grad_enabled or type(meta.grad) is SparseTensor:
         meta.grad = _plus(meta.grad, g)
     else:
@@ -304,6 +310,40 @@ def _accumulate(node: AccumulateGrad, g: Tensor) -> None:
                 raise RuntimeError("Tensor post accumulate grad hooks should return None.")
             if returned is not None:
                 raise TypeError(f"expected Variable, but hook returned '{type(returned).__name__}'")
+
+
+class _Policy(threading.local):
+    enforced = True
+
+
+_policy = _Policy()
+
+
+class enforce_grad_layout_policy(ContextDecorator):
+    """Whether a leaf's first gradient is brought to lie as the leaf does, where that is without gaps, else in rows; from here on, or as a
+    context manager. `enable=False`: it stays as it comes, which saves a copy. Of this thread."""
+
+    def __init__(self, enable: bool = True) -> None:
+        self.before = _policy.enforced
+        _policy.enforced = bool(enable)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        _policy.enforced = self.before
+
+
+def _lies_alike(g: Tensor, leaf: Tensor) -> bool:
+    a, b = g._data, leaf._data
+    if a is not None and b is not None and a.flags.c_contiguous and b.flags.c_contiguous:
+        return True
+    return type(g) is SparseTensor or type(leaf) is SparseTensor or g._layout.strides == leaf._layout.strides or not _policy.enforced
+
+
+def _laid_as(g: Tensor, leaf: Tensor) -> Tensor:
+    shape, strides, _ = leaf._layout
+    return like(g, leaf) if is_dense(shape, strides) else in_rows(g)
 
 
 _OWNED = 4  # references to a gradient nobody else holds: variables of _walk, _accumulate and _own, getrefcount's argument

@@ -76,10 +76,10 @@ class no_grad(_Scope):
 class enable_grad(_Scope):
     """Within it operations on tensors that require grad are recorded, also inside no_grad (but not inside inference_mode)."""
 
-    def __new__(cls, fn: Callable | None = None) -> Any:
+    def __new__(cls, orig_func: Callable | None = None) -> Any:
         made = super().__new__(cls)
         made.flag = True
-        return made if fn is None else made(fn)
+        return made if orig_func is None else made(orig_func)
 
 
 class set_grad_enabled(_Scope):

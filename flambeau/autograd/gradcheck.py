@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.dtypes import FLOAT
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, example_of
 from . import batched, engine, forward_ad
 from .grad_mode import enable_grad, no_grad
 
@@ -116,6 +116,32 @@ def _check_forward(fn: _Function, eps: float, atol: float, rtol: float) -> None:
                                          f"input element {element}:\nnumerical: {want}\nanalytical: {got}")
 
 
+def _tangents(fn: _Function, x: Tensor, tangent: Tensor) -> list[Tensor | None]:
+    """What forward mode gives for a tangent of `x`, by output."""
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, tangent)
+        given = tuple(dual if a is x else a for a in fn.inputs)
+        return [forward_ad.unpack_dual(o).tangent for o in _Function(fn.call, given, []).outputs()]
+
+
+def _check_forward_batches(fn: _Function) -> None:
+    """Several tangents at once, as vmap computes them, give what they do one by one."""
+    for index, x in enumerate(fn.wanted):
+        tangents = [_unit(x, element, part) for element, part in _rows(x)]
+        if not tangents:
+            continue
+        one_by_one = [_tangents(fn, x, tangent) for tangent in tangents]
+        level = batched.Level(len(tangents), "same")
+        with batched.entered([level]):
+            wide = example_of(x.new_tensor(np.stack([tangent._data for tangent in tangents])), level)
+            together = [None if t is None else level.spread(t)._data for t in _tangents(fn, x, wide)]
+        for k, got in enumerate(together):
+            rows = [None if row[k] is None else row[k]._data for row in one_by_one]     # type: ignore[union-attr]
+            if (got is None) != (rows[0] is None) or (got is not None and not np.allclose(got, np.stack(rows), equal_nan=True)):
+                raise GradcheckError(f"the batched forward gradient of output {k} with respect to input {index} differs from the tangents "
+                                     f"one by one:\n{got}\n{rows}")
+
+
 def _random_seeds(outs: Sequence[Tensor]) -> list[Tensor]:
     rng = np.random.default_rng(0)
     return [o.detach().new_tensor(rng.standard_normal(tuple(o.shape))).to(o.dtype) for o in outs]
@@ -186,6 +212,7 @@ def gradcheck(
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
     check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
     check_forward_ad: bool = False,
     check_backward_ad: bool = True,
     fast_mode: bool = False,
@@ -195,16 +222,21 @@ def gradcheck(
 
     `check_undefined_grad`: whether gradients that don't arrive count as zeros; `check_batched_grad`: whether vmap over gradients gives
     what they are one by one; `check_grad_dtypes`: whether gradients have the inputs' dtypes. `fast_mode` is allowed to check less, which
-    is not made use of; `masked` is of sparse tensors. `check_forward_ad`: whether forward mode agrees with the differences too.
+    is not made use of; `masked` is of sparse tensors. `check_forward_ad`: whether forward mode agrees with the differences too, and
+    `check_batched_forward_grad` whether it gives for several tangents by vmap what it does one by one.
     """
     if not (check_forward_ad or check_backward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
+    if check_batched_forward_grad and not check_forward_ad:
+        raise AssertionError("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     fn = _Function(func, inputs, _wanted(inputs))
     try:
         with enable_grad():
             if check_forward_ad:
                 _check_forward(fn, eps, atol, rtol)
+            if check_batched_forward_grad:
+                _check_forward_batches(fn)
             if check_backward_ad:
                 _check_jacobians(fn, eps, atol, rtol, nondet_tol)
             if check_batched_grad:

@@ -127,23 +127,23 @@ HookDict = OrderedDict  # of all dicts this one can be referred to weakly; and P
 
 
 class RemovableHandle:
-    """Puts a hook into `hooks` (in front with `prepend`), marks it in each dict of `flags`, and takes it out again:
-    `handle.remove()`, or as a context manager. Without a hook, whoever makes the handle puts it there, as `hooks[handle.id]`, and
+    """Puts a hook into `hooks_dict` (in front with `prepend`), marks it in each dict of `flags`, and takes it out again:
+    `handle.remove()`, or as a context manager. Without a hook, whoever makes the handle puts it there, as `hooks_dict[handle.id]`, and
     what belongs to it into `extra_dict` (or several)."""
 
     _ids = itertools.count()
 
-    def __init__(self, hooks: dict, hook: Any = None, *, extra_dict: Any = (), prepend: bool = False, flags: tuple[dict, ...] = ()):
+    def __init__(self, hooks_dict: dict, hook: Any = None, *, extra_dict: Any = (), prepend: bool = False, flags: tuple[dict, ...] = ()):
         self.id = next(self._ids)
         extra = (extra_dict,) if isinstance(extra_dict, dict) else extra_dict or ()
-        self._homes = [weakref.ref(d) if isinstance(d, HookDict) else _itself(d) for d in (hooks, *flags, *extra)]
+        self._homes = [weakref.ref(d) if isinstance(d, HookDict) else _itself(d) for d in (hooks_dict, *flags, *extra)]
         if hook is None:
             return
-        hooks[self.id] = hook
+        hooks_dict[self.id] = hook
         for flag in flags:
             flag[self.id] = True
         if prepend:
-            hooks.move_to_end(self.id, last=False)  # type: ignore[attr-defined]
+            hooks_dict.move_to_end(self.id, last=False)  # type: ignore[attr-defined]
 
     def remove(self) -> None:
         """Take the hook out; again is harmless."""
@@ -505,6 +505,9 @@ def accumulator(leaf: Tensor) -> AccumulateGrad:
     node = meta.accumulator() if meta.accumulator is not None else None  # type: ignore[union-attr]
     if node is None:
         node = AccumulateGrad(leaf)
+        if "_grad_dtype" in leaf.__dict__:
+            kind = leaf.__dict__["_grad_dtype"]
+            node.output_specs = (None if kind is None else node.output_specs[0]._replace(dtype=kind),)
         meta.accumulator = weakref.ref(node)  # type: ignore[union-attr]
     return node
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ..core.tensor import Tensor, bump_version
 from .engine import queue_callback, tensor_hook
@@ -58,4 +58,28 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
         bump_version(t)
 
 
-__all__ = ["increment_version", "register_multi_grad_hook"]
+def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> None:
+    """Nothing to warn of: a backward pass runs on the one stream that is current where it is called."""
+    _expect_bool("set_warn_on_accumulate_grad_stream_mismatch", enabled)
+
+
+def set_override_stale_capture_stream(enabled: bool) -> None:
+    """Nothing to override: nodes remember no stream that a capture could find stale."""
+    _expect_bool("set_override_stale_capture_stream", enabled)
+
+
+def _expect_bool(name: str, enabled: bool) -> None:
+    if not isinstance(enabled, bool):
+        raise TypeError(f"{name}() takes a bool, not {type(enabled).__name__}")
+
+
+def region_activation_memory_budget(budget: float) -> NoReturn:
+    """Refused: RuntimeError outside of what torch.compile captures, where it has no effect, NotImplementedError inside."""
+    if not 0 <= budget <= 1:
+        raise ValueError(f"region_activation_memory_budget: the budget is between 0 and 1, got {budget}")
+    raise RuntimeError("torch.autograd.graph.region_activation_memory_budget can only be used inside a torch.compile region, and is not "
+                       "implemented there: the partitioner keeps what costs the least memory traffic; use torch.utils.checkpoint")
+
+
+__all__ = ["increment_version", "region_activation_memory_budget", "register_multi_grad_hook", "set_override_stale_capture_stream",
+           "set_warn_on_accumulate_grad_stream_mismatch"]

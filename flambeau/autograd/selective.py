@@ -21,6 +21,9 @@ class CheckpointPolicy(enum.Enum):
     MUST_SAVE, PREFER_SAVE, MUST_RECOMPUTE, PREFER_RECOMPUTE, MUST_CPU_OFFLOAD, PREFER_CPU_OFFLOAD = range(6)
 
 
+SAC_IGNORED_OPS = {aten.AtenOperator("detach")}
+"""Operators that no policy is asked about, and whose results neither run keeps. Sizes and strides are no operators here."""
+
 _RECOMPUTED = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
 _OFFLOADED = (CheckpointPolicy.MUST_CPU_OFFLOAD, CheckpointPolicy.PREFER_CPU_OFFLOAD)
 
@@ -65,6 +68,8 @@ class _Run:
         if prim.kind in ("view", "inplace"):
             return dispatch.run(prim, args)
         op = aten.name_of(prim, args)
+        if op in SAC_IGNORED_OPS:
+            return dispatch.run(prim, args)
         self.seen[op] += 1
         return self.result(prim, args, op, (op, self.seen[op]))
 

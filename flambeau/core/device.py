@@ -53,6 +53,7 @@ class device(_C.DeviceScope):
         return device, (self.type, self.index)
 
 
+Device = device
 CPU = device("cpu")
 META = device("meta")
 
@@ -63,9 +64,9 @@ def default_device() -> device:
     return CPU if devices is None else devices[-1] or CPU
 
 
-def set_default_device(where: device | str | None) -> None:
-    """Make `where` (None: cpu) the device of this thread's factories from now on, outside of the blocks `with torch.device(...)`."""
-    new, inner = None if where is None else device(where), (dispatch.state.devices or (None,))[1:]
+def set_default_device(device: Device | str | None) -> None:
+    """Make `device` (None: cpu) that of this thread's factories from now on, outside of the blocks `with torch.device(...)`."""
+    new, inner = None if device is None else Device(device), (dispatch.state.devices or (None,))[1:]
     dispatch.state.devices = None if new in (None, CPU) and not inner else (new, *inner)
 
 

@@ -113,13 +113,15 @@ _BITS = "use torch.int8 or torch.uint8 and pack the bits yourself"
 _QUANTIZED = "keep integers in torch.int8 and scales beside them"
 NAMED_ONLY: dict[str, dtype] = {
     **{f"{kind}{bits}": _NamedOnly(f"{kind}{bits}", INT, 1, _BITS) for kind in ("int", "uint") for bits in range(1, 8)},
+    **{name: _NamedOnly(name, INT, size, _BITS) for name, size in (
+        ("bits1x8", 1), ("bits2x4", 1), ("bits4x2", 1), ("bits8", 1), ("bits16", 2))},
     **{name: _NamedOnly(name, INT, size, _QUANTIZED) for name, size in (
         ("qint8", 1), ("quint8", 1), ("qint32", 4), ("quint4x2", 1), ("quint2x4", 1))},
     **{name: _NamedOnly(name, FLOAT, 1, "use torch.float8_e4m3fn or torch.float8_e5m2") for name in (
         "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2")},
     "complex32": _NamedOnly("complex32", COMPLEX, 4, "use torch.complex64"),
 }
-ALIASES["chalf"] = NAMED_ONLY["complex32"]
+ALIASES["chalf"], ALIASES["bit"] = NAMED_ONLY["complex32"], NAMED_ONLY["uint1"]
 
 
 def dtype_of_name(name: str) -> dtype:

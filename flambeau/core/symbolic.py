@@ -680,27 +680,27 @@ def _extreme(symbolic: Callable[..., Index], plain: Callable[..., Any], args: tu
     return env.symint(symbolic(*(expr_of(a) for a in args)))
 
 
-def sym_max(*args: Any) -> Any:
+def sym_max(a: Any, b: Any) -> Any:
     """max without a guard: symbolic when an argument is."""
-    return _extreme(maximum, max, args)
+    return _extreme(maximum, max, (a, b))
 
 
-def sym_min(*args: Any) -> Any:
+def sym_min(a: Any, b: Any) -> Any:
     """min without a guard: symbolic when an argument is."""
-    return _extreme(minimum, min, args)
+    return _extreme(minimum, min, (a, b))
 
 
-def sym_not(x: Any) -> Any:
-    """`not x` without a guard."""
-    return ~x if isinstance(x, SymBool) else not x
+def sym_not(a: Any) -> Any:
+    """`not a` without a guard."""
+    return ~a if isinstance(a, SymBool) else not a
 
 
-def sym_int(x: Any) -> Any:
-    """int(x); a symbolic integer stays one, and a quotient of sizes becomes one."""
-    found = _fraction(x) if isinstance(x, SymFloat) else None
+def sym_int(a: Any) -> Any:
+    """int(a); a symbolic integer stays one, and a quotient of sizes becomes one."""
+    found = _fraction(a) if isinstance(a, SymFloat) else None
     if found is not None and known_nonnegative(expr_of(found[0])):
         return found[0] // found[1]
-    return x if isinstance(x, SymInt) else int(x)
+    return a if isinstance(a, SymInt) else int(a)
 
 
 def refuse_text(x: Any) -> None:
@@ -709,10 +709,10 @@ def refuse_text(x: Any) -> None:
         raise TypeError(f"must be a number, not {type(x).__name__} ({x!r})")
 
 
-def sym_float(x: Any) -> Any:
-    """float(x); a symbolic number stays one."""
-    refuse_text(x)
-    return x if isinstance(x, SymFloat) else x * 1.0 if isinstance(x, SymInt) else float(x)
+def sym_float(a: Any) -> Any:
+    """float(a); a symbolic number stays one."""
+    refuse_text(a)
+    return a if isinstance(a, SymFloat) else a * 1.0 if isinstance(a, SymInt) else float(a)
 
 
 def sym_sum(args: Any) -> Any:

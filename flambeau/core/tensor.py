@@ -255,11 +255,34 @@ class Tensor:
             raise RuntimeError(f"assigned grad has data of a different size: expected {list(self.shape)}, got {list(value.shape)}")
         if value is self:
             raise RuntimeError("a tensor cannot be its own grad; assign grad.detach() or a clone()")
-        if value.dtype is not self.dtype:
-            raise RuntimeError(f"assigned grad has data of a different type: expected {self.dtype}, got {value.dtype}")
+        kind = vars(self).get("_grad_dtype", self.dtype)
+        if kind is not None and value.dtype is not kind:
+            raise RuntimeError(f"assigned grad has data of a different type: expected {kind}, got {value.dtype}; set grad_dtype to that, "
+                               "or to None for any")
         if self._grad is None:
             self._grad = AutogradMeta()
         self._grad.grad = value
+
+    @property
+    def grad_dtype(self) -> dtype | None:
+        """The dtype that gradients of a leaf are cast to: its own, what was set, or None for the one that they come with."""
+        if not self.is_leaf:
+            raise RuntimeError("grad_dtype can only be accessed on leaf tensors.")
+        return vars(self).get("_grad_dtype", self.dtype)
+
+    @grad_dtype.setter
+    def grad_dtype(self, kind: dtype | None) -> None:
+        if not self.is_leaf:
+            raise RuntimeError("grad_dtype can only be set on leaf tensors.")
+        if kind is not None and not isinstance(kind, dtype):
+            raise RuntimeError(f"grad_dtype must be a torch.dtype or None, but got {type(kind).__name__}")
+        held = self.grad
+        if held is not None and kind is not None and held.dtype is not kind:
+            raise RuntimeError(f"Cannot set grad_dtype to {kind} because there is already a gradient with dtype {held.dtype}. Please "
+                               "clear the gradient (.grad = None) before changing grad_dtype")
+        vars(self)["_grad_dtype"] = kind
+        if self._grad is not None:
+            self._grad.accumulator = None
 
     @property
     def grad_fn(self) -> Any:

@@ -9,6 +9,17 @@ from .._lazy import submodules
 from ..ops.creation import CUDA_TENSORS
 from ..ops.storages import CUDA_STORAGES
 from . import library, memory, random, streams
+from .allocators import (
+    CUDAPluggableAllocator,
+    MemPool,
+    caching_allocator_disabled,
+    caching_allocator_enable,
+    change_current_allocator,
+    host_memory_stats,
+    reset_accumulated_host_memory_stats,
+    reset_peak_host_memory_stats,
+    use_mem_pool,
+)
 from .devices import (
     DeviceProperties,
     can_device_access_peer,
@@ -35,6 +46,7 @@ from .memory import (
     empty_cache,
     get_allocator_backend,
     get_per_process_memory_fraction,
+    host_memory_stats_as_nested_dict,
     max_memory_allocated,
     max_memory_cached,
     max_memory_reserved,
@@ -66,10 +78,12 @@ from .streams import (
     CUDAGraph,
     Event,
     ExternalStream,
+    GreenContext,
     Stream,
     StreamContext,
     current_stream,
     default_stream,
+    get_stream_from_external,
     graph,
     graph_pool_handle,
     is_current_stream_capturing,
@@ -88,6 +102,31 @@ class CudaError(RuntimeError):
 
 class DeferredCudaCallError(Exception):
     """A call that waited for CUDA to start failed."""
+
+
+class cudaStatus:
+    """What calls of the CUDA runtime answer."""
+
+    SUCCESS = 0
+    ERROR_NOT_READY = 34
+
+
+def check_error(res: int) -> None:
+    """CudaError, with the runtime's words, unless a call of it answered success."""
+    if res == cudaStatus.SUCCESS:
+        return
+    told = library.cupy("check_error").cuda.runtime.CUDARuntimeError(res) if device_count() else f"CUDA error {res}"
+    raise CudaError(f"{told} ({res})")
+
+
+def current_solver_handle() -> int:
+    """The handle of cuSOLVER that the current GPU's decompositions use."""
+    return int(library.cupy("current_solver_handle").cuda.device.get_cusolver_handle())
+
+
+def current_blas_handle() -> int:
+    """The handle of cuBLAS that the current GPU's products use."""
+    return int(library.cupy("current_blas_handle").cuda.device.get_cublas_handle())
 
 
 AcceleratorError = CudaError
@@ -124,8 +163,8 @@ def ipc_collect() -> None:
 
 
 # Asked of the driver's management library, which is not bound.
-_MANAGEMENT = frozenset(("utilization", "temperature", "power_draw", "clock_rate", "list_gpu_processes"))
-_INTERNAL = frozenset(("current_blas_handle", "memory_snapshot", "caching_allocator_alloc", "caching_allocator_delete", "cudart"))
+_MANAGEMENT = frozenset(("utilization", "temperature", "power_draw", "clock_rate", "memory_usage", "list_gpu_processes"))
+_INTERNAL = frozenset(("memory_snapshot", "caching_allocator_alloc", "caching_allocator_delete", "cudart"))
 
 
 def _missing(name: str) -> Callable[..., NoReturn]:

@@ -7,6 +7,7 @@ from typing import Any
 from .. import amp
 from .._lazy import submodules
 from ..core.dtypes import dtype, float16
+from .library import device_count
 
 
 class autocast(amp.autocast):
@@ -21,6 +22,11 @@ class GradScaler(amp.GradScaler):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__("cuda", *args, **kwargs)
+
+
+def amp_definitely_not_available() -> bool:
+    """Whether there is no GPU to run it on."""
+    return not device_count()
 
 
 custom_fwd = amp.custom_fwd

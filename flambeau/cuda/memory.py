@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+from .allocators import host_memory_stats
 from .library import cupy, device_count, index_of
 
 _watches: dict[int, Any] = {}       # device -> the hook that follows its use
@@ -111,8 +112,17 @@ def memory_stats(device: Any = None) -> dict[str, int]:
 
 def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
     """The same, a dict within a dict for each dot of a name."""
+    return _nested(memory_stats(device))
+
+
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    """`host_memory_stats`, a dict within a dict for each dot of a name."""
+    return _nested(host_memory_stats())
+
+
+def _nested(stats: dict[str, int]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
-    for name, count in memory_stats(device).items():
+    for name, count in stats.items():
         *rooms, last = name.split(".")
         at = nested
         for room in rooms:

@@ -65,10 +65,27 @@ class ExternalStream(Stream):
         super().__init__(device, _stream=cupy("ExternalStream").cuda.ExternalStream(stream_ptr, index_of(device)))
 
 
+def get_stream_from_external(data_ptr: int, device: Any = None) -> Stream:
+    """A stream that another library made, by the driver's handle; whoever made it keeps it alive."""
+    return ExternalStream(data_ptr, device)
+
+
+class GreenContext:
+    """A part of a GPU's multiprocessors for one's own kernels: not implemented, `create` raises."""
+
+    @staticmethod
+    def create(num_sms: int | None = None, device_id: int | None = None, **options: Any) -> GreenContext:
+        """NotImplementedError: kernels run on the whole GPU; streams order them."""
+        raise NotImplementedError(f"GreenContext.create(num_sms={num_sms}, device_id={device_id}, {options}) is not implemented: kernels "
+                                  "run on the whole GPU; torch.cuda.Stream(priority=...) orders them")
+
+
 class Event:
     """A mark in a stream. Times between marks need `enable_timing`."""
 
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False) -> None:
+        if external:
+            raise NotImplementedError("Event(external=True): marks in a recording order the streams of that recording; record on the host")
         if interprocess:
             raise NotImplementedError("Event(interprocess=True): events of this process alone; synchronise through the host")
         self._event = cupy("Event").cuda.Event(block=blocking, disable_timing=not enable_timing)
@@ -179,8 +196,12 @@ class CUDAGraph:
 
 
 @contextmanager
-def graph(cuda_graph: CUDAGraph, pool: Any = None, stream: Stream | None = None, capture_error_mode: str = "global") -> Iterator[None]:
-    """Record the block's launches into `cuda_graph`, on a stream of its own."""
+def graph(cuda_graph: CUDAGraph, pool: Any = None, stream: Stream | None = None, capture_error_mode: str = "global",
+          enable_annotations: bool = False, check_input_liveness: bool = False) -> Iterator[None]:
+    """Record the block's launches into `cuda_graph`, on a stream of its own. What it reads must live as long as it is replayed."""
+    if enable_annotations or check_input_liveness:
+        raise NotImplementedError(f"graph(enable_annotations={enable_annotations}, check_input_liveness={check_input_liveness}) is not "
+                                  "implemented; leave both out, and keep the tensors that the block reads")
     cupy("graph").cuda.Device().synchronize()
     with (stream or Stream())._stream:
         cuda_graph.capture_begin(pool, capture_error_mode)

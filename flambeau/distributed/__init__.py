@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NewType
+
 from .._absent import absent_names
 from .._lazy import submodules
 from .collectives import (
@@ -32,6 +34,7 @@ from .device_mesh import DeviceMesh, init_device_mesh
 from .errors import DistBackendError, DistError, DistNetworkError, DistStoreError, QueueEmptyError
 from .groups import (
     Backend,
+    BackendConfig,
     GroupMember,
     default_pg_timeout,
     destroy_process_group,
@@ -70,12 +73,13 @@ from .objects import (
     send_object_list,
 )
 from .process_group import DebugLevel, ProcessGroup, get_debug_level, set_debug_level, set_debug_level_from_env
-from .reduce_op import ReduceOp, reduce_op
+from .reduce_op import ReduceOp, reduce_op, supports_complex
 from .reduce_op import premul_sum as _make_nccl_premul_sum
-from .reducer import GradBucket
+from .reducer import BuiltinCommHookType, GradBucket
 from .rendezvous import register_rendezvous_handler, rendezvous
 from .stores import FileStore, HashStore, PrefixStore, Store
 from .tcp_store import TCPStore
+from .tools import breakpoint, record_comm
 from .work import Work
 
 all_gather_single, reduce_scatter_single = all_gather_into_tensor, reduce_scatter_tensor
@@ -83,6 +87,8 @@ all_gather_single, reduce_scatter_single = all_gather_into_tensor, reduce_scatte
 _absent = absent_names(
     "torch.distributed", ("shrink_group",), "use groups of new_group() without the ranks that are gone",
 )
+GroupName = NewType("GroupName", str)
+"""A group's name, for annotations."""
 _submodules = submodules(__name__, "distributed_c10d", "run", "launch", "algorithms", "tensor", "device_mesh", "fsdp",
                          "_composable", "checkpoint", "_functional_collectives", "nn", "optim")
 

@@ -11,7 +11,16 @@ import numpy as np
 
 from ..core.dtypes import int32
 from ..core.tensor import Tensor, from_array
-from .groups import GroupMember, all_groups, default_group, get_process_group_ranks, init_process_group, is_initialized, new_group
+from .groups import (
+    GroupMember,
+    all_groups,
+    check_backend,
+    default_group,
+    get_process_group_ranks,
+    init_process_group,
+    is_initialized,
+    new_group,
+)
 from .process_group import ProcessGroup
 
 _current: list[DeviceMesh] = []
@@ -264,10 +273,20 @@ def _check_names(names: Sequence[str] | None, ndim: int) -> None:
         raise RuntimeError(f"mesh_shape and mesh_dim_names should have same length! Found {len(names)} names for {ndim} dimensions")
 
 
-def init_device_mesh(device_type: str, mesh_shape: tuple[int, ...], *, mesh_dim_names: tuple[str, ...] | None = None) -> DeviceMesh:
-    """The mesh of the first processes in rows of this shape. All processes call it; the default group begins if there is none."""
+def init_device_mesh(device_type: str, mesh_shape: tuple[int, ...], *, mesh_dim_names: tuple[str, ...] | None = None,
+                     backend_override: dict[int | str, Any] | None = None) -> DeviceMesh:
+    """The mesh of the first processes in rows of this shape. All processes call it; the default group begins if there is none.
+    `backend_override`, the backends of groups by dimension (number or name), may name those there are; all are served alike."""
     _check_names(mesh_dim_names, len(mesh_shape))
     _check_type(device_type)
+    for dim, backend in (backend_override or {}).items():
+        if dim not in (*range(len(mesh_shape)), *(mesh_dim_names or ())):
+            raise RuntimeError(f"init_device_mesh(backend_override=...): the mesh has no dimension {dim!r}")
+        name, options = backend if isinstance(backend, tuple) else (backend, None)
+        if not isinstance(name, str) or options is not None:
+            raise NotImplementedError(f"init_device_mesh(backend_override=...): options of backends are not implemented, got {backend!r}; "
+                                      "name a backend alone")
+        check_backend(name)
     return DeviceMesh(device_type, np.arange(math.prod(mesh_shape)).reshape(mesh_shape), mesh_dim_names=mesh_dim_names)
 
 

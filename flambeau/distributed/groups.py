@@ -79,7 +79,7 @@ def _devices_of(backend: str | None) -> dict[str, str]:
         return {"cpu": "gloo", "cuda": "nccl"}
     if ":" not in backend:
         name: str = Backend(backend)
-        _check_backend(name)
+        check_backend(name)
         if name == "nccl":
             raise RuntimeError("Distributed package doesn't have NCCL built in: there are no collectives between GPUs yet; use \"gloo\" on "
                                "CPUs, or \"fake\"")
@@ -89,12 +89,34 @@ def _devices_of(backend: str | None) -> dict[str, str]:
         kind, colon, name = part.strip().partition(":")
         if not colon or not kind or not name or kind in devices:
             raise ValueError(f"The custom backend string argument is invalid: {backend}; it is of the form \"cpu:gloo,cuda:nccl\"")
-        _check_backend(Backend(name))
+        check_backend(Backend(name))
         devices[kind] = str(Backend(name))
     return devices
 
 
-def _check_backend(name: str) -> None:
+class BackendConfig:
+    """The backend of each device type that "gloo", or "cpu:gloo,cuda:nccl", comes to."""
+
+    def __init__(self, backend: str) -> None:
+        if ":" in backend:
+            parts = [part.strip().partition(":") for part in backend.split(",")]
+            if any(not colon or not kind or not name for kind, colon, name in parts) or len({kind for kind, _, _ in parts}) != len(parts):
+                raise ValueError(f"The custom backend string argument is invalid: {backend}; it is of the form \"cpu:gloo,cuda:nccl\"")
+            self.device_backend_map = {kind: str(Backend(name)) for kind, _, name in parts}
+        else:
+            self.device_backend_map = (dict(Backend.default_device_backend_map) if backend in ("", Backend.UNDEFINED)
+                                       else dict.fromkeys(("cpu", "cuda"), str(Backend(backend))))
+
+    def get_device_backend_map(self) -> dict[str, str]:
+        """{device type: backend}."""
+        return self.device_backend_map
+
+    def __repr__(self) -> str:
+        return ",".join(f"{kind}:{name}" for kind, name in self.device_backend_map.items())
+
+
+def check_backend(name: str) -> None:
+    """AssertionError for a name that is no backend's, RuntimeError for one that is not here."""
     if name not in Backend.backend_list:
         raise AssertionError(f"Unknown backend type {name}")
     if name not in (*_CPU_ENGINES, "nccl"):

@@ -54,6 +54,12 @@ class _Reduce:
 reduce_op = _Reduce()
 
 
+def supports_complex(reduceOp: Any) -> bool:
+    """Whether complex numbers can be reduced so: they add up, and have no order."""
+    kind = reduceOp.op if isinstance(reduceOp, ReduceOp) else reduceOp
+    return kind in (RedOpType.SUM, RedOpType.AVG, RedOpType.PREMUL_SUM, RedOpType.UNUSED)
+
+
 def premul_sum(factor: Any) -> ReduceOp:
     """A sum in which each process's part is multiplied by its `factor` (a number or a tensor of one element) first."""
     return ReduceOp(RedOpType.PREMUL_SUM, factor)

@@ -6,6 +6,7 @@ and all buckets before it are under way (so that all processes have the same ord
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,12 @@ from .process_group import ProcessGroup
 from .work import PROGRESS, Work
 
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes; the first is small, so that communication begins early
+
+
+class BuiltinCommHookType(enum.Enum):
+    """Communication hooks that DistributedDataParallel has by itself: the mean, as it is or rounded to float16 on its way."""
+
+    ALLREDUCE, FP16_COMPRESS = 1, 2
 
 
 class GradBucket:

@@ -181,6 +181,25 @@ class _Stack(_Parts):
         return OPERATORS["stack"]([c.check(piece) for c, piece in zip(self.cseq, value.unbind(self.dim))], self.dim)
 
 
+class MixtureSameFamilyConstraint(Constraint):
+    """`base_constraint`, of the components of a mixture, for values that lack the components' dimension."""
+
+    def __init__(self, base_constraint: Constraint) -> None:
+        if not isinstance(base_constraint, Constraint):
+            raise TypeError(f"base_constraint must be a Constraint, not {type(base_constraint).__name__}")
+        self.base_constraint = base_constraint
+        self.event_dim, self.is_discrete = base_constraint.event_dim, base_constraint.is_discrete
+
+    def check(self, value: Tensor) -> Tensor:
+        found = self.base_constraint.check(value.unsqueeze(-1 - self.event_dim))
+        if value.ndim < self.event_dim:
+            raise ValueError(f"Expected value.dim() >= {self.event_dim} but got {value.ndim}")
+        return found.squeeze(-1)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.base_constraint!r})"
+
+
 cat, stack = _Cat, _Stack
 inf = float("inf")
 dependent = _Dependent()
@@ -215,7 +234,8 @@ interval, half_open_interval, integer_interval = _Interval, _HalfOpenInterval, _
 greater_than, greater_than_eq, less_than, multinomial = _GreaterThan, _GreaterThanEq, _LessThan, _Multinomial
 _IndependentConstraint = _Independent
 
-__all__ = ["Constraint", "boolean", "cat", "corr_cholesky", "dependent", "dependent_property", "greater_than", "greater_than_eq",
+__all__ = ["Constraint", "MixtureSameFamilyConstraint",
+           "boolean", "cat", "corr_cholesky", "dependent", "dependent_property", "greater_than", "greater_than_eq",
            "half_open_interval", "independent", "integer_interval", "interval", "is_dependent", "less_than", "lower_cholesky",
            "lower_triangular", "multinomial", "nonnegative", "nonnegative_integer", "one_hot", "positive", "positive_definite",
            "positive_integer", "positive_semidefinite", "real", "real_vector", "simplex", "square", "stack", "symmetric",

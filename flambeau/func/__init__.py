@@ -7,8 +7,9 @@ They are built on the tape. A transform differentiates what its function compute
 from __future__ import annotations
 
 from .functional_call import functional_call, replace_all_batch_norm_modules_, stack_module_state
+from .rearrange import rearrange
 from .transforms import functionalize, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
-from .vmap import vmap
+from .vmap import debug_unwrap, vmap
 
-__all__ = ["functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp",
-           "linearize", "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap"]
+__all__ = ["debug_unwrap", "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp",
+           "linearize", "rearrange", "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap"]

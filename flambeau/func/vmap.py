@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd.batched import Level
+from ..autograd.batched import Level, stripped
 from ..core.tensor import Tensor, example_of, is_example
 from ..ops.generators import all_states, set_all_states
 from ..ops.registry import OPERATORS
@@ -65,6 +65,15 @@ def add_batch_dim(tensor: Tensor, in_dim: int, level: Level) -> Tensor:
 def is_batchedtensor(tensor: Tensor) -> bool:
     """Whether a tensor stands for an example."""
     return is_example(tensor)
+
+
+def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
+    """What stands behind an example within vmap: the whole batch, examples first; through all levels, or with `recurse=False` the innermost
+    one. Other tensors are themselves. To look at in a debugger: what is computed from it is no part of the function."""
+    levels = stripped(tensor)[1]
+    if not levels:
+        return tensor
+    return stripped(tensor)[0] if recurse else stripped(tensor, levels[-1:])[0]
 
 
 def remove_batch_dim(tensor: Tensor, level: Level, batch_size: int, out_dim: int) -> Tensor:

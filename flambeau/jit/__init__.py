@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from .._absent import absent_names
 from ..futures import Future
+from ..nn.branches import boolean_dispatch
 from ..nn.modules.module import Module
 
 annotations: Any = importlib.import_module(f"{__name__}.annotations")  # type: ignore[no-redef]  # "from __future__" has bound the name
@@ -36,18 +37,6 @@ export = interface = script_if_tracing = _script_if_tracing = _overload = _overl
 
 
 _copy_to_script_wrapper = unused
-
-
-def boolean_dispatch(arg_name: str, arg_index: int, default: bool, if_true: Callable, if_false: Callable, module_name: str,
-                     func_name: str) -> Callable:
-    """A function that calls `if_true` or `if_false` by the truth of one of its arguments."""
-    def chosen(*args: Any, **kwargs: Any) -> Any:
-        which = kwargs.get(arg_name, args[arg_index] if arg_index < len(args) else default)
-        return (if_true if which else if_false)(*args, **kwargs)
-
-    chosen.__name__, chosen.__module__ = func_name, module_name
-    chosen.__doc__ = if_true.__doc__
-    return chosen
 
 
 def is_scripting() -> bool:

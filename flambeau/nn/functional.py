@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -56,6 +55,8 @@ from ..ops import random as _random
 from ..ops.pointwise import relu as _relu  # type: ignore[attr-defined]
 from ..ops.pointwise import sigmoid
 from ..ops.pointwise import tanh as _tanh  # type: ignore[attr-defined]
+from .branches import BroadcastingList1, BroadcastingList2, BroadcastingList3, boolean_dispatch
+from .scaled import ScalingType, SwizzleType, scaled_grouped_mm, scaled_mm
 
 native_channel_shuffle = channel_shuffle
 
@@ -309,18 +310,6 @@ def assert_int_or_pair(arg: Any, arg_name: str, message: str) -> None:
     """Raise `message` unless `arg` is a number or a pair."""
     if not isinstance(arg, int) and len(arg) != 2:
         raise AssertionError(message.format(arg_name))
-
-
-class ScalingType(enum.IntEnum):
-    """How the scales of a scaled matrix product go with its operands."""
-
-    TensorWise, RowWise, BlockWise1x16, BlockWise1x32, BlockWise1x128, BlockWise128x128 = range(6)
-
-
-class SwizzleType(enum.IntEnum):
-    """How the scales of a scaled matrix product lie in memory."""
-
-    NO_SWIZZLE, SWIZZLE_32_4_4 = range(2)
 
 
 def grouped_mm(mat_a: Tensor, mat_b: Tensor, *, offs: Tensor | None = None, bias: Tensor | None = None,

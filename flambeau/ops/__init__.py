@@ -17,7 +17,7 @@ FAMILIES = ("pointwise", "views", "conversions", "reductions", "creation", "patt
             "linalg.decompositions", "linalg.factors", "linalg.norms", "random", "random_fill", "sorting", "math", "implicit", "fft",
             "polynomials", "printing", "facts", "shapes", "nn.activations", "nn.attention", "nn.dropout", "nn.losses", "nn.norms",
             "nn.resize", "nn.steps", "nn.windows", "nn.layers", "nn.torch_forms", "nn.fractional", "foreach", "signal", "aliases",
-            "wrappers", "quantize")
+            "wrappers", "quantize", "segments")
 for _family in FAMILIES:
     importlib.import_module(f"{__name__}.{_family}")
 

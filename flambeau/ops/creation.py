@@ -745,14 +745,19 @@ class _Writable:
 
 
 @operator(tags=("from_data",))
-def from_dlpack(ext_tensor: Any) -> Tensor:
-    """A tensor over the memory of a DLPack exporter (or capsule), without copying."""
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor over the memory of a DLPack exporter (or capsule), without copying; on another `device`, or with `copy`, of its own."""
     source = ext_tensor if hasattr(ext_tensor, "__dlpack__") else _Capsule(ext_tensor)
     if source.__dlpack_device__()[0] != 1:
         raise NotImplementedError(f"from_dlpack: device {source.__dlpack_device__()} has no importer here; copy to the CPU first")
     array = np.from_dlpack(source)
     read_only = isinstance(ext_tensor, np.ndarray) and not ext_tensor.flags.writeable
-    return from_numpy(array if array.flags.writeable or read_only or not array.size else np.asarray(_Writable(array)))
+    made = from_numpy(array if array.flags.writeable or read_only or not array.size else np.asarray(_Writable(array)))
+    if device is not None and as_device(device) != made.device:
+        if copy is False:
+            raise ValueError(f"from_dlpack(copy=False) cannot move a tensor from {made.device} to {device}")
+        return made.to(device)
+    return made.clone() if copy else made
 
 
 @operator(tags=("from_data",))

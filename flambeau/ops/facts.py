@@ -11,14 +11,14 @@ import numpy as np
 
 from ..core import shared
 from ..core.dtypes import complex64
-from ..core.memory_format import strided
+from ..core.memory_format import memory_format, preserve_format, strided
 from ..core.size import contiguous_strides
 from ..core.tensor import Tensor, from_array
 from . import prims
 from .conversions import _set_data
 from .creation import from_data, holds_data
 from .registry import method, operator
-from .storages import TypedStorage, UntypedStorage
+from .storages import CLASSES, TYPED_STORAGES, TypedStorage, UntypedStorage
 from .views import _ints
 from .writing import write
 
@@ -38,6 +38,24 @@ def _answer(value: Any, doc: str) -> Callable:
 
 for _name in ("is_conj", "is_neg", "is_distributed"):
     method(_name)(_answer(False, "False: no tensor here is of that kind."))
+
+
+Tensor.volatile = property(lambda self: False)  # type: ignore[attr-defined]  # of old; see torch.no_grad
+
+
+def _device_of_others(kind: str) -> None:
+    @method(kind)
+    def to_device(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = preserve_format) -> Tensor:
+        given = {"device": device, "non_blocking": non_blocking, "memory_format": memory_format}
+        raise AssertionError(f"no device of type {kind!r} is supported (asked of a tensor of shape {list(self.shape)}, with {given}); use "
+                             "the CPU or an NVIDIA GPU")
+
+    to_device.__name__ = to_device.__qualname__ = kind
+    to_device.__doc__ = "AssertionError: there is no such device."
+
+
+for _name in ("xpu", "ipu", "mtia"):
+    _device_of_others(_name)
 
 
 @method("dequantize")
@@ -83,9 +101,26 @@ def _record_stream(self: Tensor, stream: Any) -> None:
 
 
 @method("dim_order")
-def _dim_order(self: Tensor) -> tuple[int, ...]:
-    """Dimensions from the outermost in memory to the innermost."""
+def _dim_order(self: Tensor, *, ambiguity_check: bool | list[memory_format] = False) -> tuple[int, ...]:
+    """Dimensions from the outermost in memory to the innermost. `ambiguity_check`: RuntimeError where another order would do as well,
+    or where not just one of these formats fits."""
+    formats = ambiguity_check if isinstance(ambiguity_check, (list, tuple)) else []
+    if not isinstance(ambiguity_check, (bool, list, tuple)) or not all(isinstance(f, memory_format) for f in formats):
+        raise TypeError("The ambiguity_check argument must be a bool or a list of memory formats.")
+    if formats:
+        unclear = sum(self.is_contiguous(memory_format=f) for f in formats) != 1
+    else:
+        unclear = bool(ambiguity_check) and not _one_order(self)
+    if unclear:
+        raise RuntimeError(f"The tensor (shape {list(self.shape)}, strides {list(self.stride())}) does not have unique dim order, or "
+                           "cannot map to exact one of the given memory formats.")
     return tuple(sorted(range(self.ndim), key=lambda d: (-self.stride(d), d)))
+
+
+def _one_order(x: Tensor) -> bool:
+    """Whether no two dimensions could change places: all have elements to step over, and steps of their own."""
+    strides = x.stride()
+    return all(n != 1 for n in x.shape) and len(set(strides)) == len(strides)
 
 
 @method("is_set_to")
@@ -170,6 +205,19 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
 def _untyped_storage(self: Tensor) -> UntypedStorage:
     """The bytes this tensor looks into."""
     return UntypedStorage(self._storage)
+
+
+@method("storage_type")
+def _storage_type(self: Tensor) -> Any:
+    """The class of this tensor's storage."""
+    return TYPED_STORAGES.get(CLASSES.get(self.dtype.name, ""), TypedStorage)
+
+
+@method("module_load")
+def _module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
+    """What `load_state_dict` puts in this parameter's or buffer's place where torch.__future__ says that it swaps tensors: `other`
+    copied into this one's memory, or with `assign` as it is. A class may have another answer."""
+    return (other if assign else self.copy_(other)).detach()
 
 
 @method("storage", "_typed_storage")

@@ -77,8 +77,9 @@ def _full_window(x: Tensor, window: Tensor | None, win_length: int, n_fft: int) 
 @operator(method=True, autocast={"cpu": "wide"})
 def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None,
          center: bool | None = True, pad_mode: str = "reflect", normalized: bool = False, onesided: bool | None = None,
-         return_complex: bool | None = None) -> Tensor:
-    """Transforms of windows of a signal: (..., time) -> (..., frequencies, frames), complex (or pairs if not return_complex)."""
+         return_complex: bool | None = None, align_to_window: bool | None = None) -> Tensor:
+    """Transforms of windows of a signal: (..., time) -> (..., frequencies, frames), complex (or pairs if not return_complex).
+    `align_to_window`, without `center`: the first frame's window, not its transform's width, begins where the signal does."""
     hop, length = hop_length or n_fft // 4, win_length or n_fft
     if input.ndim not in (1, 2):
         raise RuntimeError(f"stft expects a 1D or 2D tensor, got shape {list(input.shape)}")
@@ -90,6 +91,10 @@ def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: i
     x = input if input.ndim == 2 else prims.unsqueeze(input, 0)
     if center:
         x = prims.squeeze(OPERATORS["pad"](prims.unsqueeze(x, 1), (n_fft // 2, n_fft // 2), pad_mode), (1,))
+        if align_to_window is not None:
+            raise RuntimeError(f"stft align_to_window should only be set when center = false, got align_to_window={align_to_window}")
+    elif align_to_window:
+        x = OPERATORS["pad"](x, ((n_fft - length) // 2, n_fft - length - (n_fft - length) // 2))
     if n_fft > x.shape[-1]:
         raise RuntimeError(f"stft: expected 0 < n_fft <= {x.shape[-1]}, but got n_fft={n_fft}")
     frames = x.unfold(-1, n_fft, hop) * _full_window(x, window, length, n_fft)

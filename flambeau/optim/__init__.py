@@ -9,8 +9,10 @@ from .muon import Muon
 from .optimizer import Optimizer
 from .sgd import SGD
 from .sparse_adam import SparseAdam
+from .swapped import swap_in_optimizer_params_and_state
 
 __getattr__ = submodules(__name__)
 
 __all__ = ["ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam",
-           "Optimizer", "RAdam", "RMSprop", "Rprop", "SparseAdam", "adam", "adamw", "lr_scheduler", "optimizer", "sgd", "swa_utils"]
+           "Optimizer", "RAdam", "RMSprop", "Rprop", "SparseAdam", "adam", "adamw", "lr_scheduler", "optimizer", "sgd", "swa_utils",
+           "swap_in_optimizer_params_and_state"]

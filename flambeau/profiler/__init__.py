@@ -22,12 +22,18 @@ from ..core import dispatch
 from ..core.watching import block
 from ..dynamo import debug
 from .events import Event, EventList, EventSum, events_of_call, spelled
+from .execution_trace import ExecutionTraceObserver
 
 
 class ProfilerActivity(enum.Enum):
     """What to record; only the CPU is there."""
 
     CPU, XPU, MTIA, CUDA, HPU, PrivateUse1 = range(6)
+
+
+DeviceType = enum.IntEnum("DeviceType", "CPU CUDA MKLDNN OPENGL OPENCL IDEEP HIP FPGA MAIA XLA Vulkan Metal XPU MPS Meta HPU VE Lazy IPU "
+                          "MTIA PrivateUse1", start=0)
+"""Kinds of devices, as traces number them."""
 
 
 class ProfilerAction(enum.Enum):
@@ -296,5 +302,5 @@ def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None, use
 
 __all__ = [
     "profile", "schedule", "record_function", "ProfilerActivity", "ProfilerAction", "tensorboard_trace_handler", "Event",
-    "EventSum", "EventList", "kineto_available", "supported_activities",
+    "EventSum", "EventList", "kineto_available", "supported_activities", "DeviceType", "ExecutionTraceObserver",
 ]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._absent import absent
 from . import profile as _profile
 from . import record_function
-from .events import EventList
+from .events import EventList, Interval
+from .tools import EnforceUnique, FunctionEvent, KinetoStepTracker, MemRecordsAcc
 
 
 class profile(_profile):
@@ -44,18 +46,38 @@ class profile(_profile):
         return self.table()
 
 
-class emit_nvtx:
-    """Ranges for NVIDIA's tools: none are made, `enabled=True` raises."""
+class _Ranges:
+    """Ranges for the tools of a maker of hardware: none are made, `enabled=True` raises."""
+
+    instead = ""
 
     def __init__(self, enabled: bool = True, record_shapes: bool = False) -> None:
         if enabled:
-            raise NotImplementedError("emit_nvtx is not implemented; torch.cuda.Event(enable_timing=True) times a GPU's kernels")
+            raise NotImplementedError(f"{type(self).__name__} is not implemented (record_shapes={record_shapes}); {self.instead}")
 
-    def __enter__(self) -> emit_nvtx:
+    def __enter__(self) -> Any:
         return self
 
     def __exit__(self, *error: object) -> None:
         pass
 
 
-__all__ = ["emit_nvtx", "profile", "record_function"]
+class emit_nvtx(_Ranges):
+    """Ranges for NVIDIA's tools: none are made, `enabled=True` raises."""
+
+    instead = "torch.cuda.Event(enable_timing=True) times a GPU's kernels"
+
+
+class emit_itt(_Ranges):
+    """Ranges for Intel's VTune: none are made, `enabled=True` raises."""
+
+    instead = "torch.profiler.profile() times operators and the kernels of compiled graphs"
+
+
+_NO_NVPROF = "nvprof is no part of CUDA any more: write a trace with torch.profiler.profile().export_chrome_trace(path)"
+load_nvprof = absent("torch.autograd.profiler.load_nvprof", _NO_NVPROF)
+parse_nvprof_trace = absent("torch.autograd.profiler.parse_nvprof_trace", _NO_NVPROF)
+
+__all__ = ["EnforceUnique", "EventList", "FunctionEvent", "Interval", "KinetoStepTracker", "MemRecordsAcc", "emit_itt", "emit_nvtx",
+           "load_nvprof",
+           "parse_nvprof_trace", "profile", "record_function"]

@@ -207,6 +207,19 @@ for _layout in (sparse_csr, sparse_csc):
         _compressed_index(_name, _at, _layout)
 
 
+def _copying(name: str) -> Callable[[Tensor], Tensor]:
+    def copying(input: Tensor) -> Tensor:
+        return getattr(input, name)().clone()
+
+    copying.__name__ = copying.__qualname__ = f"{name}_copy"
+    copying.__doc__ = f"`input.{name}()`, copied."
+    return copying
+
+
+(indices_copy, values_copy, crow_indices_copy, col_indices_copy, ccol_indices_copy, row_indices_copy) = map(_copying, (
+    "indices", "values", *compressed_names(sparse_csr), *compressed_names(sparse_csc)))
+
+
 @method("sparse_dim")
 def sparse_dim(self: Tensor) -> int:
     """How many dimensions are in the indices: none of a dense tensor."""

@@ -6,8 +6,9 @@ from typing import Any
 
 from .. import ops
 from ..core.memory_format import sparse_coo, sparse_csr
-from ..core.sparse import Pattern, SparseTensor, refuse
+from ..core.sparse import Pattern, SparseTensor, become, refuse
 from ..core.tensor import Tensor
+from ..ops.registry import method
 from .bridge import assembled, coalesced, coordinates, entries, fact, form, starts_of, step, summed_rows
 from .convert import compressed
 from .shapes import runs
@@ -189,6 +190,7 @@ def spmm(input: Tensor, mat2: Tensor) -> Tensor:
 dsmm = spmm
 
 
+@method("smm")
 def smm(input: Tensor, mat: Tensor) -> SparseTensor:
     """The product of a sparse matrix with a dense one, as a COO tensor of its nonempty rows' elements."""
     return ops.mm(input, mat).to_sparse()
@@ -204,4 +206,24 @@ def saddmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: A
     return ops.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
 
 
-__all__ = ["addmm", "dsmm", "hspmm", "matrix_product", "mm", "saddmm", "sampled_addmm", "smm", "spmm"]
+@method("sspaddmm")
+def sspaddmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor | None = None) -> SparseTensor:
+    """beta * input + alpha * (mat1 @ mat2) of sparse `input` and `mat1` and a dense `mat2`, as a COO tensor."""
+    for name, given in (("input", input), ("mat1", mat1)):
+        if not isinstance(given, SparseTensor):
+            raise RuntimeError(f"sspaddmm(): {name} must be a sparse tensor, got {given.layout} of shape {list(given.shape)}; addmm takes "
+                               "dense ones")
+    if isinstance(mat2, SparseTensor):
+        raise RuntimeError(f"sspaddmm(): mat2 must be a dense matrix, got {mat2.layout}")
+    shape = (mat1.shape[0], mat2.shape[1])
+    if tuple(input.shape) != shape:
+        raise RuntimeError(f"sspaddmm(): input of shape {list(input.shape)} does not fit the product's shape {list(shape)}")
+    found = input * beta + smm(mat1, mat2) * alpha
+    if out is None:
+        return found
+    if not isinstance(out, SparseTensor):
+        raise RuntimeError(f"sspaddmm(): out must be a sparse tensor, got {out.layout}")
+    return become(out, found)
+
+
+__all__ = ["addmm", "dsmm", "hspmm", "matrix_product", "mm", "saddmm", "sampled_addmm", "smm", "spmm", "sspaddmm"]

@@ -18,6 +18,8 @@ import flambeau
 
 from .. import cuda
 from .._settings import get_num_threads, set_num_threads
+from .fuzzer import FuzzedParameter, FuzzedTensor, Fuzzer, ParameterAlias
+from .instruction_counts import CallgrindStats, CopyIfCallgrind, FunctionCount, FunctionCounts
 
 _UNITS = {"s": ("second", 1.0), "ms": ("millisecond", 1e-3), "us": ("microsecond", 1e-6), "ns": ("nanosecond", 1e-9)}
 _WARN, _WARN_LOUDLY, _MOST_FIGURES, _CLOCK = 0.1, 0.25, 4, 25e-9
@@ -232,7 +234,8 @@ class Timer:
 
     def collect_callgrind(self, *args: Any, **kwargs: Any) -> Any:
         """Refused: instructions are not counted here."""
-        raise NotImplementedError("collect_callgrind is not implemented; run the script under `valgrind --tool=callgrind` instead")
+        raise NotImplementedError("collect_callgrind is not implemented; run the script under `valgrind "
+                                  "--tool=callgrind` instead, and read its file with torch.utils.instruction_counts.read_callgrind")
 
 
 _BEST, _WORST, _PLAIN = "\033[92m\033[1m", "\033[2m\033[91m", "\033[0m\033[0m"
@@ -331,4 +334,6 @@ def _row(head: str, cells: list[str]) -> str:
     return "  |  ".join([head, *cells])
 
 
-__all__ = ["Compare", "Measurement", "TaskSpec", "Timer", "select_unit", "set_torch_threads", "timer", "trim_sigfig", "unit_to_english"]
+__all__ = ["CallgrindStats", "Compare", "CopyIfCallgrind", "FunctionCount", "FunctionCounts", "FuzzedParameter", "FuzzedTensor", "Fuzzer",
+           "Measurement", "ParameterAlias", "TaskSpec", "Timer", "select_unit", "set_torch_threads", "timer", "trim_sigfig",
+           "unit_to_english"]

@@ -9,8 +9,20 @@ from typing import Any
 
 from .. import _C
 from ..autograd import checkpoint as _home
-from ..autograd.checkpoint import CheckpointError, noop_context_fn, set_checkpoint_debug_enabled, set_checkpoint_early_stop
-from ..autograd.selective import CheckpointPolicy, SelectiveCheckpointContext, create_selective_checkpoint_contexts
+from ..autograd.checkpoint import (
+    CheckpointError,
+    CheckpointFunction,
+    GraphExecGroup,
+    noop_context_fn,
+    set_checkpoint_debug_enabled,
+    set_checkpoint_early_stop,
+)
+from ..autograd.selective import (
+    SAC_IGNORED_OPS,
+    CheckpointPolicy,
+    SelectiveCheckpointContext,
+    create_selective_checkpoint_contexts,
+)
 from ..core.tensor import Tensor
 from ..cuda import random as cuda_random
 from ._pytree import tree_leaves
@@ -74,7 +86,7 @@ class DefaultDeviceType:
 
 
 __all__ = [
-    "DefaultDeviceType", "check_backward_validity", "detach_variable",
+    "CheckpointFunction", "DefaultDeviceType", "GraphExecGroup", "SAC_IGNORED_OPS", "check_backward_validity", "detach_variable",
     "CheckpointError", "CheckpointPolicy", "SelectiveCheckpointContext", "checkpoint", "checkpoint_sequential",
     "create_selective_checkpoint_contexts", "get_device_states", "noop_context_fn", "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop", "set_device_states",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..autograd.graph import RemovableHandle, edge_of
+from ..nn.modules.hooks import BackwardHooks
 
 
 def unserializable_hook(f: Callable) -> Callable:
@@ -25,4 +26,21 @@ def warn_if_has_hooks(tensor: Any) -> None:
                           "with @torch.utils.hooks.unserializable_hook to suppress this warning", stacklevel=2)
 
 
-__all__ = ["RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]
+class BackwardHook:
+    """Full backward hooks of one call of a module: put its arguments through `setup_input_hook`, its results through `setup_output_hook`;
+    `user_pre_hooks(module, grad_output)` and `user_hooks(module, grad_input, grad_output)` are called in backward."""
+
+    def __init__(self, module: Any, user_hooks: Sequence[Callable], user_pre_hooks: Sequence[Callable]) -> None:
+        self.user_hooks, self.user_pre_hooks, self.module = user_hooks, user_pre_hooks, module
+        self._hooks = BackwardHooks(module, list(user_pre_hooks), list(user_hooks))
+
+    def setup_input_hook(self, args: Any) -> Any:
+        """The arguments, whose gradients are seen: a tensor, or a tuple with tensors in it."""
+        return self._hooks.wrap_inputs(args) if isinstance(args, tuple) else self._hooks.wrap_inputs((args,))[0]
+
+    def setup_output_hook(self, args: Any) -> Any:
+        """The results, whose gradients are seen: a tensor, or a tuple with tensors in it."""
+        return self._hooks.wrap_output(args)
+
+
+__all__ = ["BackwardHook", "RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ...core.device import current_cuda
+from ...core.device import device as _device
 from ...core.settings import add_setting
 
 
@@ -148,3 +151,109 @@ def sdp_kernel(
         yield
     finally:
         _sdp.update(before)
+
+
+cuBLASModule = matmul
+"""The class of `torch.backends.cuda.matmul`, whose flags are its own here."""
+
+_BACKENDS = {"hipblaslt": "cublaslt", "cublaslt": "cublaslt"}
+_workspaces = {"cublas": 4096 * 1024 * 2 + 16 * 1024 * 8, "cublaslt": 32 << 20}
+
+
+def _workspace(library: str, size: int | None) -> int:
+    if size is not None:
+        if not isinstance(size, int) or size < 0:
+            raise ValueError(f"{library}_workspace_size: a size is a number of bytes, got {size!r}")
+        _workspaces[library] = size
+    return _workspaces[library]
+
+
+def cublas_workspace_size(size: int | None = None) -> int:
+    """Bytes that cuBLAS may work in, set if given: kept, as CuPy's handles have the library's own workspace."""
+    return _workspace("cublas", size)
+
+
+def cublaslt_workspace_size(size: int | None = None) -> int:
+    """Bytes that cuBLASLt may work in, set if given: kept, as each product asks for what its algorithm needs."""
+    return _workspace("cublaslt", size)
+
+
+def blas_workspace_size(size: int | None = None, backend: str | None = None) -> int:
+    """That of a backend: the preferred one, if none is named."""
+    return _workspace(_BACKENDS.get(str(backend or _preferred["blas"]), "cublas"), size)
+
+
+def preferred_rocm_fa_library(backend: str | None = None) -> str:
+    """ "default": AMD's GPUs are not supported; another choice raises."""
+    if backend not in (None, "default"):
+        raise NotImplementedError(f"preferred_rocm_fa_library({backend!r}): AMD's GPUs are not supported; use the CPU or an NVIDIA GPU")
+    return "default"
+
+
+class cuFFTPlanCache:
+    """The plans of transforms that are kept for one GPU: `size`, `max_size` (may be set), `clear()`. CuPy keeps them."""
+
+    def __init__(self, device_index: int) -> None:
+        self.device_index = device_index
+
+    def _cache(self) -> Any:
+        if not is_built():
+            raise AssertionError("Torch not compiled with CUDA enabled: no NVIDIA GPU can be used here, so no plans of transforms are kept "
+                                 f"for GPU {self.device_index}")
+        cupy = importlib.import_module("cupy")
+        with cupy.cuda.Device(self.device_index):
+            return cupy.fft.config.get_plan_cache()
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return int(self._cache().get_curr_size())
+
+    @property
+    def max_size(self) -> int:
+        """How many there may be."""
+        return int(self._cache().get_size())
+
+    @max_size.setter
+    def max_size(self, most: int) -> None:
+        self._cache().set_size(most)
+
+    def clear(self) -> None:
+        """Drop them all."""
+        self._cache().clear()
+
+
+class cuFFTPlanCacheManager(cuFFTPlanCache):
+    """The caches of all GPUs: `cufft_plan_cache[i]`; itself that of the current one."""
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def device_index(self) -> int:     # type: ignore[override]
+        """The current GPU's number."""
+        return current_cuda[0]
+
+    def __getitem__(self, device: Any) -> cuFFTPlanCache:
+        index = device if isinstance(device, int) else _device(device).index
+        count = importlib.import_module("cupy").cuda.runtime.getDeviceCount() if is_built() else 0
+        index = current_cuda[0] if index is None else index
+        if not 0 <= index < count:
+            raise RuntimeError(f"cufft_plan_cache: expected 0 <= device index < {count}, but got device with index {index}")
+        return cuFFTPlanCache(index)
+
+
+class cuFFTPlanCacheAttrContextProp:
+    """An attribute that is read and written by functions."""
+
+    def __init__(self, getter: Any, setter: Any) -> None:
+        self.getter, self.setter = getter, setter
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        return self.getter()
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        self.setter(value)
+
+
+cufft_plan_cache = cuFFTPlanCacheManager()

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from ..._absent import absent_names
 from ..._lazy import submodules
-from .fully_shard import FSDPModule, fully_shard
+from .fully_shard import (
+    DataParallelMeshDims,
+    FSDPModule,
+    UnshardHandle,
+    fully_shard,
+    register_fsdp_forward_method,
+    share_comm_ctx,
+)
 from .fully_sharded import FullyShardedDataParallel
 from .policies import (
     BackwardPrefetch,
@@ -30,7 +37,10 @@ from .policies import (
 _absent = absent_names("torch.distributed.fsdp", ("FlatParameter",), "parameters are DTensors: full_tensor() gives the whole")
 __getattr__ = submodules(__name__, "wrap", otherwise=_absent)
 
-__all__ = ["BackwardPrefetch", "CPUOffload", "CPUOffloadPolicy", "FSDPModule", "FullOptimStateDictConfig", "FullStateDictConfig",
-           "FullyShardedDataParallel", "LocalOptimStateDictConfig", "LocalStateDictConfig", "MixedPrecision", "MixedPrecisionPolicy",
-           "OffloadPolicy", "OptimStateDictConfig", "OptimStateKeyType", "ShardedOptimStateDictConfig", "ShardedStateDictConfig",
-           "ShardingStrategy", "StateDictConfig", "StateDictSettings", "StateDictType", "fully_shard"]
+__all__ = [
+    "BackwardPrefetch", "CPUOffload", "CPUOffloadPolicy", "DataParallelMeshDims", "FSDPModule", "FullOptimStateDictConfig",
+    "FullStateDictConfig", "FullyShardedDataParallel", "LocalOptimStateDictConfig", "LocalStateDictConfig", "MixedPrecision",
+    "MixedPrecisionPolicy", "OffloadPolicy", "OptimStateDictConfig", "OptimStateKeyType", "ShardedOptimStateDictConfig",
+    "ShardedStateDictConfig", "ShardingStrategy", "StateDictConfig", "StateDictSettings", "StateDictType", "UnshardHandle", "fully_shard",
+    "register_fsdp_forward_method", "share_comm_ctx",
+]

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from ...nn.modules.module import Module
 from ..device_mesh import DeviceMesh
 from ..groups import default_group
+from ..tensor.placement_types import Shard
 from .group import ParamGroup
 from .policies import MixedPrecisionPolicy, OffloadPolicy
 
 _classes: dict[type, type] = {}
+
+
+@dataclass(frozen=True)
+class DataParallelMeshDims:
+    """Which dimensions of a mesh are data parallelism's, by name: parameters are spread along `shard` and alike along `replicate`."""
+
+    shard: str | tuple[str, ...] | None = None
+    replicate: str | tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.shard is None and self.replicate is None:
+            raise ValueError("DataParallelMeshDims: at least one of shard and replicate must be set")
+
+    def of(self, mesh: DeviceMesh) -> DeviceMesh:
+        """The part of `mesh` that it names: (replicate, shard)."""
+        if self.shard is None or any(isinstance(names, tuple) and len(names) != 1 for names in (self.shard, self.replicate)):
+            raise NotImplementedError(f"{self}: parameters are spread along one dimension, and replicated along one at most; name one each")
+        names = [part if isinstance(part, str) else part[0] for part in (self.replicate, self.shard) if part is not None]
+        return mesh[tuple(names)] if len(names) > 1 else mesh[names[0]]
+
+
+class UnshardHandle:
+    """What `FSDPModule.unshard(async_op=True)` gives: `wait()` returns when the parameters are there."""
+
+    def wait(self) -> None:
+        """They are: gathering is over when `unshard` returns."""
 
 
 class FSDPModule:
@@ -23,10 +52,10 @@ class FSDPModule:
         own = cast(Module, self)
         return [m._fsdp_group for m in (own.modules() if recurse else [own]) if isinstance(m, FSDPModule)]
 
-    def unshard(self, async_op: bool = False) -> None:
-        """Gather the parameters now. They are there when this returns, `async_op` or not."""
-        del async_op
+    def unshard(self, async_op: bool = False) -> UnshardHandle | None:
+        """Gather the parameters now. They are there when this returns, `async_op` (which asks for a handle) or not."""
         self._fsdp_group.unshard()
+        return UnshardHandle() if async_op else None
 
     def reshard(self) -> None:
         """Give the gathered parameters back."""
@@ -54,18 +83,28 @@ def _row_of_all(kind: str) -> DeviceMesh:
 
 def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_forward: bool | None = None,
                 mp_policy: MixedPrecisionPolicy | None = None, offload_policy: OffloadPolicy | None = None,
-                ignored_params: Iterable[Any] | None = None) -> Any:
+                ignored_params: Iterable[Any] | None = None, shard_placement_fn: Callable[[Any], Any] | None = None,
+                dp_mesh_dims: DataParallelMeshDims | None = None) -> Any:
     """Spread the parameters of a module (or of several that run one after another) over the processes of `mesh`, those of submodules
     that have been given to `fully_shard` excepted: submodules first. Parameters become DTensors.
 
     They are gathered before forward, and go afterwards (`reshard_after_forward`; those of the outermost module stay, if not told) until
-    backward needs them; gradients are averaged as soon as all of a module are there.
+    backward needs them; gradients are averaged as soon as all of a module are there. `dp_mesh_dims`: which dimensions of `mesh` are meant.
+    `shard_placement_fn(parameter)` may say how one is spread: by its rows, Shard(0) or None, is all there is.
     """
+    if dp_mesh_dims is not None:
+        if mesh is None:
+            raise ValueError("fully_shard(dp_mesh_dims=...) needs the mesh whose dimensions it names")
+        mesh = dp_mesh_dims.of(mesh)
     if offload_policy is not None and not isinstance(offload_policy, OffloadPolicy):
         raise ValueError(f"offload_policy is an OffloadPolicy, not {offload_policy!r}")
     modules: Sequence[Module] = list(module) if isinstance(module, (list, tuple)) else [module]
     where = mesh or _row_of_all(next((p.device.type for m in modules for p in m.parameters()), "cpu"))
     ignored = {id(p) for p in ignored_params or ()}
+    for p in (p for m in modules for p in m.parameters() if shard_placement_fn is not None and id(p) not in ignored):
+        if (found := shard_placement_fn(p)) not in (None, Shard(0)):    # type: ignore[misc]
+            raise NotImplementedError(f"fully_shard(shard_placement_fn=...): a parameter of shape {list(p.shape)} is spread by its rows, "
+                                      f"Shard(0), not by {found}")
     group = ParamGroup(modules, where, mp_policy or MixedPrecisionPolicy(), reshard_after_forward is not False, ignored)
     for one in modules:
         if isinstance(one, FSDPModule):
@@ -82,6 +121,29 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     return module
 
 
+def register_fsdp_forward_method(module: Module, method_name: str) -> None:
+    """Let a method do what forward does: parameters are gathered before it, and go afterwards. Nothing for a module that isn't spread."""
+    if not hasattr(module, method_name):
+        raise ValueError(f"{type(module).__name__} does not have a method {method_name}")
+    if not isinstance(module, FSDPModule):
+        return
+    method, group = getattr(module, method_name), module._fsdp_group
+
+    @functools.wraps(method)
+    def gathered(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = group.before(args, kwargs)
+        return group.after(method(*args, **kwargs))
+
+    setattr(module, method_name, gathered)
+
+
+def share_comm_ctx(modules: Sequence[FSDPModule]) -> None:
+    """Nothing to share: communication has no streams of its own. ValueError for modules that are not spread."""
+    for module in modules:
+        if not isinstance(module, FSDPModule):
+            raise ValueError(f"share_comm_ctx expects FSDPModules, got {type(module).__name__}; apply fully_shard first")
+
+
 def _roots_stay(modules: Sequence[Module]) -> None:
     """The outermost module's parameters are needed first in backward: they stay. What was outermost until now is not any more."""
     for one in modules:
@@ -92,4 +154,4 @@ def _roots_stay(modules: Sequence[Module]) -> None:
     root._fsdp_group.reshard_after_forward, root._fsdp_stays = False, True
 
 
-__all__ = ["FSDPModule", "fully_shard"]
+__all__ = ["DataParallelMeshDims", "FSDPModule", "UnshardHandle", "fully_shard", "register_fsdp_forward_method", "share_comm_ctx"]

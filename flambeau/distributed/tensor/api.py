@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...autograd.grad_mode import no_grad
+from ...core.memory_format import refuse_layout, strided
 from ...core.tensor import Tensor
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
@@ -64,8 +65,10 @@ def distribute_module(module: Module, device_mesh: DeviceMesh | None = None, par
 
 
 def _made(make: Callable[[tuple], Tensor], size: tuple, mesh: DeviceMesh | None, placements: Sequence[Placement] | None,
-          requires_grad: bool, alike: bool) -> DTensor:
+          requires_grad: bool, layout: Any, alike: bool) -> DTensor:
     """The tensor that `make` makes: each process's part alone where all elements are alike, else all, of which each takes its part."""
+    if layout is not strided:
+        refuse_layout(layout)
     shape = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else tuple(size)
     mesh = current_mesh() if mesh is None else mesh
     where = canonical(placements, mesh, len(shape))
@@ -79,40 +82,40 @@ def _made(make: Callable[[tuple], Tensor], size: tuple, mesh: DeviceMesh | None,
     return made
 
 
-def zeros(*size: Any, requires_grad: bool = False, dtype: Any = None, device_mesh: DeviceMesh | None = None,
+def zeros(*size: Any, requires_grad: bool = False, dtype: Any = None, layout: Any = strided, device_mesh: DeviceMesh | None = None,
           placements: Sequence[Placement] | None = None) -> DTensor:
     """Zeros."""
-    return _made(lambda s: creation.zeros(s, dtype=dtype), size, device_mesh, placements, requires_grad, True)
+    return _made(lambda s: creation.zeros(s, dtype=dtype), size, device_mesh, placements, requires_grad, layout, True)
 
 
-def ones(*size: Any, requires_grad: bool = False, dtype: Any = None, device_mesh: DeviceMesh | None = None,
+def ones(*size: Any, requires_grad: bool = False, dtype: Any = None, layout: Any = strided, device_mesh: DeviceMesh | None = None,
          placements: Sequence[Placement] | None = None) -> DTensor:
     """Ones."""
-    return _made(lambda s: creation.ones(s, dtype=dtype), size, device_mesh, placements, requires_grad, True)
+    return _made(lambda s: creation.ones(s, dtype=dtype), size, device_mesh, placements, requires_grad, layout, True)
 
 
-def empty(*size: Any, requires_grad: bool = False, dtype: Any = None, device_mesh: DeviceMesh | None = None,
+def empty(*size: Any, requires_grad: bool = False, dtype: Any = None, layout: Any = strided, device_mesh: DeviceMesh | None = None,
           placements: Sequence[Placement] | None = None) -> DTensor:
     """A tensor that holds anything."""
-    return _made(lambda s: creation.empty(s, dtype=dtype), size, device_mesh, placements, requires_grad, True)
+    return _made(lambda s: creation.empty(s, dtype=dtype), size, device_mesh, placements, requires_grad, layout, True)
 
 
-def full(size: Any, fill_value: Any, *, requires_grad: bool = False, dtype: Any = None, device_mesh: DeviceMesh | None = None,
-         placements: Sequence[Placement] | None = None) -> DTensor:
+def full(size: Any, fill_value: Any, *, requires_grad: bool = False, dtype: Any = None, layout: Any = strided,
+         device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] | None = None) -> DTensor:
     """`fill_value` everywhere."""
-    return _made(lambda s: creation.full(s, fill_value, dtype=dtype), (size,), device_mesh, placements, requires_grad, True)
+    return _made(lambda s: creation.full(s, fill_value, dtype=dtype), (size,), device_mesh, placements, requires_grad, layout, True)
 
 
-def randn(*size: Any, requires_grad: bool = False, dtype: Any = None, device_mesh: DeviceMesh | None = None,
+def randn(*size: Any, requires_grad: bool = False, dtype: Any = None, layout: Any = strided, device_mesh: DeviceMesh | None = None,
           placements: Sequence[Placement] | None = None) -> DTensor:
     """Normal random numbers: those that one process would draw, if all have the same seed."""
-    return _made(lambda s: random.randn(s, dtype=dtype), size, device_mesh, placements, requires_grad, False)
+    return _made(lambda s: random.randn(s, dtype=dtype), size, device_mesh, placements, requires_grad, layout, False)
 
 
-def rand(*size: Any, requires_grad: bool = False, dtype: Any = None, device_mesh: DeviceMesh | None = None,
+def rand(*size: Any, requires_grad: bool = False, dtype: Any = None, layout: Any = strided, device_mesh: DeviceMesh | None = None,
          placements: Sequence[Placement] | None = None) -> DTensor:
     """Random numbers from 0 to 1: those that one process would draw, if all have the same seed."""
-    return _made(lambda s: random.rand(s, dtype=dtype), size, device_mesh, placements, requires_grad, False)
+    return _made(lambda s: random.rand(s, dtype=dtype), size, device_mesh, placements, requires_grad, layout, False)
 
 
 __all__ = ["distribute_module", "distribute_tensor", "empty", "full", "ones", "rand", "randn", "zeros"]

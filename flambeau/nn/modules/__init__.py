@@ -26,4 +26,5 @@ from .upsampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
 del NonDynamicallyQuantizableLinear  # noqa: F821  torch has it in .linear only
 
 __all__ = sorted({name for name, value in globals().items()
-                  if isinstance(value, type) and issubclass(value, Module) and not name.startswith("_")} - {"FunctionModule"})
+                  if isinstance(value, type) and (issubclass(value, Module) or name == "LinearCrossEntropyOptions")
+                  and not name.startswith("_")} - {"FunctionModule"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from ...core.tensor import Tensor
@@ -41,6 +42,15 @@ class Hardsigmoid(FunctionModule, function=F.hardsigmoid):
 
 class Hardtanh(FunctionModule, function=F.hardtanh):
     """x limited to [min_val, max_val]."""
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False, min_value: float | None = None,
+                 max_value: float | None = None) -> None:
+        super().__init__()
+        for old, value in (("min_value", min_value), ("max_value", max_value)):
+            if value is not None:
+                warnings.warn(f"keyword argument `{old}` is deprecated and renamed to `{old[:-2]}`", FutureWarning, stacklevel=2)
+        self._keep(min_val=min_val if min_value is None else min_value, max_val=max_val if max_value is None else max_value,
+                   inplace=inplace)
 
     def _keep(self, min_val: float, max_val: float, **settings: Any) -> None:     # type: ignore[override]
         if max_val <= min_val:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ...core.tensor import Tensor
@@ -10,6 +12,7 @@ from ...ops.nn.losses import legacy_reduction
 from .. import functional as F
 from .applied import FunctionModule
 from .distance import PairwiseDistance
+from .linear import Linear
 from .module import Module
 
 
@@ -32,6 +35,59 @@ class _Loss(FunctionModule):
                 setattr(self, name, value)
 
     extra_repr = Module.extra_repr
+
+
+_CHUNKED = ("auto", "none", "aspect_ratio")     # the last with a number: "aspect_ratio:2"
+_KEPT_IN = ("accurate", "balanced", "compact", "auto")
+
+
+@dataclass(frozen=True)
+class LinearCrossEntropyOptions:
+    """How torch computes `linear_cross_entropy` in pieces of the batch, so that logits of all of it never lie in memory. Checked and kept;
+    here logits are computed whole, with a warning."""
+
+    allow_retain_graph: bool = False
+    batch_chunk_size: int | None = None
+    chunking_method: str | None = "auto"
+    acc_policy: str = "auto"
+    acc_dtype: Any = None
+
+    def __post_init__(self) -> None:
+        if self.acc_policy not in _KEPT_IN:
+            raise ValueError(f"invalid acc_policy: {self.acc_policy!r}; it is one of {', '.join(_KEPT_IN)}")
+        if self.chunking_method is not None and self.chunking_method.partition(":")[0] not in _CHUNKED:
+            raise ValueError(f"invalid chunking_method: {self.chunking_method!r}; it is one of {', '.join(_CHUNKED)}")
+        if self.batch_chunk_size is not None and (not isinstance(self.batch_chunk_size, int) or self.batch_chunk_size < 1):
+            raise ValueError(f"batch_chunk_size must be positive int or None, got {self.batch_chunk_size}")
+
+
+class LinearCrossEntropyLoss(Module):
+    """The cross entropy of a linear layer's logits: forward(input (N, in_features), target (N, *out_features)). `out_features`: further
+    dimensions of the loss, each with logits of its own."""
+
+    def __init__(self, in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (), bias: bool = False, device: Any = None,
+                 dtype: Any = None, reduction: str = "mean", weight: Tensor | None = None, ignore_index: int | None = None,
+                 label_smoothing: float = 0.0, options: LinearCrossEntropyOptions | None = None) -> None:
+        super().__init__()
+        self.in_features, self.num_classes, self.out_features = in_features, num_classes, tuple(out_features)
+        self.reduction, self.ignore_index, self.label_smoothing, self.options = reduction, ignore_index, label_smoothing, options
+        self.register_buffer("weight", weight)
+        self.linear = Linear(in_features, num_classes * math.prod(self.out_features), bias=bias, device=device, dtype=dtype)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss, by `reduction`."""
+        lead = (self.num_classes, *self.out_features)
+        bias = self.linear.bias
+        return F.linear_cross_entropy(
+            input, self.linear.weight.reshape(*lead, self.in_features), target, linear_bias=None if bias is None else bias.reshape(lead),
+            weight=self.weight, reduction=self.reduction, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing,
+            options=self.options)
+
+    def extra_repr(self) -> str:
+        """The settings by name."""
+        return (f"in_features={self.in_features}, num_classes={self.num_classes}, out_features={self.out_features}, "
+                f"bias={self.linear.bias is not None}, reduction={self.reduction}, ignore_index={self.ignore_index}, "
+                f"label_smoothing={self.label_smoothing}, options={self.options}")
 
 
 class _WeightedLoss(_Loss):

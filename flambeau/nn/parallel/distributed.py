@@ -9,12 +9,13 @@ from typing import Any
 from ...autograd.grad_mode import is_grad_enabled, no_grad
 from ...core.device import device
 from ...core.tensor import Tensor
+from ...distributed.algorithms.ddp_comm_hooks import default_hooks
 from ...distributed.algorithms.join import Join, Joinable, JoinHook
 from ...distributed.groups import default_group
 from ...distributed.objects import all_gather_object
 from ...distributed.process_group import ProcessGroup
 from ...distributed.reduce_op import RedOpType
-from ...distributed.reducer import BUCKET, FIRST_BUCKET, GradBucket, Reducer
+from ...distributed.reducer import BUCKET, FIRST_BUCKET, BuiltinCommHookType, GradBucket, Reducer
 from ...ops.creation import tensor
 from ...utils import _pytree as pytree
 from ..modules.module import Module
@@ -144,6 +145,11 @@ class DistributedDataParallel(Module, Joinable):
         if self.reducer.hook is not None:
             raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
         self.reducer.hook, self.reducer.hook_state = hook, state
+
+    def _register_builtin_comm_hook(self, comm_hook_type: BuiltinCommHookType) -> None:
+        """The same with a hook of DistributedDataParallel's own."""
+        self.register_comm_hook(None, {BuiltinCommHookType.ALLREDUCE: default_hooks.allreduce_hook,
+                                       BuiltinCommHookType.FP16_COMPRESS: default_hooks.fp16_compress_hook}[comm_hook_type])
 
     def _set_static_graph(self) -> None:
         self.static_graph = self.reducer.static = True

@@ -243,8 +243,8 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
                          label_smoothing: float = 0.0, options: Any = None) -> Tensor:
     """cross_entropy of input @ linear_weight.T + linear_bias, whose classes come first among the weight's leading dimensions."""
     if options is not None:
-        raise NotImplementedError("linear_cross_entropy(options=...): the logits are not computed chunk by chunk; leave options=None, or "
-                                  "call it for parts of the batch")
+        warnings.warn("linear_cross_entropy(options=...): the logits are not computed chunk by chunk but whole; to save memory call it for "
+                      "parts of the batch under torch.utils.checkpoint", UserWarning, stacklevel=2)
     if input.ndim not in (1, 2):
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
     logits = input @ linear_weight.flatten(0, -2).mT

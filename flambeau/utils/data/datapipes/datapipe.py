@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ...._absent import absent_type
-from ..dataset import Dataset, IterableDataset
+from ..dataset import Dataset, IterableDataset, T_co
 
 _IterDataPipeSerializationWrapper, _MapDataPipeSerializationWrapper = (
     absent_type(f"torch.utils.data.datapipes.datapipe.{_name}", "pickle the pipe itself")
@@ -36,13 +36,13 @@ class _Steps:
     register_function = register_datapipe_as_function
 
 
-class IterDataPipe(_Steps, IterableDataset):
+class IterDataPipe(_Steps, IterableDataset[T_co]):
     """A stream: define `__iter__`."""
 
     functions: ClassVar[dict[str, Callable]] = {}
 
 
-class MapDataPipe(_Steps, Dataset):
+class MapDataPipe(_Steps, Dataset[T_co]):
     """A mapping of indices: define `__getitem__`, and `__len__`."""
 
     functions: ClassVar[dict[str, Callable]] = {}

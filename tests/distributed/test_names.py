@@ -1,0 +1,88 @@
+"""Names of torch.distributed that need no second process, and forms of FSDP in a group of one."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import flambeau as fl
+from flambeau import distributed as dist
+from flambeau.distributed import fsdp
+
+torch = pytest.importorskip("torch", reason="torch is the oracle")
+LIBRARIES = pytest.mark.parametrize("t", [torch, fl], ids=["torch", "flambeau"])
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    dist.init_process_group("fake", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@LIBRARIES
+def test_backends_by_device(t: Any) -> None:
+    config = t.distributed.BackendConfig
+    assert repr(config("gloo")) == "cpu:gloo,cuda:gloo" and config("mpi").get_device_backend_map() == {"cpu": "mpi", "cuda": "mpi"}
+    assert repr(config("cpu:gloo,cuda:nccl")) == "cpu:gloo,cuda:nccl"
+    with pytest.raises(ValueError, match="invalid"):
+        config("cpu:gloo,nccl")
+
+
+@LIBRARIES
+def test_small_names(t: Any) -> None:
+    d = t.distributed
+    assert [d.supports_complex(getattr(d.ReduceOp, name)) for name in ("SUM", "AVG", "PRODUCT", "MAX", "MIN", "BAND")] == [
+        True, True, False, False, False, False]
+    assert d.GroupName("x") == "x" and {"ALLREDUCE", "FP16_COMPRESS"} <= set(d.BuiltinCommHookType.__members__)
+    with pytest.raises(ValueError, match="at least one"):
+        importlib.import_module(f"{t.__name__}.distributed.fsdp").DataParallelMeshDims()
+
+
+@pytest.mark.usefixtures("alone")
+def test_names_of_communication() -> None:
+    with fl.profiler.profile() as taken, dist.record_comm("my part"):
+        dist.all_reduce(fl.ones(2))
+    assert [e.name for e in taken.events()][-1] == "my part"
+    with pytest.raises(ValueError, match="processes 0 to 0"):
+        dist.breakpoint(3)
+    assert dist.breakpoint(0, skip=10**6) is None
+
+
+@pytest.mark.usefixtures("alone")
+def test_forward_methods_and_meshes() -> None:
+    class Model(fl.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = fl.nn.Linear(2, 2)
+
+        def again(self, x: Any) -> Any:
+            return self.a(x)
+
+    mesh = dist.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"), backend_override={"dp": "fake"})
+    model = Model()
+    plain = model.again(fl.ones(2)).tolist()
+    fsdp.register_fsdp_forward_method(model, "again")
+    assert model.again(fl.ones(2)).tolist() == plain
+    fsdp.fully_shard(model, mesh=mesh, dp_mesh_dims=fsdp.DataParallelMeshDims(shard="dp"), shard_placement_fn=lambda p: None)
+    with pytest.raises(ValueError, match="no_such_method"):
+        fsdp.register_fsdp_forward_method(model, "no_such_method")
+    fsdp.register_fsdp_forward_method(model, "again")
+    out = model.again(fl.ones(2))
+    assert out.tolist() == plain
+    out.sum().backward()
+    assert model.a.weight.grad is not None
+    assert isinstance(model.unshard(async_op=True), fsdp.UnshardHandle) and model.unshard() is None
+    fsdp.share_comm_ctx([model])
+    with pytest.raises(ValueError, match="fully_shard"):
+        fsdp.share_comm_ctx([fl.nn.Linear(1, 1)])
+    with pytest.raises(NotImplementedError, match="by its rows"):
+        fsdp.fully_shard(fl.nn.Linear(2, 2), mesh=mesh["dp"], shard_placement_fn=lambda p: dist.tensor.Shard(1))
+    with pytest.raises(RuntimeError, match="no dimension"):
+        dist.init_device_mesh("cpu", (1,), backend_override={"x": "fake"})
+    assert dist.tensor.zeros(2, layout=fl.strided, device_mesh=mesh["dp"]).shape == (2,)
+    with pytest.raises(NotImplementedError, match="layout"):
+        dist.tensor.zeros(2, layout=fl.sparse_coo, device_mesh=mesh["dp"])

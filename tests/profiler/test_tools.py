@@ -1,0 +1,113 @@
+"""The smaller tools of profiles, and traces of what ran inside of what."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flambeau as fl
+
+torch = pytest.importorskip("torch", reason="torch is the oracle")
+LIBRARIES = pytest.mark.parametrize("t", [torch, fl], ids=["torch", "flambeau"])
+
+
+def _tools(t: Any) -> Any:
+    return importlib.import_module(f"{t.__name__}.autograd.profiler")
+
+
+@LIBRARIES
+def test_keys_are_seen_once(t: Any) -> None:
+    keys = _tools(t).EnforceUnique()
+    keys.see("a", 1)
+    keys.see("a", 2)
+    with pytest.raises(RuntimeError, match="duplicate key"):
+        keys.see("a", 1)
+
+
+@LIBRARIES
+def test_steps_of_several_parties(t: Any) -> None:
+    steps = _tools(t).KinetoStepTracker
+    begin = steps.current_step()
+    steps.init_step_count("profiler")
+    assert [steps.increment_step("profiler"), steps.increment_step("optimizer"), steps.increment_step("profiler")] == [
+        begin + 1, begin + 2, begin + 2]
+    assert [steps.erase_step_count("profiler"), steps.erase_step_count("profiler"), steps.erase_step_count("optimizer")] == [
+        True, False, True]
+    assert steps.current_step() == begin + 2
+
+
+@LIBRARIES
+def test_events_by_their_fields(t: Any) -> None:
+    kind = _tools(t).FunctionEvent
+    event = kind(1, "mul", 7, 2.0, 5.0, input_shapes=[[2]], flops=3)
+    inner = kind(2, "copy", 7, 3.0, 4.0)
+    event.append_cpu_child(inner)
+    inner.set_cpu_parent(event)
+    assert (event.id, event.name, event.key, event.thread, event.flops, event.input_shapes) == (1, "mul", "mul", 7, 3, [[2]])
+    assert (event.cpu_time_total, event.self_cpu_time_total, event.time_range.elapsed_us(), inner.cpu_parent) == (3, 2, 3, event)
+
+
+def test_what_a_profile_records_are_such_events() -> None:
+    with fl.profiler.profile() as taken:
+        fl.ones(2)
+    assert isinstance(taken.events()[0], _tools(fl).FunctionEvent)
+
+
+def test_records_by_time() -> None:
+    class Record:
+        def __init__(self, at: int) -> None:
+            self.at = at
+
+        def start_ns(self) -> int:
+            return self.at
+
+    found = _tools(fl).MemRecordsAcc([(Record(9000), "c"), (Record(1000), "a"), (Record(5000), "b")]).in_interval(1, 6)
+    assert [what for _, what in found] == ["a", "b"]
+
+
+def test_kinds_of_devices() -> None:
+    assert {k: int(v) for k, v in torch.profiler.DeviceType.__members__.items()} == {
+        k: int(v) for k, v in fl.profiler.DeviceType.__members__.items()}
+
+
+@LIBRARIES
+def test_execution_traces(t: Any, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    observer = t.profiler.ExecutionTraceObserver()
+    observer.register_callback(str(path))
+    a, b = t.ones(2, 3), t.ones(3)
+    observer.start()
+    with t.profiler.record_function("my part"):
+        a.add(b).sum()
+    observer.stop()
+    a.mul(b)
+    assert observer.get_output_file_path() == str(path)
+    observer.unregister_callback()
+    nodes = json.loads(path.read_text())["nodes"]
+    by_name = {node["name"].removeprefix("aten::"): node for node in nodes}
+    assert by_name["add"]["ctrl_deps"] == by_name["sum"]["ctrl_deps"] == by_name["my part"]["id"]
+    assert by_name["add"]["inputs"]["shapes"][:2] == [[2, 3], [3]] and by_name["add"]["inputs"]["strides"][:2] == [[3, 1], [1]]
+    assert "mul" not in by_name and "[pytorch|profiler|execution_trace|thread]" in by_name
+
+
+def test_tensors_have_numbers_of_their_own(tmp_path: Path) -> None:
+    observer = fl.profiler.ExecutionTraceObserver().register_callback(str(tmp_path / "t"))
+    observer.start()
+    for _ in range(3):
+        fl.ones(2).neg()
+    observer.unregister_callback()
+    nodes = json.loads((tmp_path / "t").read_text())["nodes"]
+    numbers = [node["inputs"]["values"][0][0] for node in nodes if node["name"] == "neg"]
+    assert len(set(numbers)) == 3
+
+
+@pytest.mark.parametrize("name", ["emit_nvtx", "emit_itt"])
+def test_ranges_that_are_not_made_say_so(name: str) -> None:
+    with getattr(_tools(fl), name)(enabled=False):
+        pass
+    with pytest.raises(NotImplementedError, match="is not implemented"):
+        getattr(_tools(fl), name)()
