@@ -65,8 +65,8 @@ def _unary(prim: PointwisePrimitive, name: str, floats: bool) -> Callable:
 
 _DUNDERS = {"neg": ("__neg__",), "abs": ("__abs__",)}
 _NOT_OF_BOOLS = {
-    "neg": (RuntimeError, "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
-                          "`logical_not()` operator instead."),
+    "neg": (RuntimeError, "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the "
+                          "`~` or `logical_not()` operator instead."),
     "abs": (NotImplementedError, '"abs_cpu" not implemented for \'Bool\'; a bool is its own absolute value'),
     "relu": (RuntimeError, "Boolean inputs not supported for relu; convert the input with .int() or .float() first"),
 }
@@ -388,7 +388,7 @@ def _pow_number(x: Tensor, p: Any) -> Tensor:
     root = next((root for root in _ROOTS if p == root), None)
     if root is not None and x.dtype.category == FLOAT and (p == -1 or x.dtype is not float16):  # of -inf and -0.0 float16 alone has powers
         return _root(x, root)
-    return prims.pow(x, cast(p, x.dtype))
+    return prims.pow(x, fitting(p, x.dtype) if x.dtype.category == INT else cast(p, x.dtype))    # wrapped around it is another power
 
 
 Tensor.__ipow__ = as_dunder(inplace(pow, "pow_", refuses=True), "__ipow__")  # type: ignore[attr-defined]
