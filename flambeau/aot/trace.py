@@ -177,7 +177,8 @@ class TraceMode:
 
     def knows(self, tensor: Tensor) -> bool:
         """Whether the tensor came out of this trace."""
-        return (id(tensor._store), id(tensor._lay)) in self._entries
+        store, layout = tensor._store, id(tensor._lay)
+        return (id(store), layout) in self._entries or (isinstance(store, Aside) and (id(store.of), layout) in self._entries)
 
     def entry(self, tensor: Tensor) -> Entry:
         """What is known of a tensor. Objects that share storage and layout (`detach`, saved outputs) are one."""

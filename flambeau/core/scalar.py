@@ -51,6 +51,11 @@ class ScalarOp:
     cupy: str = ""  # a function of cupyx.scipy.special, where the NumPy reading is not of NumPy's functions, which CuPy takes over
 
     @property
+    def of_bits(self) -> bool:
+        """Whether it is said of integers (and bools) alone."""
+        return "I" in self.native and "F" not in self.native
+
+    @property
     def keeps_zero(self) -> bool:
         """Whether it is a function of one number that gives 0 for 0."""
         with np.errstate(all="ignore"):

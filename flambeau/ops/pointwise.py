@@ -54,7 +54,7 @@ def _unary(prim: PointwisePrimitive, name: str, floats: bool) -> Callable:
         if not isinstance(input, Tensor):
             raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
         if input.dtype is bool_ and name in _NOT_OF_BOOLS:
-            raise RuntimeError(_NOT_OF_BOOLS[name])
+            raise _NOT_OF_BOOLS[name][0](_NOT_OF_BOOLS[name][1])
         return prim(to_float(input) if floats else input)
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name}" + (" (integers become the default float)." if floats else ".")
@@ -65,10 +65,10 @@ def _unary(prim: PointwisePrimitive, name: str, floats: bool) -> Callable:
 
 _DUNDERS = {"neg": ("__neg__",), "abs": ("__abs__",)}
 _NOT_OF_BOOLS = {
-    "neg": "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
-           "`logical_not()` operator instead.",
-    "abs": '"abs_cpu" not implemented for \'Bool\'; a bool is its own absolute value',
-    "relu": "Boolean inputs not supported for relu; convert the input with .int() or .float() first",
+    "neg": (RuntimeError, "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the "
+                          "`~` or `logical_not()` operator instead."),
+    "abs": (NotImplementedError, '"abs_cpu" not implemented for \'Bool\'; a bool is its own absolute value'),
+    "relu": (RuntimeError, "Boolean inputs not supported for relu; convert the input with .int() or .float() first"),
 }
 
 _OF_FLOATS = (
@@ -388,7 +388,7 @@ def _pow_number(x: Tensor, p: Any) -> Tensor:
     root = next((root for root in _ROOTS if p == root), None)
     if root is not None and x.dtype.category == FLOAT and (p == -1 or x.dtype is not float16):  # of -inf and -0.0 float16 alone has powers
         return _root(x, root)
-    return prims.pow(x, cast(p, x.dtype))
+    return prims.pow(x, fitting(p, x.dtype) if x.dtype.category == INT else cast(p, x.dtype))    # wrapped around it is another power
 
 
 Tensor.__ipow__ = as_dunder(inplace(pow, "pow_", refuses=True), "__ipow__")  # type: ignore[attr-defined]
@@ -447,11 +447,7 @@ def _bitwise(name: str, dunder: str) -> Callable:
 
     def fn(input: Any, other: Any) -> Tensor:
         a_tensor(name, input, other)
-        x, y = prepare(input, other)
-        kind = x.dtype if isinstance(x, Tensor) else y.dtype
-        if kind.category >= FLOAT:
-            raise NotImplementedError(f'"{name}_cpu" not implemented for \'{kind}\'; bitwise operations take integers and bools')
-        return prim(x, y)
+        return prim(*prepare(input, other))
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name.replace('_', ' ')} of integers or bools."
     made = operator(with_out(fn), name=name, method=(name, f"__{dunder}__", f"__r{dunder}__"), shortcut=prim)

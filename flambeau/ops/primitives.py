@@ -18,7 +18,7 @@ from flambeau import _C
 
 from ..backends.cpu import native
 from ..core import dispatch
-from ..core.dtypes import dtype
+from ..core.dtypes import COMPLEX, FLOAT, dtype
 from ..core.locks import cached_property
 from ..core.scalar import TABLE, compares, evaluate
 from ..core.size import channels_last_strides, elementwise_strides, is_contiguous, looks_channels_last
@@ -37,11 +37,22 @@ class Spec(NamedTuple):
     offset: Any = 0
 
 
-def _refuse_complex(record: Any, args: tuple) -> None:
-    """NotImplementedError where complex numbers are to be put in order."""
-    kind = next((a.dtype for a in args if isinstance(a, Tensor) and a.dtype.is_complex and 0 not in a._layout.shape), None)
-    if kind is not None:
-        raise NotImplementedError(f'"{record.name}_cpu" not implemented for \'{kind}\': complex numbers have no order')
+class Refused(NamedTuple):
+    """What a primitive does not take, whatever the sizes and whoever runs it: tensors of this category and beyond."""
+
+    category: int
+    why: str
+    empty: bool     # not even where there is nothing to compute
+
+    def check(self, record: Any, args: tuple) -> None:
+        """NotImplementedError where one of the arguments is such a tensor."""
+        for a in args:
+            if isinstance(a, Tensor) and a.dtype.category >= self.category and (self.empty or 0 not in a._layout.shape):
+                raise NotImplementedError(f'"{record.name}_cpu" not implemented for \'{a.dtype}\': {self.why}')
+
+
+NO_ORDER = Refused(COMPLEX, "complex numbers have no order", empty=False)
+NO_BITS = Refused(FLOAT, "bitwise operations take integers and bools", empty=True)
 
 
 Flops = Callable[..., int]
@@ -67,7 +78,7 @@ class Primitive:
         self.tensors = 1 if tensors is None else tensors
         self.tensor_positions = tuple(range(self.tensors))
         self.eager = _C.Eager(scalar, replayed(self) if may_be_replayed(self) else None)     # what native code makes of a call
-        self.ordered = "ordered" in self.tags or (callable(loop) and compares(loop, len(self.params)))
+        self.refuses = NO_ORDER if "ordered" in self.tags or (callable(loop) and compares(loop, len(self.params))) else None
         self.__name__ = self.__qualname__ = name
         self.__module__ = "flambeau.ops.prims"
 
@@ -105,8 +116,8 @@ class Primitive:
         if out is not NotImplemented:
             return out
         specs = self.shape(*args)
-        if self.ordered:
-            _refuse_complex(self, args)
+        if self.refuses is not None:
+            self.refuses.check(self, args)
         first, arrays, pretend = None, [], dispatch.state.fake
         one_device(args, self.name)
         for a in args:
@@ -165,8 +176,8 @@ class PointwisePrimitive(Primitive):
         out = self.eager.below(args)
         if out is not NotImplemented:
             return out
-        if self.ordered:
-            _refuse_complex(self, args)
+        if self.refuses is not None:
+            self.refuses.check(self, args)
         arrays = []
         first: Any = None
         for a in args:
@@ -417,12 +428,15 @@ def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable
     inputs' own (a dtype, or a function of the arguments).
     """
     params = tuple(inspect.signature(loop).parameters)[1:]
+    operation = _only_operation(loop, params)
     record = PointwisePrimitive(
         name, _pointwise_shape(name, params, result), kernel=kernel or functools.partial(evaluate, loop), loop=loop,
         derivative=Pointwise(**d) if d else None, tags={"pointwise", "recomputable", *tags}, samples=samples, doc=doc,
         kind="pointwise", tensors=len(params) if tensors is None else tensors, why_absent=why_absent,
-        scalar=_native(_only_operation(loop, params)))
+        scalar=_native(operation))
     record.params = params
+    if operation is not None and TABLE[operation].of_bits:
+        record.refuses = NO_BITS
     return register(PRIMITIVES, name, record)
 
 

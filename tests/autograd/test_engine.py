@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -177,6 +179,29 @@ def test_hooks():
     x.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.tolist()))
     (x * 3).sum().backward()
     assert seen[-1] == [6, 6]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_retained_gradient_is_memory_of_its_own(compiled):
+    """Not what backward was given, nor another tensor's gradient, nor one element for all: it may be written to."""
+    steps = {"view": lambda x: x.view(2, 2), "clone": lambda x: x.clone(), "add": lambda x: x + 0, "t": lambda x: x.t(),
+             "mul": lambda x: x * 2}
+    for (first, step), (then, end) in itertools.product(steps.items(), steps.items()):
+        x = fl.ones(2, 2, requires_grad=True)
+        y = (fl.compile(step) if compiled else step)(x)
+        y.retain_grad()
+        z = end(y)
+        z.retain_grad()
+        given = fl.arange(4.0).view(2, 2)
+        z.backward(given, retain_graph=True)
+        of_x, of_y, was = x.grad.clone(), y.grad.clone(), given.clone()
+        z.grad.mul_(5)
+        assert x.grad.equal(of_x) and y.grad.equal(of_y) and given.equal(was), (first, then)
+        y.grad.mul_(7)
+        assert x.grad.equal(of_x) and given.equal(was), (first, then)
+        z.grad = None
+        z.sum().backward()
+        assert z.grad.zero_().equal(fl.zeros(2, 2)), (first, then)
 
 
 @pytest.mark.parametrize("returned, error", [((), TypeError), (3, TypeError), (fl.ones(2), RuntimeError)])

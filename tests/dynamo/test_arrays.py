@@ -190,3 +190,31 @@ def test_functions_without_a_model_are_called_between_graphs() -> None:
 
     assert np.sort not in FUNCTIONS
     both(f, array(np.float64), graphs=None)
+
+
+ARRAYS_OR_NOT = {
+    "from_numpy": torch.from_numpy, "as_tensor": torch.as_tensor, "asarray": torch.asarray, "tensor": torch.tensor,
+    "in another dtype": lambda a: torch.tensor(a, dtype=torch.float32), "on the cpu": lambda a: torch.tensor(a, device="cpu"),
+}
+MADE = {
+    "given": lambda a: a, "zeros": lambda a: np.zeros(2), "arange": lambda a: np.arange(3.0), "array": lambda a: np.array([1.0, 2.0]),
+    "like": np.zeros_like, "sin": np.sin, "beside a number": lambda a: np.maximum(a, 0.5), "where": lambda a: np.where(a > 0, a, 1.0),
+    "a number": lambda a: np.sin(a).sum(),
+}
+
+
+@pytest.mark.parametrize("where", ["meta", "cpu"])
+@pytest.mark.parametrize("made", MADE)
+def test_arrays_are_on_the_cpu_whatever_device_is_the_default(made, where) -> None:
+    for name, convert in ARRAYS_OR_NOT.items():
+        if made == "a number" and name == "from_numpy":
+            continue
+
+        def f(a, convert=convert):
+            return convert(MADE[made](a))
+
+        torch._dynamo.reset()
+        compiled = dynamo.compile(f, backend="eager")
+        for device in (where, "cpu", "meta"):
+            with torch.device(device):
+                assert compiled(array(np.float64)).device == f(array(np.float64)).device, (name, device)

@@ -412,3 +412,19 @@ def test_a_scaled_bool_is_a_bool():
         for other in (True, fl.tensor(True)):
             total = fl.tensor([False, True]).add(other, alpha=alpha)
             assert total.dtype is fl.bool and total.tolist() == [bool(alpha), True]
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8", "int16", "int32", "int64"])
+def test_an_exponent_that_the_integers_do_not_hold_is_refused(kind):
+    """Wrapped around it would be another power: 2 ** 256 is not 2 ** 0."""
+    torch = pytest.importorskip("torch")
+    for power in (5, 7, 127, 128, 255, 256, 257, 2**15 - 1, 2**15, 2**31 - 1, 2**31, 2**40, 2**63 - 1):
+        for name in ("pow", "pow_", "__pow__", "__ipow__"):
+            ours, theirs = (lib.tensor([0, 1, 2, 3, 4], dtype=getattr(lib, kind)) for lib in (fl, torch))
+            try:
+                want = getattr(theirs, name)(power).tolist()
+            except RuntimeError:
+                with pytest.raises(RuntimeError, match="without overflow"):
+                    getattr(ours, name)(power)
+            else:
+                assert getattr(ours, name)(power).tolist() == want

@@ -595,3 +595,26 @@ def test_none_stands_for_no_sizes():
         assert _taken(fl, lambda lib, s=shapes: lib.broadcast_shapes(*s)) is _taken(torch, lambda lib, s=shapes: lib.broadcast_shapes(*s))
         if _taken(torch, lambda lib, s=shapes: lib.broadcast_shapes(*s)):
             assert tuple(fl.broadcast_shapes(*shapes)) == tuple(torch.broadcast_shapes(*shapes))
+
+
+OF_BITS = ("bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
+IN_ORDER = ("sign", "maximum", "minimum", "fmax", "fmin", "relu", "lt", "le", "gt", "ge", "floor", "ceil", "trunc")
+REFUSED = [*((name, kind) for name in OF_BITS for kind in ("float16", "bfloat16", "float32", "float64", "complex64")),
+           *((name, "complex64") for name in IN_ORDER), ("abs", "bool")]
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 300, 17000])
+def test_a_dtype_is_refused_at_every_size_and_by_everybody(size):
+    """Whether native loops, programs, generated kernels, NumPy or a capture would have it: the record refuses, as torch does."""
+    for name, kind in REFUSED:
+        if size == 0 and name in IN_ORDER:
+            continue        # torch computes nothing of nothing, and so asks for no order
+        fl._dynamo.reset()
+        x = fl.ones(size, dtype=getattr(fl, kind))
+        fn, count = getattr(fl, name), 1 if name in ("bitwise_not", "sign", "relu", "floor", "ceil", "trunc", "abs") else 2
+        for args in ((x,) * count, (x[:1].expand(size),) * count, (x.to("meta"),) * count):
+            with pytest.raises(NotImplementedError):
+                fn(*args)
+        if size in (3, 17000):
+            with pytest.raises(NotImplementedError):
+                fl.compile(lambda *a, fn=fn: fn(*a))(*(x,) * count)

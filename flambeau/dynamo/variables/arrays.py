@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...core.device import CPU, default_device
 from ...core.dtypes import dtype as Dtype
 from ...ops.registry import OPERATORS
 from ..break_kinds import graph_break
@@ -354,7 +355,7 @@ def _where(tx: Trace, condition: Variable, x: Variable | None = None, y: Variabl
 def _filled(tx: Trace, number: Variable, kind: np.dtype) -> Any:
     """A number as a tensor without dimensions."""
     given = [TupleVariable([]), _number(tx, number, kind)]
-    return tx.call_operator(OPERATORS["full"], given, {"dtype": tx.literal(torch_dtype(kind))})
+    return tx.call_operator(OPERATORS["full"], given, _placed(tx, kind))
 
 
 def _clip(tx: Trace, a: Variable, a_min: Variable = NONE, a_max: Variable = NONE, **named: Variable) -> Variable:
@@ -424,12 +425,17 @@ def constant_array(tx: Trace, value: Any) -> ArrayVariable:
     """A new array of known elements at each call."""
     if not isinstance(value, np.ndarray) or value.dtype not in DTYPES or value.size > MOST or (value.size and not np.isfinite(value).all()):
         graph_break("call of skipped function", "a function of NumPy that makes many elements, or others than finite numbers")
-    kind = tx.literal(torch_dtype(value.dtype))
+    placed = _placed(tx, value.dtype)
     shape = tx.literal(value.shape)
     if value.size and (value == value.flat[0]).all():
-        return ArrayVariable(tx.call_operator(OPERATORS["full"], [shape, tx.literal(value.flat[0].item())], {"dtype": kind}))
-    flat: Any = tx.call_operator(OPERATORS["tensor"], [tx.literal(value.ravel().tolist())], {"dtype": kind})
+        return ArrayVariable(tx.call_operator(OPERATORS["full"], [shape, tx.literal(value.flat[0].item())], placed))
+    flat: Any = tx.call_operator(OPERATORS["tensor"], [tx.literal(value.ravel().tolist())], placed)
     return ArrayVariable(tx.emit_method("reshape", [flat, shape], {}))
+
+
+def _placed(tx: Trace, kind: np.dtype) -> Kwargs:
+    """What says of a factory's tensor that it is an array: its dtype, and the CPU, whatever device is the default."""
+    return {"dtype": tx.literal(torch_dtype(kind)), "device": tx.literal(CPU)}
 
 
 def _made_of_numbers(function: Any) -> Callable[..., Variable]:
@@ -508,6 +514,8 @@ def to_tensor(tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable | No
     if name == "tensor":
         made = tx.emit_method("clone", [made], {})
     names = dict(zip(("dtype", "device"), args[1:], strict=False)) | kwargs
+    if (name == "tensor" or args[0].scalar) and default_device() != CPU:      # others stay where the array is
+        names.setdefault("device", tx.literal(default_device()))
     return tx.emit_method("to", [made], names) if names else made
 
 
