@@ -12,7 +12,7 @@ import numpy as np
 from ..core import shared
 from ..core.dtypes import complex64
 from ..core.memory_format import strided
-from ..core.size import contiguous_strides
+from ..core.size import contiguous_strides, elementwise_order
 from ..core.tensor import Tensor, from_array
 from . import prims
 from .conversions import _set_data
@@ -85,7 +85,9 @@ def _record_stream(self: Tensor, stream: Any) -> None:
 @method("dim_order")
 def _dim_order(self: Tensor) -> tuple[int, ...]:
     """Dimensions from the outermost in memory to the innermost."""
-    return tuple(sorted(range(self.ndim), key=lambda d: (-self.stride(d), d)))
+    if self.is_contiguous():
+        return tuple(range(self.ndim))
+    return tuple(elementwise_order(self._layout.shape, [self._layout.strides]))
 
 
 @method("is_set_to")
