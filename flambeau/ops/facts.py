@@ -12,7 +12,7 @@ import numpy as np
 from ..core import shared
 from ..core.dtypes import complex64
 from ..core.memory_format import memory_format, preserve_format, strided
-from ..core.size import contiguous_strides
+from ..core.size import contiguous_strides, elementwise_order
 from ..core.tensor import Tensor, from_array
 from . import prims
 from .conversions import _set_data
@@ -114,7 +114,9 @@ def _dim_order(self: Tensor, *, ambiguity_check: bool | list[memory_format] = Fa
     if unclear:
         raise RuntimeError(f"The tensor (shape {list(self.shape)}, strides {list(self.stride())}) does not have unique dim order, or "
                            "cannot map to exact one of the given memory formats.")
-    return tuple(sorted(range(self.ndim), key=lambda d: (-self.stride(d), d)))
+    if self.is_contiguous():
+        return tuple(range(self.ndim))
+    return tuple(elementwise_order(self._layout.shape, [self._layout.strides]))
 
 
 def _one_order(x: Tensor) -> bool:

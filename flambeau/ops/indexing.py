@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -198,15 +199,20 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
 def along_a_number(fn: Callable, alike: bool | None = None) -> Callable:
     """`fn(input, dim, index, values, ...)` for a number too: as a vector of one, of which dimension 0 is indexed. `alike`: the values
     are slices, one for each element of the index, of as many dimensions as the input (or, if False, a number where that is a vector)."""
+    name = list(inspect.signature(fn).parameters)[3]
+
     @functools.wraps(fn)
-    def call(input: Tensor, dim: int, index: Tensor, values: Any, *args: Any, **kwargs: Any) -> Tensor:
+    def call(input: Tensor, dim: int, index: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if not args and name not in kwargs:
+            raise TypeError(f"{fn.__name__.lstrip('_')}() missing 1 required argument: '{name}'")
+        values, *rest = args or (kwargs.pop(name),)
         d = canonical_dim(dim, input.ndim)
         if alike is not None:
             _check_slices(fn.__name__.lstrip("_"), input, d, index, values, alike)
             index, values = _vector(index), _vector(values) if input.ndim < 2 else values
         if input._layout.shape != ():
-            return fn(input, d, index, values, *args, **kwargs)
-        return fn(input.reshape(1), 0, index, values, *args, **kwargs).reshape(())
+            return fn(input, d, index, values, *rest, **kwargs)
+        return fn(input.reshape(1), 0, index, values, *rest, **kwargs).reshape(())
 
     return call
 

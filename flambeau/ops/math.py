@@ -470,7 +470,10 @@ def _slopes(x: Tensor, gaps: Any, d: int, edge_order: int) -> Tensor:
         return s0 if edge_order == 1 else s0 + (s0 - at(s, beside, 1)) * (a / (a + at(gaps, beside, 1)))
 
     a, b = at(gaps, 0, n - 1), at(gaps, 1, n - 1)
-    middle = (a * at(s, 1, n - 1) + b * at(s, 0, n - 1)) / (a + b)
+    if isinstance(gaps, Tensor):
+        middle = (a * at(s, 1, n - 1) + b * at(s, 0, n - 1)) / (a + b)
+    else:       # what lies in the middle has no say
+        middle = (at(x, 2, n - 1) - at(x, 0, n - 1)) / (2 * gaps)
     return OPERATORS["cat"]([edge(0, 1), middle, edge(n - 1, n - 2)], d)
 
 

@@ -6,15 +6,17 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..core.dtypes import dtype
 from ..core.memory_format import contiguous_format
-from ..core.size import canonical_dim
+from ..core.size import canonical_dim, may_overlap
 from ..core.tensor import Tensor
 from . import prims
 from .indexing import _scatter, along_a_number, scattered_apart, view_scatter
+from .order import like
 from .promotion import cast
 from .registry import OPERATORS, operator
 from .subscript import check_step, slice_bounds
-from .views import _ints, narrow, tensor_split
+from .views import _by_name, _ints, narrow, tensor_split
 from .writing import with_out
 
 
@@ -50,7 +52,7 @@ def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """narrow, copied."""
     if dim >= input.ndim:
         raise RuntimeError(f"narrow_copy: expected dim to be in the range of {input.ndim} dimensions, got {dim}")
-    return narrow(input, dim, start, length).clone()
+    return _in_rows(narrow(input, dim, start, length))
 
 
 @operator
@@ -67,14 +69,17 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
 @operator(method=True)
 def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int],
                        storage_offset: int | None = None) -> Tensor:
-    """A copy of `input` with what as_strided shows of it replaced by `src`."""
+    """A copy of `input`, which lies as it does, with what as_strided shows of it replaced by `src`; in rows where some of its elements
+    are one place."""
+    if may_overlap(input.shape, input.stride()):
+        input = _in_rows(input)
     offset = input.storage_offset() if storage_offset is None else storage_offset
     end = offset + 1 + sum((n - 1) * s for n, s in zip(_ints((size,)), _ints((stride,))))
     room = end if input._data is None else input._storage.nbytes // input.dtype.itemsize
     if end > room and src.numel():
         raise RuntimeError(f"as_strided_scatter: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are out of bounds for "
                            f"storage of {room} elements")
-    return view_scatter(input, ((prims.as_strided, (_ints((size,)), _ints((stride,)), offset)),), cast(src, input.dtype))
+    return like(view_scatter(input, ((prims.as_strided, (_ints((size,)), _ints((stride,)), offset)),), cast(src, input.dtype)), input)
 
 
 @operator(method=True)
@@ -98,6 +103,8 @@ def _index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce
 @with_out
 def slice_copy(input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
     """input[start:end:step] along `dim`, copied."""
+    if not input.ndim:
+        raise IndexError("slice() cannot be applied to a 0-dim tensor.")
     d = canonical_dim(dim, input.ndim)
     check_step(step)
     return prims.slice_(input, d, *slice_bounds(slice(start, end, step), input.shape[d])).clone(memory_format=contiguous_format)
@@ -122,9 +129,18 @@ def _copied(name: str) -> None:
         return tuple([_in_rows(o) for o in out]) if isinstance(out, tuple) else _in_rows(out)
 
     copy.__name__, copy.__doc__ = f"{name}_copy", f"{name}, copied instead of a view."
-    operator(copy if name in ("split", "unbind") else with_out(copy))
+    operator(with_out(copy))
 
 
-for _name in ("view", "expand", "permute", "transpose", "t", "squeeze", "unsqueeze", "select", "split", "unbind", "diagonal",
+for _name in ("expand", "permute", "transpose", "t", "squeeze", "unsqueeze", "select", "split", "unbind", "diagonal",
               "detach", "as_strided", "unfold", "view_as_real", "view_as_complex"):
     _copied(_name)
+
+
+@operator
+@with_out
+def view_copy(input: Tensor, *shape: Any, **named: Any) -> Tensor:
+    """view, copied: also of what lies so that it has no such view."""
+    shape = _by_name(shape, named, "view_copy", "size", "dtype")
+    by_dtype = len(shape) == 1 and isinstance(shape[0], (dtype, type))
+    return _in_rows(input.view(*shape) if by_dtype else input.reshape(*shape))

@@ -171,6 +171,13 @@ def with_out(fn: Callable) -> Callable:
 
 
 def _into_out(result: Any, out: Any) -> Any:
+    if type(result) is tuple:       # as many as there are: who asked has them
+        if not isinstance(out, (tuple, list)) or len(out) != len(result):
+            kind = TypeError if isinstance(out, Tensor) else RuntimeError
+            raise kind(f"expected {len(result)} tensors as out=, got {len(out) if isinstance(out, (tuple, list)) else type(out).__name__}")
+        for y, x in zip(out, result):
+            store_out(y, x)
+        return None
     return type(result)(*map(store_out, out, result)) if isinstance(result, tuple) else store_out(out, result)
 
 

@@ -46,16 +46,32 @@ def _wrong(d: Draw, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
 
 
 def _with_out(d: Draw, step: Step, value: Any) -> Step | None:
-    """The same call writing into a tensor given as `out`."""
-    if not isinstance(value, d.lib.Tensor) or step.form != "call" or step.op.endswith("_") or value.ndim > 5:
+    """The same call writing into a tensor given as `out`, or into several."""
+    if step.form != "call" or step.op.endswith("_"):
         return None
+    if isinstance(value, d.lib.Tensor):
+        out: Any = _out(d, value)
+    elif isinstance(value, tuple) and all(isinstance(v, d.lib.Tensor) for v in value):
+        out = tuple(_out(d, v) for v in value)
+    else:
+        return None
+    if None in (out if isinstance(out, tuple) else (out,)):
+        return None
+    return Step(step.target, step.form, step.op, step.args, {**step.kwargs, "out": out})
+
+
+def _out(d: Draw, value: Any) -> Ref | None:
+    """What a result may be written to: a tensor at hand of its shape and dtype, or a fresh one, now and then of another or empty."""
+    if value.ndim > 5:
+        return None
+    d.it = value
+    if d.chance(0.25):
+        return d.like(reuse=0.9)
     shape = tuple(value.shape) if d.chance(0.85) else (0,)
     dtype = str(value.dtype).removeprefix("torch.") if d.chance(0.85) else inputs.dtype(d.rng)
-    d.it = value
     out = d.fresh(shape, dtype, plain=0.4)
-    if d.value(out).untyped_storage().nbytes() < d.value(out).numel() * d.value(out).itemsize:
-        return None     # an expanded one, which torch refuses, or writes beyond: avg_pool3d
-    return Step(step.target, step.form, step.op, step.args, {**step.kwargs, "out": out})
+    expanded = d.value(out).untyped_storage().nbytes() < d.value(out).numel() * d.value(out).itemsize
+    return None if expanded else out    # which torch refuses, or writes beyond: avg_pool3d
 
 
 class Generator:
@@ -111,7 +127,7 @@ class Generator:
         if any(t.numel() > MOST_ELEMENTS for _, t in _tensors(target, value, self.lib)):
             d.space.pop(target, None)
             return None
-        if self.mode == "eager" and d.chance(0.06):
+        if self.mode in ("eager", "mixed") and d.chance(0.06):
             written = _with_out(d, step, value)
             if written is not None and self._run(d, written):
                 return written

@@ -127,7 +127,10 @@ LAYOUTS = ((_permuted, 10), (_sliced, 8), (_expanded, 5), (_flipped, 3), (_selec
 def make(rng: Random, name: str, dtype: str, shape: tuple[int, ...], *, kind: str | None = None, plain: float = 0.6) -> Input:
     """An input of this dtype and shape. `plain`: how likely it is contiguous."""
     stored, views = tuple(shape), ()
-    if rng.random() > plain:
-        ways = [(way, weight) for way, weight in LAYOUTS if shape or way is _selected]
-        stored, views = rng.choices([w for w, _ in ways], [w for _, w in ways])[0](rng, tuple(shape))
+    for chance in (1 - plain, 0.25):    # a view, and now and then one of a view
+        if rng.random() >= chance:
+            break
+        ways = [(way, weight) for way, weight in LAYOUTS if stored or way is _selected]
+        stored, beneath = rng.choices([w for w, _ in ways], [w for _, w in ways])[0](rng, stored)
+        views = beneath + views
     return Input(name, dtype, stored, values(rng, dtype, max(1, math.prod(stored)), kind), views)

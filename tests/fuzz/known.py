@@ -216,7 +216,8 @@ def _put_there(v: Values) -> Any:
 
 
 _LAPACK = ("inverse", "inv", "solve", "solve_ex", "inv_ex", "det", "slogdet", "logdet", "pinv", "pinverse", "cond", "matrix_power", "lstsq",
-           "cholesky_solve", "cholesky_inverse", "solve_triangular", "tensorinv", "matrix_exp")
+           "cholesky_solve", "cholesky_inverse", "solve_triangular", "tensorinv", "tensorsolve", "matrix_exp", "householder_product",
+           "orgqr", "ormqr", "triangular_solve", "lu_solve")
 
 _PLUS_PRODUCTS = tuple(n + e for n in ("addmm", "addmv", "addbmm", "baddbmm") for e in ("", "_"))
 
@@ -260,8 +261,14 @@ KNOWN = (
           where=lambda v: np.array_equal(np.sort(v.ours, None), np.sort(v.theirs, None), equal_nan=v.ours.dtype.kind in "fc")),
     Known("a sort that is not asked to be stable may leave equal elements in any order", index=_of("sort", "msort"),
           values=lambda step: _of("argsort")(step) and not step.kwargs.get("stable"), where=_same_order),
-    Known("the softmax of scores that are infinite, by no mask, is NaN; torch takes a row that sees nothing for one",
-          values=_of("scaled_dot_product_attention"), where=lambda v: np.isnan(v.ours) & _not_finite(v)),
+    Known("the softmax of scores that are infinite, by no mask, is NaN; torch takes a row that sees nothing for one, and the NaN of what a "
+          "mask hides for one that is seen", values=_of("scaled_dot_product_attention"),
+          where=lambda v: (np.isnan(v.ours) | np.isnan(v.theirs)) & _not_finite(v)),
+    Known("a position that is NaN stands for -1, as documented, and an infinite one is outside; torch weighs with NaN where it pads with "
+          "zeros, and where it interpolates cubically", values=_of("grid_sample"),
+          where=lambda v: _lost(v) & _any({"grid": _argument(v, 1, "grid")}, lambda x: ~np.isfinite(x))),
+    Known("torch's cov of weighted observations takes their mean off the input itself", version=_of("cov"), values=_of("cov"),
+          where=lambda v: (x := compare.array(_argument(v, 0, "input"))).tobytes() == v.ours.tobytes() and x.shape == v.ours.shape),
     Known("torch's polygamma is NaN of infinity, and not infinite at some poles; its zeta is NaN where it vanishes",
           values=_of("polygamma", "polygamma_", "zeta"),
           where=lambda v: (_lost(v) & (v.ours == 0)) if _of("zeta")(v.step) else _lost(v) | np.isinf(v.ours)),
@@ -272,7 +279,7 @@ KNOWN = (
           | (compare.array(_argument(v, 0, "input")) < -1000)),
     Known("squares beyond float32, in which both take the variance (torch's batches channels last apart), and infinite weights: torch, "
           "which makes one factor of weight and deviation and takes the mean times it off, has NaN; equal elements leave their rounding",
-          values=_of("layer_norm", "group_norm", "instance_norm", "batch_norm"), where=lambda v: (
+          values=_of("layer_norm", "group_norm", "instance_norm", "batch_norm", "native_layer_norm", "native_batch_norm"), where=lambda v: (
               (np.isnan(v.theirs) | (v.ours == 0)) & _any(v.inputs, lambda x: ~(np.abs(x) < 1e18))) | (
                   (v.ours == 0) & (np.abs(v.theirs) < 1e-3))),
     Known("which of several elements for one place stays is nobody's promise", where=_put_there, values=lambda step: (
@@ -337,6 +344,8 @@ KNOWN = (
           where=lambda v: v.theirs.dtype.kind in "iu" and (_not_finite(v) or any(t.numel() == 0 for t in v.inputs.values()))),
     Known("torch's matmul changes the strides of a vector that is out=",
           whole=lambda step, theirs: _of("matmul", "linear")(step) and "out" in step.kwargs and getattr(theirs, "ndim", 0) == 1),
+    Known("how the nodes of a tape are called is a library's own", whole=lambda step, theirs: step.op == "repr" and "grad_fn" in theirs),
+    Known("counts have no derivative; torch says that a histogram has one, and refuses it", gradient=_of("histogram")),
     Known("strides of dimensions of one element, which say nothing; all others are compared after each step",
           whole=lambda step, theirs: step.op == "stride"),
     Known("a constant row's correlation is 0 / 0; torch divides rounding by rounding", values=_of("corrcoef"),
@@ -411,12 +420,13 @@ KNOWN = (
           isinstance(ours, TypeError) and _says(ours, "an index cannot be a string") and isinstance(theirs, IndexError)),
     Known("torch unpacks a window of the wrong length, and asserts in Python; Flambeau says what is wrong",
           error=lambda ours, theirs, step: isinstance(ours, (RuntimeError, TypeError))
-          and (_says(theirs, "values to unpack") or isinstance(theirs, AssertionError))),
+          and (_says(theirs, "values to unpack", "tuple index out of range") or isinstance(theirs, AssertionError))),
     Known("a mode of interpolate that is no string: TypeError; torch says that it has no such mode",
-          error=lambda ours, theirs, step: isinstance(ours, TypeError) and _of("interpolate")(step) and _says(theirs, "Input Error: Only")),
+          error=lambda ours, theirs, step: isinstance(ours, TypeError) and _of("interpolate", "upsample")(step)
+          and _says(theirs, "Input Error: Only")),
     Known("an index beyond the end is refused; torch's take_along_dim counts it modulo the size, and subscripts that come to nothing are "
           "not looked at", error=lambda ours, theirs, step: theirs is None and _says(ours, "out of bounds") and (
-              step.form in ("getitem", "setitem") or _of("take_along_dim")(step))),
+              step.form in ("getitem", "setitem") or _of("take_along_dim", "max_unpool1d", "max_unpool2d", "max_unpool3d")(step))),
     Known("a number that a narrow float doesn't hold is refused; torch makes an infinity of it where it fills a single element",
           error=lambda ours, theirs, step: theirs is None and ("fill" in step.op or "full" in step.op) and _says(
               ours, *(f"converted to type {kind} without overflow" for kind in ("float16", "bfloat16")))),
@@ -495,7 +505,8 @@ KNOWN = (
               type(x) in (int, float) and x == 0 for x in (*step.args, step.kwargs.get("p"), step.kwargs.get("ord")))),
     Known(
         "torch's Python stumbles over an argument of a wrong type; Flambeau says which",
-        error=lambda ours, theirs, step: isinstance(theirs, AttributeError) and isinstance(ours, TypeError),
+        error=lambda ours, theirs, step: isinstance(ours, TypeError) and (
+            isinstance(theirs, AttributeError) or _says(theirs, "At least one of 'min' or 'max' must not be None")),
     ),
     Known(
         "torch's deprecated calls with a number before the tensors that it scales, of which it warns",
@@ -521,9 +532,10 @@ KNOWN = (
           index=_of("topk", "kthvalue", "mode", "median", "nanmedian")),
     Known(
         "torch copies the gaps between the elements of a sliced tensor too",
-        layout=_of("slice_scatter", "select_scatter", "diagonal_scatter"),
+        layout=_of("slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter"),
     ),
-    Known("torch writes running statistics without counting it as a write", version=_of("batch_norm", "instance_norm")),
+    Known("torch writes running statistics without counting it as a write",
+          version=_of("batch_norm", "instance_norm", "native_batch_norm")),
 )
 
 
@@ -609,7 +621,7 @@ _STUMBLES = ("with a bool tensor is not supported", "on a bool tensor is not sup
 
 # what they keep hangs on how they are computed; torch's kron keeps what it multiplies and misses a write to it
 _KEEPERS = ("kron", "matmul", "inner", "tensordot", "bilinear", "scaled_dot_product_attention", "cross_entropy",
-            "group_norm", "rms_norm")
+            "group_norm", "rms_norm", "gru_cell")
 
 
 def _keeps_more(step: Step) -> bool:

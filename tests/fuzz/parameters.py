@@ -273,6 +273,13 @@ PARAMETERS: dict[str, Drawer] = {
     "output_size": spatial(1, 3),
     "kernel_size": spatial(1, 3),
     "padding": spatial(0, 1),
+    "training": boolean,
+    "lower": one_of(0.1, 0.25),
+    "upper": one_of(0.3, 0.5),
+    "data": lambda d: d.choice([1, 2.5, True, [1, 2], [[0.5], [1.5]], [], [True, False]]),
+    "rcond": one_of(1e-3, 0.1),
+    "m": small(0, 4),
+    "input_scale": one_of(1.0, 0.5),
     "dilation": spatial(1, 2),
     "normalized_shape": lambda d: tuple(d.it.shape[d.int(0, max(0, d.it.ndim - 1)) :]),
     # tensors beside the first

@@ -291,15 +291,6 @@ def triangular(d: Draw) -> Ref:
     return d.fresh(d.it.shape)
 
 
-ATTENTION = dict(
-    query=lambda d: d.fresh((2, d.choice([1, 2]), d.int(1, 5), d.choice([4, 8])), _float(d)),
-    key=lambda d: d.like(),
-    value=lambda d: d.like(),
-    attn_mask=lambda d: None,
-    dropout_p=lambda d: 0.0,
-    scale=one_of(None, 0.5),
-    enable_gqa=one_of(False),
-)
 EMBED = dict(
     input=lambda d: d.indices(d.shape(0, 3), 5),
     weight=lambda d: d.fresh((5, d.size()), _float(d)),
@@ -316,11 +307,7 @@ def _each_of(names: list[str], fields: Fields) -> dict[str, Fields]:
     return dict.fromkeys(names, fields)
 
 
-# of floats: torch lets sums of two integers overflow
-TRAPEZOID = dict(y=lambda d: d.fresh([d.int(1, 4) for _ in range(d.int(1, 3))], _float(d)), x=lambda d: None)
-
 SPECIAL: dict[str, Fields] = {
-    "trapz": TRAPEZOID,
     "mm": dict(input=of_rank(2), mat2=right_factor),
     "bmm": dict(input=of_rank(3), mat2=lambda d: d.fresh((d.it.shape[0], last(d), d.size()))),
     "matmul": dict(input=of_rank(1, 4), other=right_factor),
@@ -414,7 +401,6 @@ SPECIAL: dict[str, Fields] = {
         recompute_scale_factor=lambda d: None,
         antialias=lambda d: False,
     ),
-    "scaled_dot_product_attention": ATTENTION,
     "complex": dict(real=lambda d: d.fresh(d.shape(), d.choice(["float32", "float64"]))),
     "polar": dict(abs=lambda d: d.fresh(d.shape(), d.choice(["float32", "float64"]))),
     "heaviside": dict(values=lambda d: d.like()),
@@ -423,13 +409,10 @@ SPECIAL: dict[str, Fields] = {
     **_each_of(["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"], dict(input=integral)),
     "ldexp": dict(other=lambda d: d.beside("int32")),
     "float_power": dict(exponent=small(-1, 3)),
-    "polygamma": dict(n=small(0, 2), input=small(0, 2)),
     "matrix_power": dict(A=matrix, n=small(-1, 4)),
     "vander": dict(x=of_rank(1)),
     "cov": dict(input=of_rank(1, 2), correction=one_of(0, 1)),
     "corrcoef": dict(input=of_rank(1, 2)),
-    "trapezoid": TRAPEZOID,
-    "cumulative_trapezoid": TRAPEZOID,
     "combinations": dict(input=of_rank(1)),
     "cartesian_prod": dict(tensors=of_rank(1)),
     "diag": dict(input=of_rank(1, 2)),

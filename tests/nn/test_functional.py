@@ -472,3 +472,51 @@ def test_what_is_ignored_has_no_part_in_a_cross_entropy(compiled, weighted, smoo
         np.testing.assert_allclose(ours[1][1], theirs[1][1], rtol=1e-4, atol=1e-6)
         if x[0][0] == 1:
             np.testing.assert_allclose(ours[1][0], theirs[1][0], rtol=1e-4, atol=1e-6)
+
+
+def _dropped(lib, drop, p, x):
+    try:
+        out = drop(lib)(x, p, True)
+    except RuntimeError:
+        return "refused"
+    values = out.flatten().tolist()     # random ones are not compared
+    return tuple(out.shape), str(out.dtype).rpartition(".")[2], values if p in (0.0, 1.0) else None
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (0,), (2, 3), (2, 3, 4)], ids=str)
+@pytest.mark.parametrize("kind", ["float32", "int64", "bool"])
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("name", ["dropout", "alpha_dropout", "feature_alpha_dropout", "feature_dropout"])
+def test_what_dropouts_take(name, p, kind, shape):
+    """Nothing and everything can be dropped of any dtype and of any number of dimensions."""
+    def drop(lib):
+        return lib.feature_dropout if name == "feature_dropout" else getattr(lib.nn.functional, name)
+
+    found = [_dropped(lib, drop, p, lib.ones(shape).to(getattr(lib, kind))) for lib in (flambeau, torch)]
+    assert found[0] == found[1]
+
+
+def test_a_bag_of_nothing_is_zero():
+    for lib in (flambeau, torch):
+        for mode in ("sum", "mean", "max"):
+            out = lib.nn.functional.embedding_bag(lib.zeros(0, dtype=lib.int64), lib.ones(5, 3), lib.tensor([0, 0]), mode=mode)
+            assert out.tolist() == [[0.0] * 3] * 2
+
+
+def test_layouts_of_seldom_layers():
+    columns = [lambda x: x, lambda x: x.t().contiguous().t()]
+    for lay in columns:
+        found = []
+        for lib in (flambeau, torch):
+            x, h = lay(lib.ones(2, 3)), lay(lib.ones(2, 4))
+            outs = [lib.gru_cell(x, h, lib.ones(12, 3), lib.ones(12, 4)), lib.rnn_tanh_cell(x, h, lib.ones(4, 3), lib.ones(4, 4)),
+                    *lib.lstm_cell(x, (h, h), lib.ones(16, 3), lib.ones(16, 4)), lib.native_layer_norm(h, (4,), None, None, 1e-5)[0],
+                    lib.conv_tbc(lib.ones(4, 2, 3), lib.ones(2, 3, 5), lib.ones(5))]
+            found.append([(tuple(o.shape), o.stride()) for o in outs])
+        assert found[0] == found[1]
+
+
+def test_statistics_of_a_norm_have_no_gradient():
+    for lib in (flambeau, torch):
+        out, mean, rstd = lib.native_layer_norm(lib.ones(2, 3).requires_grad_(), (3,), None, None, 1e-5)
+        assert out.requires_grad and not mean.requires_grad and not rstd.requires_grad

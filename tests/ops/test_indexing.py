@@ -605,3 +605,30 @@ def test_of_several_mistakes_the_first_is_told(name):
                 except (RuntimeError, IndexError) as error:
                     made.append(type(error))
             assert made[0] == made[1], (shape, dim, index, given, kinds, more)
+
+
+BY_NAME = {
+    "index_add": lambda t: dict(source=t.ones(2, 1)), "index_copy": lambda t: dict(source=t.ones(2, 1)),
+    "index_fill": lambda t: dict(value=7), "index_reduce": lambda t: dict(source=t.ones(2, 1), reduce="amax"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("positional", [0, 1, 2])
+@pytest.mark.parametrize("ending", ["", "_"])
+def test_indices_and_slices_by_name(name, positional, ending):
+    """Every argument along a dimension may be given by its name."""
+    torch = pytest.importorskip("torch")
+    found = []
+    for lib in (fl, torch):
+        given = dict(dim=1, index=lib.tensor([1]), **BY_NAME[name](lib))
+        first = [given.pop(key) for key in ("dim", "index")[:positional]]
+        found.append(getattr(lib.zeros(2, 3), name + ending)(*first, **given).tolist())
+    assert found[0] == found[1]
+
+
+def test_missing_slices_are_told_of():
+    for name in ("index_add", "index_copy", "index_fill"):
+        with pytest.raises(TypeError, match=r"source|value"):
+            getattr(fl, name)(fl.zeros(2, 3), 1, fl.tensor([1]))

@@ -630,3 +630,29 @@ def test_tensorsolve_of_all_sizes(a, b):
         made.append((x, A.grad, B.grad))
     for mine, theirs in zip(*made, strict=True):
         assert mine.shape == theirs.shape
+
+
+@pytest.mark.parametrize("equation, shapes", [
+    ("ii", [(2, 2)]), ("ij->j", [(2, 3)]), ("ij->ji", [(2, 3)]), ("ij,jk", [(2, 2), (2, 2)]), ("ij,ij->ij", [(2, 2), (2, 2)]),
+    ("ij,k->k", [(2, 2), (3,)]), ("ij,ik->ik", [(2, 2), (2, 3)])])
+@pytest.mark.parametrize("kind", ["uint8", "int8", "int64", "bool", "float16"])
+def test_einsum_adds_integers_up_as_sum_does(equation, shapes, kind):
+    if kind == "bool" and equation == "ij,jk":
+        pytest.skip("torch has no product of truth values")
+    torch = pytest.importorskip("torch")
+    mine, theirs = (lib.einsum(equation, *(lib.ones(s, dtype=getattr(lib, kind)) for s in shapes)) for lib in (fl, torch))
+    assert str(mine.dtype).rpartition(".")[2] == str(theirs.dtype).rpartition(".")[2] and mine.tolist() == theirs.tolist()
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4), (1, 3)])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("power", [1, 2])
+def test_norm_except_dim(shape, dim, power):
+    torch, found = pytest.importorskip("torch"), []
+    for lib in (fl, torch):
+        try:
+            out = lib.norm_except_dim(lib.arange(24.0)[:math.prod(shape)].reshape(shape), power, dim)
+            found.append((tuple(out.shape), out.flatten().tolist()))
+        except IndexError:
+            found.append("refused")
+    assert found[0][0] == found[1][0] and (found[0] == "refused" or np.allclose(found[0][1], found[1][1]))

@@ -186,3 +186,12 @@ def test_log1p_of_small_complex_numbers(kind):
         want = np.where(np.abs(z) < 1e-15, z, np.log1p(z.astype(np.clongdouble).real + 1j * z.astype(np.clongdouble).imag))
     got = fl.log1p(fl.tensor(z)).numpy()
     np.testing.assert_allclose(got, want, rtol=1e-6 if kind == "complex64" else 1e-12)
+
+
+@pytest.mark.parametrize("spacing", [1, 0.5])
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e30])
+def test_a_central_difference_leaves_out_its_middle(spacing, value):
+    x = [1.0, 2.0, value, 4.5, 5.0]
+    torch = pytest.importorskip("torch")
+    mine, theirs = (lib.gradient(lib.tensor(x), spacing=spacing)[0].numpy() for lib in (fl, torch))
+    np.testing.assert_array_equal(mine, theirs)

@@ -106,10 +106,10 @@ def test_narrow_images_are_sampled_at_exact_positions():
     assert (got - F.grid_sample(ours.bfloat16().float(), narrow.float(), align_corners=False)).abs().max() < 0.03
 
 
-def test_points_that_are_no_numbers_read_nothing():
-    points = flambeau.full((1, 130, 130, 2), float("nan"))
+def test_points_that_are_no_numbers_stand_for_minus_one():
+    points, x = flambeau.full((1, 130, 130, 2), float("nan")), flambeau.randn(1, 2, 4, 4)
     for grid in (points, points[:, :2, :2]):
-        assert F.grid_sample(flambeau.randn(1, 2, 4, 4), grid, align_corners=False).eq(0).all()
+        assert F.grid_sample(x, grid, align_corners=False).equal(F.grid_sample(x, flambeau.full_like(grid, -1), align_corners=False))
 
 
 @pytest.mark.parametrize("kwargs", [{"scale_factor": 0.4}, {"scale_factor": 0.3, "mode": "bilinear"},
@@ -273,3 +273,18 @@ def test_an_image_padded_by_nothing_is_a_copy(mode, compiled):
     x = flambeau.ones(1, 3)
     y, _ = (flambeau.compile(padded, backend="aot_eager") if compiled else padded)(x)
     assert flambeau.equal(x, y) and y.data_ptr() != x.data_ptr()
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_a_position_that_is_nan_stands_for_minus_one(mode, padding):
+    nan, x = float("nan"), flambeau.arange(9.0).reshape(1, 1, 3, 3)
+    places, meant = (flambeau.tensor([[[[v, 0.0], [0.3, v], [v, v]]]]) for v in (nan, -1.0))
+    assert F.grid_sample(x, places, mode, padding, False).equal(F.grid_sample(x, meant, mode, padding, False))
+
+
+def test_the_nearest_pixel_has_no_slope():
+    """Whatever the pixel is."""
+    grid = flambeau.zeros(1, 1, 1, 2).requires_grad_()
+    F.grid_sample(flambeau.full((1, 1, 2, 2), float("inf")), grid, "nearest", align_corners=False).sum().backward()
+    assert grid.grad.eq(0).all()

@@ -275,3 +275,61 @@ def test_as_strided_scatter_counts_in_the_memory(part, layout):
                 answers.append("refused")
         found.append(answers)
     assert found[0] == found[1]
+
+
+COPIES = {
+    "alias_copy": (), "detach_copy": (), "squeeze_copy": (), "t_copy": (), "permute_copy": ((1, 0),), "transpose_copy": (0, 1),
+    "select_copy": (1, 2), "expand_copy": ((2, 4, 3),), "unsqueeze_copy": (0,), "unfold_copy": (1, 2, 1), "view_copy": ((2, 6),),
+    "diagonal_copy": (), "as_strided_copy": ((2, 2), (1, 2)), "narrow_copy": (0, 1, 2), "slice_copy": (1, 1, 3), "split_copy": (2,),
+    "split_with_sizes_copy": ([1, 3],), "unbind_copy": (1,),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("layout", [lambda x: x, lambda x: x.t().contiguous().t(), lambda x: x[:1].expand(4, 3)],
+                         ids=["rows", "columns", "one"])
+def test_copies_of_views_lie_in_rows(name, layout):
+    """Also where there is no such view; the tensors of a tuple may be given as out=, one for each, and are then the whole answer."""
+    found = []
+    for lib in (fl, torch):
+        x = layout(lib.arange(12.0).reshape(4, 3))
+        copies = getattr(lib, name)(x, *COPIES[name])
+        several = isinstance(copies, (tuple, list))
+        out = tuple(lib.zeros(tuple(c.shape)) for c in copies) if several else lib.zeros(tuple(copies.shape))
+        answer = getattr(lib, name)(x, *COPIES[name], out=out)
+        assert answer is None if several else answer is out
+        found.append([(c.tolist(), c.stride(), o.tolist()) for c, o in (zip(copies, out) if several else [(copies, out)])])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("out, error", [(lambda t: (t.zeros(3),), RuntimeError), (lambda t: t.zeros(2, 3), TypeError)])
+@pytest.mark.parametrize("call", [lambda t, x, out: t.unbind_copy(x, out=out), lambda t, x, out: t.split_copy(x, 1, out=out)])
+def test_as_many_out_as_there_are_results(call, out, error):
+    for lib in (fl, torch):
+        with pytest.raises(error):
+            call(lib, lib.ones(2, 3), out(lib))
+
+
+def test_a_number_has_no_slice():
+    for lib in (fl, torch):
+        with pytest.raises(IndexError, match="0-dim"):
+            lib.slice_copy(lib.tensor(1.0), 0)
+
+
+@pytest.mark.parametrize("make", [
+    lambda t, x: x[:1].expand(4, 3), lambda t, x: x[:, :1].expand(4, 3), lambda t, x: x.t(), lambda t, x: x.permute(1, 0)[1:]])
+def test_as_strided_scatter_lies_as_its_input(make):
+    """In rows where elements share a place, of which one alone is written."""
+    found = []
+    for lib in (fl, torch):
+        out = lib.as_strided_scatter(make(lib, lib.arange(12.0).reshape(4, 3)), lib.full((2,), -1.0), (2,), (2,), 1)
+        found.append((out.tolist(), out.stride() if out.is_contiguous() or out.t().is_contiguous() else None))
+    assert found[0][0] == found[1][0] and found[0][1] in (found[1][1], (2, 1), (1, 2))
+
+
+@pytest.mark.parametrize("shape, strides", [
+    ((3, 4, 4, 4), (0, 0, 0, 1)), ((2, 3), (0, 1)), ((2, 3), (1, 0)), ((2, 3, 4), (1, 0, 2)), ((1, 3), (1, 1)), ((3, 1), (1, 3)),
+    ((2, 1, 3), (3, 0, 1)), ((2, 3, 2), (6, 0, 1)), ((2, 3, 2), (0, 2, 1)), ((2, 0, 3), (1, 1, 9)), ((4, 1, 2), (1, 7, 4)),
+    ((2, 3, 4, 5), (60, 1, 15, 3)), ((), ())])
+def test_order_of_dimensions(shape, strides):
+    assert fl.empty(400).as_strided(shape, strides).dim_order() == torch.empty(400).as_strided(shape, strides).dim_order()

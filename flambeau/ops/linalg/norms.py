@@ -133,4 +133,7 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
     if dim == -1:
         return linalg_vector_norm(v, pow)
     kept = canonical_dim(dim, v.ndim)
-    return linalg_vector_norm(v, pow, tuple(d for d in range(v.ndim) if d != kept), True)
+    if not v.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    rows = linalg_vector_norm(v.movedim(kept, 0).reshape(v.shape[kept], -1), pow, 1)
+    return rows.reshape([n if d == kept else 1 for d, n in enumerate(v.shape)])

@@ -338,7 +338,7 @@ def _sum_out(x: Tensor, names: list[str], keep: set[str]) -> tuple[Tensor, list[
     gone = tuple(d for d, name in enumerate(names) if name not in keep)
     if not gone:
         return x, names
-    return prims.sum(x, gone), [name for name in names if name in keep]
+    return x.sum(gone), [name for name in names if name in keep]
 
 
 def _contract(x: Tensor, a: list[str], y: Tensor, b: list[str], keep: set[str], sizes: dict) -> tuple[Tensor, list[str]]:
@@ -356,6 +356,8 @@ def _contract(x: Tensor, a: list[str], y: Tensor, b: list[str], keep: set[str], 
     rows, columns = [n for n in a if n not in b], [n for n in b if n not in a]
     if not summed:
         return _multiplied(x, a, y, b, batch, rows, columns)
+    if x.dtype is not y.dtype and x.dtype.category < FLOAT and y.dtype.category < FLOAT:     # one of them is a sum
+        x, y = (cast(t, promote_types(x.dtype, y.dtype)) for t in (x, y))
     left = _grouped(x, a, (batch, rows, summed))
     right = _grouped(y, b, (batch, summed, columns))
     product = prims.bmm(left, right) if batch else prims.mm(prims.squeeze(left, (0,)), prims.squeeze(right, (0,)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...core.dtypes import FLOAT
 from ...core.size import elementwise_order, is_contiguous
 from ...core.symbolic import sym_float
@@ -30,70 +32,59 @@ def keep_mask(shape: tuple, p: float, like: Tensor) -> Tensor:
     return prims.permute(drawn, sorted(range(len(order)), key=order.__getitem__))
 
 
-def _check(input: Tensor, p: float, name: str, training: bool) -> None:
+def _masked(input: Tensor, shape: tuple, p: float) -> Tensor:
+    """Zero with probability p, independently over `shape`, which broadcasts to the input's; the rest grows by 1 / (1 - p)."""
+    mask = keep_mask(shape, p, input)
+    return masked_scale(input, expand_to(mask, tuple(input.shape)), 1.0 / (1.0 - p))
+
+
+def _alpha(input: Tensor, shape: tuple, p: float) -> Tensor:
+    """Dropped elements become selu's negative limit; an affine map restores mean 0 and variance 1 (Klambauer et al. 2017)."""
+    low = -SELU_ALPHA * SELU_SCALE
+    keep = 1.0 - p
+    a = (keep + low * low * keep * p) ** -0.5
+    mask = expand_to(keep_mask(shape, p, input), tuple(input.shape))
+    return prims.add(prims.where(mask, prims.mul(input, a), a * low), -a * p * low)
+
+
+def _dropped(input: Tensor, p: float, training: bool, inplace: bool | None, by: Callable, channels: bool = False) -> Tensor:
+    """What `by` draws makes of the input in training; `channels`: one draw for each (sample, channel). The input itself where there
+    is nothing to drop."""
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-    if input.dtype.category < FLOAT and training and p:
-        raise RuntimeError(f"result type Float can't be cast to the desired output type {input.dtype} ({name} of an "
-                           f"integer tensor)")
-
-
-def _masked(input: Tensor, shape: tuple, p: float, inplace: bool | None) -> Tensor:
-    """Zero with probability p, independently over `shape`, which broadcasts to the input's; the rest grows by 1 / (1 - p)."""
+    if not training or p == 0.0 or not input.numel():
+        return input
     if p == 1.0:
-        out = prims.mul(input, 0.0)
+        out = prims.mul(input, 0.0 if input.dtype.category >= FLOAT else False)
+    elif channels and input.ndim < 2:
+        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+    elif input.dtype.category < FLOAT:
+        raise RuntimeError(f"result type Float can't be cast to the desired output type {input.dtype} (dropout of an integer tensor)")
     else:
-        mask = keep_mask(shape, p, input)
-        out = masked_scale(input, expand_to(mask, tuple(input.shape)), 1.0 / (1.0 - p))
+        shape = tuple(input.shape)
+        out = by(input, shape[:2] + (1,) * (len(shape) - 2) if channels else shape, sym_float(p))
     return assign(input, out) if inplace else out
 
 
 @operator
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool | None = False) -> Tensor:
     """In training, zero each element with probability p and scale the rest by 1 / (1 - p)."""
-    _check(input, p, "dropout", training)
-    if not training or p == 0.0 or not input.numel():
-        return input
-    return _masked(input, tuple(input.shape), sym_float(p), inplace)
-
-
-def _channels(input: Tensor) -> tuple:
-    return tuple(input.shape[:2]) + (1,) * (input.ndim - 2)
+    return _dropped(input, p, training, inplace, _masked)
 
 
 @operator
 def feature_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool | None = False) -> Tensor:
     """dropout of whole channels: one draw for each (sample, channel)."""
-    _check(input, p, "feature_dropout", training)
-    if input.ndim < 2:
-        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
-    if not training or p == 0.0:
-        return input
-    return _masked(input, _channels(input), sym_float(p), inplace)
-
-
-def _alpha(input: Tensor, shape: tuple, p: float, inplace: bool | None) -> Tensor:
-    """Dropped elements become selu's negative limit; an affine map restores mean 0 and variance 1 (Klambauer et al. 2017)."""
-    low = -SELU_ALPHA * SELU_SCALE
-    keep = 1.0 - p
-    if keep == 0.0:
-        out = prims.mul(input, 0.0)
-    else:
-        a = (keep + low * low * keep * p) ** -0.5
-        mask = expand_to(keep_mask(shape, p, input), tuple(input.shape))
-        out = prims.add(prims.where(mask, prims.mul(input, a), a * low), -a * p * low)
-    return assign(input, out) if inplace else out
+    return _dropped(input, p, training, inplace, _masked, channels=True)
 
 
 @operator
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool | None = False) -> Tensor:
     """Dropout that keeps mean and variance of selu's outputs."""
-    _check(input, p, "alpha_dropout", training)
-    return _alpha(input, tuple(input.shape), sym_float(p), inplace) if training and p else input
+    return _dropped(input, p, training, inplace, _alpha)
 
 
 @operator
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool | None = False) -> Tensor:
     """alpha_dropout of whole channels."""
-    _check(input, p, "feature_alpha_dropout", training)
-    return _alpha(input, _channels(input), sym_float(p), inplace) if training and p else input
+    return _dropped(input, p, training, inplace, _alpha, channels=True)

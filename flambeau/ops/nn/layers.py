@@ -260,6 +260,8 @@ def _sum_of_bags(rows: Tensor, bag: Tensor, bags: int) -> Tensor:
 def _max_of_bags(rows: Tensor, bag: Tensor, bags: int, kept: Tensor | None) -> Tensor:
     """The maximum per bag; the first row that attains it takes the gradient."""
     count, width = tuple(rows.shape)
+    if type(count) is int and not count:
+        return _sum_of_bags(rows, bag, bags)
     values = rows.detach() if kept is None else rows.detach().masked_fill(~kept.unsqueeze(1), -math.inf)
     index = bag.unsqueeze(1).expand(count, width)
     best = prims.scatter_reduce(rows.new_full((bags, width), -math.inf).detach(), 0, index, values, "amax")

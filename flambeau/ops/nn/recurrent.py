@@ -72,7 +72,7 @@ def gru_gates(projected: Tensor, recurrent: Tensor, h: Tensor) -> Tensor:
     (ir, iz, inew), (hr, hz, hnew) = _parts(projected, 3), _parts(recurrent, 3)
     r, z = (ir + hr).sigmoid(), (iz + hz).sigmoid()
     n = (inew + r * hnew).tanh()
-    return n + z * (h - n)
+    return (h - n) * z + n
 
 
 # -- all steps -----------------------------------------------------------------------------------------------

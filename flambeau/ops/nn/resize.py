@@ -551,6 +551,7 @@ def _reaches(grid: Tensor, sizes: Sequence, mode: str, padding_mode: str, corner
     number = prims.iota(len(offsets), 0, 1, int64, grid.device)
     for d, n in enumerate(sizes):
         x = cast(grid.select(-1, rank - 1 - d), _computed_in(grid.dtype)).unsqueeze(1)
+        x = prims.where(prims.eq(x, x), x, -1.0)
         at, speed = (x + 1) * ((n - 1) / 2) if corners else ((x + 1) * n - 1) / 2, 1.0
         if mode != "bicubic":
             at, speed = _inside(at, n, padding_mode, corners)
@@ -588,6 +589,8 @@ def _sample_taps(grid: Tensor, input: Tensor, mode: str, padding_mode: str, corn
 @operator(name="_points_gradient", fused=True)
 def _points_gradient(g_: Tensor, grid: Tensor, input: Tensor, mode: str, padding_mode: str, corners: bool) -> Tensor:
     """The gradient of `_sample_taps` by `grid`, from that by its weights."""
+    if mode == "nearest":       # which are ones
+        return grid.new_zeros(tuple(grid.shape))
     reaches = list(_reaches(grid, input.shape[2:], mode, padding_mode, corners))
     by_dimension = []
     for mine in reversed(reaches):
@@ -639,7 +642,8 @@ def _row_products(g_: Tensor, rows: Tensor, index: Tensor) -> Tensor:
 @operator(autocast={"cpu": "wide", "cuda": "promote"})
 def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
                 align_corners: bool | None = None) -> Tensor:
-    """The input (n, c, *sizes) read at the positions `grid` (n, *out sizes, rank), given in [-1, 1] from the last dimension on."""
+    """The input (n, c, *sizes) read at the positions `grid` (n, *out sizes, rank), given in [-1, 1] from the last dimension on; NaN
+    stands for -1."""
     rank = input.ndim - 2
     if rank not in (2, 3) or grid.ndim != input.ndim or grid.shape[-1] != rank or grid.shape[0] != input.shape[0]:
         raise RuntimeError("grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, batch size and a last "

@@ -8,6 +8,7 @@ from typing import Any
 from ...core import dispatch
 from ...core.dtypes import bool_
 from ...core.tensor import Tensor
+from ..order import in_rows
 from ..promotion import cast
 from ..registry import operator
 from . import layers, norms, resize, windows
@@ -63,11 +64,11 @@ def instance_norm(input: Tensor, weight: Stats, bias: Stats, running_mean: Stats
 @operator
 def native_layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Stats, bias: Stats,
                       eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """(normalised, mean, 1 / sqrt(var + eps)); the normalised dimensions of the statistics have size 1."""
+    """(normalised, mean, 1 / sqrt(var + eps)); the normalised dimensions of the statistics, which have no gradient, have size 1."""
     shape = norms._check_normalized(input, normalized_shape, "native_layer_norm", weight, bias)
     out, mean, rstd = norms._layer_norm(input, weight, bias, len(shape), float(eps))
     kept = (*input.shape[:input.ndim - len(shape)], *(1,) * len(shape))
-    return out, cast(mean, out.dtype).reshape(kept), cast(rstd, out.dtype).reshape(kept)
+    return in_rows(out), *(cast(t, out.dtype).reshape(kept).detach() for t in (mean, rstd))
 
 
 @operator
@@ -127,7 +128,7 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
     if input.ndim != 3 or weight.ndim != 3 or bias.ndim != 1:
         raise RuntimeError("conv_tbc: Input must have 3 dims: time, batch, in_channel; weight 3: kernel, in_channel, out_channel; and bias "
                            f"1; got {list(input.shape)}, {list(weight.shape)} and {list(bias.shape)}")
-    return windows.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
+    return in_rows(windows.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1))
 
 
 @operator
