@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
-from ._absent import absent, absent_type
+from ._absent import absent_type
+from .amp.autocast_mode import without_casts
 from .autograd.batched import levels
 from .autograd.grad_mode import is_grad_enabled
 from .core import dispatch
@@ -93,6 +95,18 @@ class DispatchKeySet:
         return key in self.keys
 
 
+_AUTOCAST_KEYS = frozenset({DispatchKey.AutocastCPU, DispatchKey.AutocastCUDA, DispatchKey.AutocastXPU})
+
+
+def _ExcludeDispatchKeyGuard(keys: DispatchKeySet) -> AbstractContextManager[Any]:
+    """Within the block nothing is cast: autocast's keys are the ones that can be left out."""
+    if not keys.keys <= _AUTOCAST_KEYS:
+        names = sorted(key.name for key in keys.keys - _AUTOCAST_KEYS)
+        raise NotImplementedError(f"torch._C._ExcludeDispatchKeyGuard is implemented for the keys of autocast, got {', '.join(names)}; use "
+                                  "torch.no_grad() to go below autograd")
+    return without_casts()
+
+
 def _disabled_torch_function_impl(func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
     """`__torch_function__` of a class that doesn't take over: the function itself, with plain tensors as results."""
     with DisableTorchFunctionSubclass():
@@ -135,7 +149,7 @@ EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} |
     "_set_grad_enabled": _set_grad_enabled,
     "DispatchKey": DispatchKey,
     "DispatchKeySet": DispatchKeySet,
-    "_ExcludeDispatchKeyGuard": absent("torch._C._ExcludeDispatchKeyGuard", "use torch.autocast(..., enabled=False)"),
+    "_ExcludeDispatchKeyGuard": _ExcludeDispatchKeyGuard,
     **{name: globals()[name] for name in _SCRIPT_TYPES},
     "_disabled_torch_function_impl": _disabled_torch_function_impl,
     "_TensorMeta": type(Tensor),

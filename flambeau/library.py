@@ -33,6 +33,8 @@ _DEVICE_OF_KEY = {"CPU": "cpu", "CUDA": "cuda", "CompositeImplicitAutograd": "im
 
 _AUTOGRAD_OF_KEY = {"Autograd": "any", "AutogradCPU": "cpu", "AutogradCUDA": "cuda"}
 
+_AUTOCAST_OF_KEY = {"AutocastCPU": "cpu", "AutocastCUDA": "cuda", "AutocastXPU": "xpu", "AutocastMPS": "mps"}
+
 
 class _Context(FunctionCtx):
     """The `ctx` of a custom operator's backward: what setup_context saves, it finds."""
@@ -266,7 +268,8 @@ class Library:
     ) -> None:
         """Give an operator its function for one dispatch key (CPU, CUDA, Meta, CompositeExplicitAutograd, ...). RuntimeError where
         there is one already, unless `allow_override`. A function for Autograd is called in the operator's place, and the operator that it
-        calls is the one without it: an autograd.Function around the operator, as a rule."""
+        calls is the one without it: an autograd.Function around the operator, as a rule. One for an Autocast key is called in its place
+        within autocast on that kind of device, and nothing that it calls is cast."""
         if with_keyset:
             raise NotImplementedError("Library.impl(with_keyset=True) is not implemented: there are no sets of dispatch keys here; give "
                                       "a function of the operator's own arguments")
@@ -285,6 +288,8 @@ class Library:
             custom.when_defined(qualname, put)
         elif key in _AUTOGRAD_OF_KEY:
             custom.when_defined(qualname, lambda operator: operator.differentiated.__setitem__(_AUTOGRAD_OF_KEY[key], fn))
+        elif key in _AUTOCAST_OF_KEY:
+            custom.when_defined(qualname, lambda operator: operator.autocast.__setitem__(_AUTOCAST_OF_KEY[key], fn))
         else:
             raise NotImplementedError(
                 f"dispatch key {key!r} does not exist here; use one of {sorted(filter(None, _DEVICE_OF_KEY))}, Meta, "

@@ -47,6 +47,8 @@ FUNCTIONS = {
     "distributed/engines/fake.py": "an engine's methods: nobody is there to send to",
     "func/transforms.py: pullback": "torch.autograd.backward's; the graph is always kept",
     "func/higher_order.py: step": "a loop's step: what it reads of them varies",
+    "extensions/vision.py: ps_roi_": "an operator's schema: channels follow from the sizes",
+    "extensions/vision.py: roi_pool_backward": "an operator's schema: where the largest elements are is all that counts",
     "fx/interpreter.py": "one method for each kind of node",
     "fx/tracer.py: is_leaf_module": "overridden by users",
     "nn/attention/flex_attention.py: noop_mask": "a mask_mod: every pair counts",

@@ -25,7 +25,7 @@ NARROWER = {"core": {"_C", "core"}, "ops": {"_C", "core", "backends", "ops"}, "f
 COMPILER = {"loop": {"loop"}, "cpu": {"loop", "cpu", "call"}, "gpu": {"loop", "gpu", "call"}, "call": {"loop"}}
 
 # Imported where they are used, because Flambeau works without them or because they are chosen at run time.
-OPTIONAL = {"cupy", "triton", "nvidia", "matplotlib", "mpi4py"}
+OPTIONAL = {"cupy", "triton", "nvidia", "matplotlib", "mpi4py", "PIL"}
 
 
 class Import(NamedTuple):
@@ -165,7 +165,8 @@ BY_NAME = {
     "_lazy": "likewise of packages", "_refs.__init__": "likewise", "_homes": "likewise of the tables' modules",
     "core.lazy": "the place where imports wait", "jit.__init__": '`from __future__ import annotations` has bound the module\'s name',
     "autograd.profiler": "a module above stands here", "as_torch": "the module of an alias",
-    "ops.__init__": "operators, by family", "fx.graph": "a module that a saved graph names",
+    "ops.custom": "what stands for the binary that a library loads", "ops.__init__": "operators, by family",
+    "fx.graph": "a module that a saved graph names",
     "serialization.names": "a module that a checkpoint names", "dynamo.handlers.names": "a module that the program imports",
     "_dynamo.utils": "the modules below one that the program names",
 }

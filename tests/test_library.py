@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import flambeau as fl
-from flambeau import library
+from flambeau import _torch_c, library
 from flambeau.core import dispatch
 
 _names = (f"test{i}::op" for i in itertools.count())
@@ -341,3 +341,36 @@ def test_functions_above_an_operator(key: str) -> None:
         return [out.tolist(), x.grad.tolist()]
 
     assert run(fl, f"flambeau_above_{key.lower()}") == run(torch, f"flambeau_above_{key.lower()}") == [[2.0] * 3, [20.0] * 3]
+
+
+def test_a_function_for_autocast_stands_in_the_operators_place() -> None:
+    name = next(_names)
+    seen = []
+
+    @library.custom_op(name, mutates_args=())
+    def op(x: fl.Tensor, k: float) -> fl.Tensor:
+        seen.append((x.dtype, fl.is_autocast_enabled("cpu")))
+        return x * k
+
+    keys = _torch_c.DispatchKeySet(_torch_c.DispatchKey.AutocastCPU)
+
+    def wide(x: fl.Tensor, k: float) -> fl.Tensor:
+        with _torch_c._ExcludeDispatchKeyGuard(keys):
+            return op(x.float(), k).to(x.dtype)
+
+    fl.library.Library(name.partition("::")[0], "IMPL").impl("op", wide, "AutocastCPU")
+    fl.library.Library(name.partition("::")[0], "IMPL").impl("op", wide, "AutocastXPU")
+    x = fl.ones(2, dtype=fl.bfloat16)
+    op(x, 2.0)
+    with fl.autocast("cpu", dtype=fl.bfloat16):
+        assert op(x, k=2.0).dtype is fl.bfloat16
+        with fl.autocast("cpu", enabled=False):
+            op(x, 2.0)
+    assert seen == [(fl.bfloat16, False), (fl.float32, False), (fl.bfloat16, False)]
+
+
+def test_only_the_keys_of_autocast_can_be_left_out() -> None:
+    with fl.autocast("cpu"), _torch_c._ExcludeDispatchKeyGuard(_torch_c.DispatchKeySet(_torch_c.DispatchKey.AutocastCPU)):
+        assert fl.mm(fl.ones(2, 2), fl.ones(2, 2)).dtype is fl.float32
+    with pytest.raises(NotImplementedError, match="CPU"):
+        _torch_c._ExcludeDispatchKeyGuard(_torch_c.DispatchKeySet(_torch_c.DispatchKey.CPU))

@@ -101,10 +101,18 @@ def _casting(func: Callable, args: tuple, kwargs: dict) -> Any:
     """An operator's answer to arguments that are cast as its record, or a program's own operator, says. What it calls is not cast."""
     where, kind = _custom(func, args, kwargs) if type(func) is CustomOperator and func.autocast else _listed(func, args, kwargs)
     if kind is not None and is_autocast_enabled(where):
-        args, kwargs = _cast(args, kind, where), {k: _cast(v, kind, where) for k, v in kwargs.items()}
-    now, cache = _now()
-    with dispatch.autocast_as(_settings((False, False), now.kinds, now.caching), cache):
+        if callable(kind):     # a function that stands in the operator's place, and casts by itself
+            func = kind
+        else:
+            args, kwargs = _cast(args, kind, where), {k: _cast(v, kind, where) for k, v in kwargs.items()}
+    with without_casts():
         return func(*args, **kwargs)
+
+
+def without_casts() -> dispatch.autocast_as:
+    """Within the block nothing is cast; what was cast before is kept."""
+    now, cache = _now()
+    return dispatch.autocast_as(_settings((False, False), now.kinds, now.caching), cache)
 
 
 registry.casting = _casting
@@ -126,8 +134,8 @@ def _kind(wanted: str | None, where: str, tensors: list[Tensor]) -> dtype | None
     return max((t.dtype for t in tensors), key=lambda kind: kind.itemsize) if wanted == "promote" else None
 
 
-def _custom(func: CustomOperator, args: tuple, kwargs: dict) -> tuple[str, dtype | None]:
-    """The same of a program's own operator, as torch.library.register_autocast says."""
+def _custom(func: CustomOperator, args: tuple, kwargs: dict) -> tuple[str, Any]:
+    """The same of a program's own operator, as torch.library.register_autocast says, or the function that `Library.impl` gave."""
     where = next((t.device.type for t in _floats((*args, *kwargs.values()))), "cpu")
     return where, func.autocast.get(where)
 

@@ -7,8 +7,10 @@ registered backward its derivative. So eager, autograd and capture treat it as t
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,7 +45,7 @@ class CustomOperator:
         self.kernels: dict[str, Callable] = {}
         self.differentiated: dict[str, Callable] = {}    # by device: what is called in the operator's place, and calls it in turn
         self.fake: Callable | None = None
-        self.autocast: dict[str, Any] = {}      # device type -> dtype, within autocast
+        self.autocast: dict[str, Any] = {}      # within autocast: device type -> dtype, or a function in the operator's place
         self.names = tuple(signature.parameters)
         self.primitive = self._make_primitive()
         self.default = self
@@ -286,7 +288,20 @@ def when_defined(qualname: str, register: Callable[[CustomOperator], None]) -> N
         PENDING.setdefault("::".join(split(qualname)), []).append(register)
 
 
-def load_library(path: str) -> None:
-    """Refuse: libraries of PyTorch operators are bound to PyTorch's C++ classes."""
-    raise OSError(f"cannot load {path}: it holds operators compiled for PyTorch, which Flambeau does not run; write "
-                  "them in Python with torch.library.custom_op")
+EXTENSIONS = {
+    # a library's folder: by the name of a binary in it, the module of `extensions` that has its operators
+    "torchvision": {"_C": "vision", "_C_stable": "vision", "image": "images", "image_stable": "images"},
+    "torchaudio": {"_torchaudio": "audio", "libtorchaudio": "audio"},
+}
+
+
+def load_library(path: Any) -> None:
+    """Define the operators of a library's binary, if Flambeau has its own for them; OSError if not, as binaries are bound to PyTorch's
+    C++ classes."""
+    file = Path(path)
+    name = file.name.partition(".")[0]
+    module = next((EXTENSIONS[folder][name] for folder in file.parts if name in EXTENSIONS.get(folder, ())), None)
+    if module is None:
+        raise OSError(f"cannot load {path}: it holds operators compiled for PyTorch, which Flambeau does not run; write "
+                      "them in Python with torch.library.custom_op")
+    importlib.import_module(f"{__name__.partition('.')[0]}.extensions.{module}")     # it lies above this room and is reached when asked for

@@ -595,7 +595,7 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
                            f"{[list(t.shape) for t in pieces]}")
     if n and len(pieces) == 1 and _is_zero(input.shape[d]):
         return input
-    x = prims.cat(pieces, d) if len(pieces) > 1 and n else input
+    x = OPERATORS["cat"](pieces, d) if len(pieces) > 1 and n else input
     for _ in range(n):
         size = x.shape[d]
         if _is_zero(size):

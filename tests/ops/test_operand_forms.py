@@ -115,3 +115,37 @@ def test_forms_of_calls(call: Callable) -> None:
     ours, theirs = call(fl), call(torch)
     assert (str(ours.dtype), tuple(ours.shape), ours.stride()) == (str(theirs.dtype), tuple(theirs.shape), theirs.stride())
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-6)
+
+
+KINDS = ("bool", "uint8", "int32", "int64", "float16", "float32", "complex64")
+
+
+@pytest.mark.parametrize("name", ["cat", "stack", "diff", "hstack", "column_stack", "cartesian_prod", "block_diag", "isin", "searchsorted",
+                                  "bucketize", "where", "cdist", "cross", "meshgrid", "new_cat"])
+def test_tensors_of_several_dtypes_are_never_read_as_one(name: str) -> None:
+    calls: dict[str, Callable] = {
+        "diff": lambda lib, x, y: (lib.diff(x, prepend=y, append=y[:1]), lib.diff(x, n=2, append=y)),
+        "isin": lambda lib, x, y: lib.isin(x, y),
+        "searchsorted": lambda lib, x, y: lib.searchsorted(x, y),
+        "bucketize": lambda lib, x, y: lib.bucketize(x, y),
+        "where": lambda lib, x, y: lib.where(x == x, x, y),
+        "cdist": lambda lib, x, y: lib.cdist(x[None], y[None]),
+        "cross": lambda lib, x, y: lib.linalg.cross(x, y),
+        "new_cat": lambda lib, x, y: lib.concat([x, y]),
+        "cartesian_prod": lambda lib, x, y: lib.cartesian_prod(x, y),
+        "meshgrid": lambda lib, x, y: lib.meshgrid(x, y, indexing="ij"),
+        "block_diag": lambda lib, x, y: lib.block_diag(x, y),
+    }
+    call = calls.get(name) or (lambda lib, x, y: getattr(lib, name)([x, y]))
+
+    def outcome(lib: Any, a: str, b: str) -> Any:
+        try:
+            out = call(lib, lib.tensor([0, 1, 2]).to(getattr(lib, a)), lib.tensor([1, 0, 3]).to(getattr(lib, b)))
+        except (RuntimeError, ValueError, NotImplementedError):
+            return "refused"
+        return [(str(t.dtype), t.tolist()) for t in (out if isinstance(out, (tuple, list)) else [out])]
+
+    for a in KINDS:
+        for b in KINDS:
+            wanted = outcome(torch, a, b)
+            assert outcome(fl, a, b) == wanted or wanted == "refused", (a, b)

@@ -70,6 +70,8 @@ def cat(tensors: Sequence[Tensor], dim: int) -> Spec:
     total: Any = 0
     for t in tensors:
         other = t._layout.shape
+        if t.dtype is not first.dtype:
+            raise RuntimeError(f"cat: tensors of one dtype are wanted here, got {first.dtype} and {t.dtype}")
         if len(other) != len(shape):
             raise RuntimeError(f"Tensors must have same number of dimensions: got {len(shape)} and {len(other)}")
         for d, (a, b) in enumerate(zip(shape, other)):
