@@ -1,4 +1,4 @@
-"""torch.jit: TorchScript does not exist here. Its decorators keep ordinary Python, and `torch.compile` takes its place."""
+"""torch.jit: TorchScript. `load` reads archives and interprets their text; decorators keep ordinary Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import Any, Final
 from .._absent import absent_names
 from ..futures import Future
 from ..nn.branches import boolean_dispatch
-from ..nn.modules.module import Module
+from .archive import load
+from .compile import Error
+from .compile import fork as fork_task
+from .module import RecursiveScriptModule, ScriptFunction, ScriptMethod, ScriptModule, TopLevelTracedModule
 
 annotations: Any = importlib.import_module(f"{__name__}.annotations")  # type: ignore[no-redef]  # "from __future__" has bound the name
 
@@ -59,12 +62,7 @@ def isinstance(obj: Any, target_type: Any) -> bool:
 
 def fork(func: Callable, *args: Any, **kwargs: Any) -> Future:
     """`func(*args, **kwargs)`, run at once, as a Future."""
-    future: Future = Future()
-    try:
-        future.set_result(func(*args, **kwargs))
-    except Exception as error:
-        future.set_exception(error)
-    return future
+    return fork_task(lambda: func(*args, **kwargs))
 
 
 def wait(future: Future) -> Any:
@@ -93,30 +91,8 @@ def optimized_execution(should_optimize: bool) -> Iterator[None]:
     yield
 
 
-class ScriptModule(Module):
-    """The class that scripted modules have in torch; no object here is one."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(f"torch.jit.ScriptModule is not implemented; {_INSTEAD}")
-
-
-class ScriptFunction:
-    """The class that scripted functions have in torch; no object here is one."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(f"torch.jit.ScriptFunction is not implemented; {_INSTEAD}")
-
-
-class RecursiveScriptModule(ScriptModule):
-    """The class that torch.jit.script(module) gives in torch; no object here is one."""
-
-
 class TracerWarning(Warning):
     """What torch.jit.trace warns with."""
-
-
-class Error(RuntimeError):
-    """An error inside TorchScript."""
 
 
 class Attribute:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.tensor import Tensor
+from .nn.recurrent import packed_sequences, recurrent_step, sequences
 from .primitives import PRIMITIVES
 from .registry import OPERATORS
 
@@ -237,6 +238,97 @@ for _name, _mode, _aligns in (("nearest1d", "nearest", False), ("nearest2d", "ne
                               ("linear1d", "linear", True), ("bilinear2d", "bilinear", True), ("bicubic2d", "bicubic", True),
                               ("trilinear3d", "trilinear", True)):
     FORMS[f"upsample_{_name}"] = _resizing(_mode, _aligns)
+
+
+for _name, _mode in (("nearest-exact1d", "nearest-exact"), ("nearest-exact2d", "nearest-exact"), ("nearest-exact3d", "nearest-exact")):
+    FORMS[f"_upsample_{_name.replace('-', '_')}"] = _resizing(_mode, False)
+
+
+def _antialiased(mode: str) -> Callable:
+    def form(input: Tensor, output_size: Any, align_corners: bool, *scales: Any) -> Tensor:
+        scale = scales[0] if output_size is None and scales else None
+        size = None if output_size is None else list(output_size)
+        return _call("interpolate", input, size, scale, mode, align_corners, antialias=True)
+
+    return form
+
+
+FORMS["_upsample_bilinear2d_aa"], FORMS["_upsample_bicubic2d_aa"] = _antialiased("bilinear"), _antialiased("bicubic")
+
+
+@_aten
+def _native_multi_head_attention(query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_head: int, qkv_weight: Tensor,
+                                 qkv_bias: Tensor,
+                                 proj_weight: Tensor, proj_bias: Tensor, mask: Tensor | None = None, need_weights: bool = True,
+                                 average_attn_weights: bool = True, mask_type: int | None = None) -> tuple[Tensor, Tensor | None]:
+    """Attention of (batch, time, features) in several heads, and its weights; `mask` is True where there is to be none, of two times
+    (mask_type 0), of examples and times (1), or of all of these (2)."""
+    parts = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3))
+    q, k, v = (_call("linear", x, w, b).unflatten(-1, (num_head, -1)).transpose(1, 2) for x, w, b in parts)
+    scores = q @ k.transpose(-2, -1) * (embed_dim // num_head) ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill(mask[:, None, None, :] if mask_type == 1 else mask, float("-inf"))
+    weights = _call("softmax", scores, -1)
+    out = _call("linear", (weights @ v).transpose(1, 2).flatten(-2), proj_weight, proj_bias)
+    return out, (weights.mean(1) if average_attn_weights else weights) if need_weights else None
+
+
+@_aten
+def _transformer_encoder_layer_fwd(src: Tensor, embed_dim: int, num_heads: int, qkv_weight: Tensor, qkv_bias: Tensor, proj_weight: Tensor,
+                                   proj_bias: Tensor, use_gelu: bool, norm_first: bool, eps: float, norm_weight_1: Tensor,
+                                       norm_bias_1: Tensor,
+                                   norm_weight_2: Tensor, norm_bias_2: Tensor, ffn_weight_1: Tensor, ffn_bias_1: Tensor,
+                                       ffn_weight_2: Tensor,
+                                   ffn_bias_2: Tensor, mask: Tensor | None = None, mask_type: int | None = None) -> Tensor:
+    """A layer of a transformer's encoder without dropout: attention, then two products, each added to what it was given."""
+    def attend(x: Tensor) -> Tensor:
+        return _native_multi_head_attention(x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False,
+                                            mask_type=mask_type)[0]
+
+    def feed(x: Tensor) -> Tensor:
+        return _call("linear", _call("gelu" if use_gelu else "relu", _call("linear", x, ffn_weight_1, ffn_bias_1)), ffn_weight_2,
+            ffn_bias_2)
+
+    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return _call("layer_norm", x, (embed_dim,), weight, bias, eps)
+
+    if norm_first:
+        src = src + attend(norm(src, norm_weight_1, norm_bias_1))
+        return src + feed(norm(src, norm_weight_2, norm_bias_2))
+    src = norm(src + attend(src), norm_weight_1, norm_bias_1)
+    return norm(src + feed(src), norm_weight_2, norm_bias_2)
+
+
+@_aten
+def _convolution(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, transposed: bool,
+                 output_padding: Any, groups: int, *choices: bool) -> Tensor:
+    """`convolution`; `choices` are of kernels."""
+    return _call("convolution", input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+
+
+def _recurrent(mode: str) -> Callable:
+    def form(input: Tensor, second: Any, third: Any, *rest: Any) -> tuple[Tensor, ...]:
+        packed = isinstance(third, Tensor) or (isinstance(third, list) and isinstance(rest[0], (list, tuple)))
+        hx, given = (third, rest) if packed else (second, (third, *rest))
+        states = tuple(hx) if mode == "LSTM" else (hx,)
+        params, has_biases, _, dropout, *flags = given
+        out, finals = packed_sequences(mode, input, second, states, params, has_biases, dropout, *flags) if packed else \
+            sequences(mode, input, states, params, has_biases, dropout, *flags)
+        return (out, *finals)
+
+    return form
+
+
+def _cell(mode: str) -> Callable:
+    def form(input: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Any:
+        after = recurrent_step(mode, _call("linear", input, w_ih, b_ih), tuple(hx) if mode == "LSTM" else (hx,), w_hh, b_hh)
+        return after if mode == "LSTM" else after[0]
+
+    return form
+
+
+for _name in ("LSTM", "GRU", "RNN_TANH", "RNN_RELU"):
+    FORMS[_name.lower()], FORMS[f"{_name.lower()}_cell"] = _recurrent(_name), _cell(_name)
 
 
 @_aten

@@ -101,7 +101,7 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = No
         return TrustingUnpickler(io.BytesIO(data), refer, **pickle_load_args).load()
 
     shared = bool(mmap) and now.mmap_flags == MAP_SHARED
-    with _opened(f, "r+b" if shared else "rb") as (file, source):
+    with opened(f, "r+b" if shared else "rb") as (file, source):
         start = peek(file, 512, source)
         if start.startswith(legacy.START) or legacy.is_tar(start):
             if mmap:
@@ -113,11 +113,13 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = No
                 raise refused("A tar archive, the format of before PyTorch 0.1.10, is never plain data.")
             return legacy.read_tar(file, source, map_location, unpickle)
         archive = ArchiveReader(file, source, mapped=bool(mmap), shared=shared)
-        return unpickle(archive.read("data.pkl"), _Storages(archive, map_location).load)
+        if "constants.pkl" in archive.members:
+            raise LoadError(f"{source} is a TorchScript archive: torch.jit.load reads it")
+        return unpickle(archive.read("data.pkl"), Storages(archive, map_location).load)
 
 
 @contextmanager
-def _opened(f: FileLike, mode: str = "rb") -> Iterator[tuple[IO[bytes], str]]:
+def opened(f: FileLike, mode: str = "rb") -> Iterator[tuple[IO[bytes], str]]:
     """The file, and what errors call it."""
     if isinstance(f, (str, os.PathLike)):
         with open(f, mode) as file:
@@ -130,11 +132,11 @@ def _opened(f: FileLike, mode: str = "rb") -> Iterator[tuple[IO[bytes], str]]:
     yield f, str(getattr(f, "name", "the file object"))
 
 
-class _Storages:
+class Storages:
     """The storages of an archive, each read once, when it is first referred to."""
 
-    def __init__(self, archive: ArchiveReader, map_location: MAP_LOCATION) -> None:
-        self.archive, self.map_location = archive, map_location
+    def __init__(self, archive: ArchiveReader, map_location: MAP_LOCATION, folder: str = "data") -> None:
+        self.archive, self.map_location, self.folder = archive, map_location, folder
         self.loaded: dict[str, LoadedStorage] = {}
 
     def load(self, reference: Any) -> LoadedStorage:
@@ -156,13 +158,13 @@ class _Storages:
     def _read(self, kind: StorageType, key: str, location: str, count: int) -> LoadedStorage:
         nbytes = count * kind.itemsize
         if wants_meta(location, self.map_location):
-            self.archive.check_storage(key, nbytes)
+            self.archive.check_storage(key, nbytes, self.folder)
             return LoadedStorage(kind, None, nbytes)
         if now.skipping:
-            self.archive.check_storage(key, nbytes)
+            self.archive.check_storage(key, nbytes, self.folder)
             owner = from_array(np.empty(nbytes, np.uint8))
         else:
-            owner = from_array(self.archive.storage(key, nbytes))
+            owner = from_array(self.archive.storage(key, nbytes, self.folder))
             if self.archive.swapped:
                 self._swap(owner, kind)
         placed = restored(UntypedStorage(owner._storage), location, self.map_location)
@@ -238,7 +240,7 @@ class safe_globals:
 
 def get_unsafe_globals_in_checkpoint(f: FileLike) -> list[str]:
     """The full names of the classes and functions that a file refers to and that `load` refuses with weights_only=True."""
-    with _opened(f) as (file, source):
+    with opened(f) as (file, source):
         start = peek(file, 512, source)
         data = legacy.opening_object(file) if start.startswith(legacy.START) else ArchiveReader(file, source).read("data.pkl")
     return unsafe_globals(data, {**_library, **_allowed})

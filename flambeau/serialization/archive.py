@@ -130,8 +130,6 @@ class ArchiveReader:
     def _check_members(self) -> None:
         if len(self.members) < len(self.zip.infolist()):
             raise LoadError(f"{self.source} is damaged: two of its members have one name")
-        if "constants.pkl" in self.members:
-            raise LoadError(f"{self.source} is a TorchScript archive: only PyTorch's torch.jit.load reads it")
         if "data.pkl" not in self.members:
             raise LoadError(f"{self.source} is a zip archive, but not a checkpoint: no member is called data.pkl. "
                             f"Members: {', '.join(list(self.members)[:5]) or 'none'}")
@@ -151,16 +149,16 @@ class ArchiveReader:
         """The bytes of a member."""
         return self._read_into(self._info(member)).tobytes()
 
-    def check_storage(self, key: str, nbytes: int) -> zipfile.ZipInfo:
+    def check_storage(self, key: str, nbytes: int, folder: str = "data") -> zipfile.ZipInfo:
         """The member of a storage, which must have `nbytes` bytes."""
-        info = self._info(f"data/{key}")
+        info = self._info(f"{folder}/{key}")
         if info.file_size != nbytes:
             raise LoadError(f"storage {key} of {self.source} should have {nbytes} bytes and has {info.file_size}")
         return info
 
-    def storage(self, key: str, nbytes: int) -> np.ndarray:
+    def storage(self, key: str, nbytes: int, folder: str = "data") -> np.ndarray:
         """The `nbytes` bytes of a storage: a writable 1-D uint8 array."""
-        info = self.check_storage(key, nbytes)
+        info = self.check_storage(key, nbytes, folder)
         begin = None if self.mapping is None else self._data_offset(self.mapping, info)
         if self.mapping is None or begin is None:
             return self._read_into(info)

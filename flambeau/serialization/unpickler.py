@@ -226,6 +226,8 @@ class _Machine:
     def reduce(self) -> None:
         args, function = self.stack.pop(), self.stack.pop()
         call = self.calls.get(id(function))
+        if getattr(call, "takes_bare_argument", False) and not isinstance(args, tuple):    # TorchScript's members of enums
+            args = (args,)
         if call is None or not isinstance(args, tuple):
             raise refused(f"Trying to call {getattr(function, '__name__', reprlib.repr(function))}, which is not an "
                           "allowed function.")

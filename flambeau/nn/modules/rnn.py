@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core.tensor import Tensor
-from ...ops.nn.recurrent import recurrent_step, recurrent_steps
+from ...ops.nn.recurrent import Weights, recurrent_layers, recurrent_step
 from .. import functional as F
 from .. import init
 from ..packing import PackedSequence, pack_padded_sequence, pad_packed_sequence
@@ -19,6 +19,7 @@ from .utils import add_parameters, chosen
 State = tuple[Tensor, ...]
 
 
+_KINDS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 _GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
@@ -98,47 +99,12 @@ class RNNBase(Module):
         """Nothing to do: weights are used where they are."""
 
     # -- running ---------------------------------------------------------------------------------------
-    def _one_direction(self, x: Tensor, state: State, names: list[str], reverse: bool, mask: Tensor | None) -> tuple[Tensor, State]:
-        """(time, batch, features) through one layer in one direction. `mask` (time, batch, 1) says which steps exist."""
-        weights = {name.rsplit("_l", 1)[0]: getattr(self, name) for name in names}
-        projected = F.linear(x, weights["weight_ih"], weights.get("bias_ih"))
-        w, b, projection = weights["weight_hh"], weights.get("bias_hh"), weights.get("weight_hr")
-        if mask is None and projection is None and len(x) and all(s.dtype is w.dtype for s in (projected, *state)):
-            after = recurrent_steps(projected, w, b, state, self.mode, reverse)
-            return after[0], tuple(s[0 if reverse else -1] for s in after)
-        gates = projected.unbind(0)
-        outputs: list[Tensor] = []
-        times = range(len(gates) - 1, -1, -1) if reverse else range(len(gates))
-        for t in times:
-            new = recurrent_step(self.mode, gates[t], state, w, b)
-            if projection is not None:
-                new = (F.linear(new[0], projection), *new[1:])
-            if mask is not None:
-                here = mask[t]
-                outputs.append(new[0] * here)
-                new = tuple(n.where(here != 0, s) for n, s in zip(new, state))
-            else:
-                outputs.append(new[0])
-            state = new
-        outputs = outputs[::-1] if reverse else outputs
-        return x.new_cat([o.unsqueeze(0) for o in outputs], 0), state
-
     def _run(self, x: Tensor, states: State, mask: Tensor | None) -> tuple[Tensor, State]:
-        finals: list[State] = []
-        directions = 2 if self.bidirectional else 1
-        for layer in range(self.num_layers):
-            outs = []
-            for direction in range(directions):
-                k = layer * directions + direction
-                out, final = self._one_direction(x, tuple(s[k] for s in states), self._all_weights[k],
-                                                 bool(direction), mask)
-                outs.append(out)
-                finals.append(final)
-            x = outs[0] if directions == 1 else outs[0].new_cat(outs, -1)
-            if self.dropout and layer < self.num_layers - 1:
-                x = F.dropout(x, self.dropout, self.training)
-        stacked = tuple(parts[0].new_cat([p.unsqueeze(0) for p in parts], 0) for parts in zip(*finals))
-        return x, stacked
+        weights = []
+        for names in self._all_weights:
+            by_kind = {name.rsplit("_l", 1)[0]: getattr(self, name) for name in names}
+            weights.append(Weights(*map(by_kind.get, _KINDS)))      # type: ignore[arg-type]
+        return recurrent_layers(self.mode, x, states, weights, 2 if self.bidirectional else 1, self.dropout, self.training, mask)
 
     def _zeros(self, like: Tensor, batch: int) -> State:
         layers = self.num_layers * (2 if self.bidirectional else 1)

@@ -4,13 +4,13 @@ one gradient each."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.tensor import Tensor
 from .. import prims
 from ..higher_order import scan
 from ..promotion import cast
-from ..registry import operator
+from ..registry import OPERATORS, operator
 from .layers import _flat, linear
 
 State = tuple[Tensor, ...]
@@ -140,4 +140,88 @@ def recurrent_steps(projected: Tensor, w: Tensor, b: Tensor | None, states: Sequ
     return scan(step, states, (projected,), (w,) if b is None else (w, b), reverse)[1]
 
 
-__all__ = ["gru_gates", "lstm_gates", "recurrent_step", "recurrent_steps"]
+# -- layers ------------------------------------------------------------------------------------------------------------------------
+class Weights(NamedTuple):
+    """What one direction of a layer multiplies with; `projection` makes an LSTM's output narrower than its cell."""
+
+    w_ih: Tensor
+    w_hh: Tensor
+    b_ih: Tensor | None = None
+    b_hh: Tensor | None = None
+    projection: Tensor | None = None
+
+
+def one_direction(mode: str, x: Tensor, state: State, weights: Weights, reverse: bool, mask: Tensor | None) -> tuple[Tensor, State]:
+    """(time, batch, features) through one layer in one direction. `mask` (time, batch, 1) says which steps exist."""
+    projected = linear(x, weights.w_ih, weights.b_ih)
+    w, b, projection = weights.w_hh, weights.b_hh, weights.projection
+    if mask is None and projection is None and len(x) and all(s.dtype is w.dtype for s in (projected, *state)):
+        after = recurrent_steps(projected, w, b, state, mode, reverse)
+        return after[0], tuple(s[0 if reverse else -1] for s in after)
+    gates = projected.unbind(0)
+    outputs: list[Tensor] = []
+    for t in range(len(gates) - 1, -1, -1) if reverse else range(len(gates)):
+        new = recurrent_step(mode, gates[t], state, w, b)
+        if projection is not None:
+            new = (linear(new[0], projection), *new[1:])
+        if mask is not None:
+            here = mask[t]
+            outputs.append(new[0] * here)
+            new = tuple(n.where(here != 0, s) for n, s in zip(new, state))
+        else:
+            outputs.append(new[0])
+        state = new
+    outputs = outputs[::-1] if reverse else outputs
+    return x.new_cat([o.unsqueeze(0) for o in outputs], 0), state
+
+
+def recurrent_layers(mode: str, x: Tensor, states: State, weights: Sequence[Weights], directions: int, dropout: float, training: bool,
+                     mask: Tensor | None = None) -> tuple[Tensor, State]:
+    """(time, batch, features) through layers, in one direction or two: the last one's outputs, and the final states."""
+    finals: list[State] = []
+    for layer in range(len(weights) // directions):
+        outs = []
+        for direction in range(directions):
+            k = layer * directions + direction
+            out, final = one_direction(mode, x, tuple(s[k] for s in states), weights[k], bool(direction), mask)
+            outs.append(out)
+            finals.append(final)
+        x = outs[0] if directions == 1 else outs[0].new_cat(outs, -1)
+        if dropout and (layer + 1) * directions < len(weights):
+            x = OPERATORS["dropout"](x, dropout, training)
+    stacked = tuple(parts[0].new_cat([p.unsqueeze(0) for p in parts], 0) for parts in zip(*finals))
+    return x, stacked
+
+
+def grouped(params: Sequence[Tensor], has_biases: bool, projected: bool) -> list[Weights]:
+    """A flat list of parameters by layer and direction."""
+    size = 2 + 2 * has_biases + projected
+    parts = [params[at:at + size] for at in range(0, len(params), size)]
+    return [Weights(p[0], p[1], *(p[2:4] if has_biases else (None, None)), *(p[-1:] if projected else ())) for p in parts]
+
+
+def sequences(mode: str, x: Tensor, states: State, params: Sequence[Tensor], has_biases: bool, dropout: float, train: bool,
+              bidirectional: bool, batch_first: bool) -> tuple[Tensor, State]:
+    """What ATen's lstm, gru, rnn_tanh and rnn_relu compute of (time, batch, features), or (batch, time, features)."""
+    weights = grouped(params, has_biases, mode == "LSTM" and states[0].shape[-1] != states[-1].shape[-1])
+    out, finals = recurrent_layers(mode, x.transpose(0, 1) if batch_first else x, states, weights, 1 + bidirectional, dropout, train)
+    return (out.transpose(0, 1) if batch_first else out), finals
+
+
+def packed_sequences(mode: str, data: Tensor, batch_sizes: Tensor, states: State, params: Sequence[Tensor], has_biases: bool,
+                     dropout: float, train: bool, bidirectional: bool) -> tuple[Tensor, State]:
+    """The same of a packed sequence: `batch_sizes` says how many examples have a step."""
+    sizes = batch_sizes.tolist()
+    steps, batch = len(sizes), sizes[0] if sizes else 0
+    flat = [t * batch + b for t, size in enumerate(sizes) for b in range(size)]
+    here = data.new_tensor(flat, dtype=batch_sizes.dtype)
+    padded = data.new_zeros((steps * batch, data.shape[-1])).index_copy(0, here, data).unflatten(0, (steps, batch))
+    mask = data.new_zeros((steps * batch, 1)).index_fill(0, here, 1).unflatten(0, (steps, batch))
+    weights = grouped(params, has_biases, mode == "LSTM" and states[0].shape[-1] != states[-1].shape[-1])
+    out, finals = recurrent_layers(mode, padded, states, weights, 1 + bidirectional, dropout, train, mask)
+    return out.flatten(0, 1).index_select(0, here), finals
+
+
+__all__ = ["Weights", "gru_gates", "lstm_gates", "one_direction", "packed_sequences", "recurrent_layers", "recurrent_step",
+           "recurrent_steps",
+           "sequences"]

@@ -1,0 +1,502 @@
+"""TorchScript's text as functions: each node of the syntax tree becomes a Python function of the frame, a dict of local variables.
+
+The text is read by Python's parser and never run by Python: a name is an operator of `ops/script.py`, a class or function of the program, a
+constant of the archive or a local variable, and anything else is refused with its line.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from ..core.tensor import Tensor
+from ..futures import Future
+from ..ops import script
+from ..ops.custom import CustomOperator
+from .types import NONE, Type, dotted, fits, read_type, refuse
+from .values import Class, Function, Parameter, ScriptObject, method, read, write
+
+Frame = dict[str, Any]
+Expression = Callable[[Frame], Any]
+Statement = Callable[[Frame], "tuple | None"]      # (result,) of a return
+
+
+class Error(RuntimeError):
+    """What a TorchScript program raises, and what goes wrong in it."""
+
+
+class Program(Protocol):
+    """What a text may refer to."""
+
+    version: int
+
+    @property
+    def constants(self) -> Sequence[Any]: ...
+    @property
+    def classes(self) -> Mapping[str, Class]: ...
+    @property
+    def functions(self) -> Mapping[str, Function]: ...
+    def is_instance(self, name: str, value: Any) -> bool: ...
+    def custom_operator(self, name: str) -> CustomOperator: ...
+
+
+NUMBERS = {"inf": math.inf, "nan": math.nan, "infj": complex(0, math.inf), "nanj": complex(0, math.nan)}
+CASTS = {"int": "Int", "float": "Float", "bool": "Bool", "complex": "Complex", "str": "str"}
+SIGNS: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: operator.not_}
+
+
+def _cast(kind: Type, value: Any) -> Any:
+    """`annotate(kind, value)`: a tensor becomes the number that it is said to be."""
+    if isinstance(value, Tensor) and kind.name in ("int", "float", "bool", "complex"):
+        return {"int": int, "float": float, "bool": bool, "complex": complex}[kind.name](value)
+    return value
+
+
+def fork(task: Callable[[], Any]) -> Future:
+    """The result of `task`, which runs at once, as a Future."""
+    future: Future = Future()
+    try:
+        future.set_result(task())
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+def _raise(text: str, kind: str = "builtins.RuntimeError", *_: Any) -> None:
+    raise Error(f"The following operation failed in the TorchScript interpreter.\n{kind}: {text}")
+
+
+SPECIAL: dict[str, Callable[..., Any]] = {"print": print, "fork": fork, "awaitable": fork, "isinstance": isinstance}
+
+
+class Compiler:
+    """Compiles the functions of one program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    # -- functions ---------------------------------------------------------------------------------------------------
+    def function(self, node: ast.FunctionDef, name: str, source: str) -> Function:
+        """A function of the text."""
+        a = node.args
+        if a.vararg or a.kwarg or a.kwonlyargs or a.posonlyargs or node.decorator_list:
+            raise refuse(node, f"{name} has parameters that TorchScript doesn't have")
+        defaults = [None] * (len(a.args) - len(a.defaults)) + [self.expression(d) for d in a.defaults]
+        parameters = [Parameter(p.arg, read_type(p.annotation) if p.annotation is not None else Type("Any"), d)
+                      for p, d in zip(a.args, defaults)]
+        body = self.block(node.body, name)
+
+        def run(frame: Frame) -> Any:
+            done = body(frame)
+            return None if done is None else done[0]
+
+        return Function(name, parameters, read_type(node.returns) if node.returns is not None else NONE, run, source)
+
+    # -- statements --------------------------------------------------------------------------------------------------
+    def block(self, nodes: list[ast.stmt], where: str) -> Statement:
+        """Statements one after the other; an error is told with the line that it came from."""
+        steps = [(node.lineno, self.statement(node, where)) for node in nodes]
+
+        def run(frame: Frame) -> tuple | None:
+            line = 0
+            try:
+                for line, step in steps:    # noqa: B007 - an error tells it
+                    done = step(frame)
+                    if done is not None:
+                        return done
+            except Exception as error:
+                told = error.__dict__.setdefault("_script_frames", set())
+                if id(frame) not in told:
+                    told.add(id(frame))
+                    error.add_note(f"  in TorchScript, {where}, line {line}")
+                raise
+            return None
+
+        return run
+
+    def statement(self, node: ast.stmt, where: str) -> Statement:
+        compile_it = self.STATEMENTS.get(type(node))
+        if compile_it is None:
+            raise refuse(node, f"{type(node).__name__} is no statement of TorchScript")
+        return compile_it(self, node, where)
+
+    def _return(self, node: ast.Return, where: str) -> Statement:
+        value = self.expression(node.value) if node.value is not None else lambda frame: None
+        return lambda frame: (value(frame),)
+
+    def _assign(self, node: ast.Assign, where: str) -> Statement:
+        if len(node.targets) != 1:
+            raise refuse(node, "one assignment has one target")
+        value, store = self.expression(node.value), self.target(node.targets[0])
+
+        def run(frame: Frame) -> None:
+            store(frame, value(frame))
+
+        return run
+
+    def _declared(self, node: ast.AnnAssign, where: str) -> Statement:
+        """`name : TYPE = value`."""
+        if node.value is None:
+            raise refuse(node, "a variable is declared without a value")
+        kind, value, store = read_type(node.annotation), self.expression(node.value), self.target(node.target)
+        return lambda frame: store(frame, _cast(kind, value(frame)))
+
+    def target(self, node: ast.expr) -> Callable[[Frame, Any], None]:
+        """What is assigned to."""
+        if isinstance(node, ast.Name):
+            name = node.id
+            return lambda frame, value: frame.__setitem__(name, value)
+        if isinstance(node, ast.Attribute):
+            obj, attr = self.expression(node.value), node.attr
+            return lambda frame, value: write(obj(frame), attr, value)
+        if isinstance(node, (ast.Tuple, ast.List)):
+            parts = [self.target(part) for part in node.elts]
+
+            def unpack(frame: Frame, values: Any) -> None:
+                if not isinstance(values, (tuple, list)) or len(values) != len(parts):
+                    raise Error(f"Expected {len(parts)} elements in a list or tuple but found {script.text_of(values)[:60]}")
+                for part, value in zip(parts, values):
+                    part(frame, value)
+
+            return unpack
+        raise refuse(node, "TorchScript assigns to names and attributes")
+
+    def _expression_statement(self, node: ast.Expr, where: str) -> Statement:
+        value = self.expression(node.value)
+
+        def run(frame: Frame) -> None:
+            value(frame)
+
+        return run
+
+    def _if(self, node: ast.If, where: str) -> Statement:
+        test, yes, no = self.expression(node.test), self.block(node.body, where), self.block(node.orelse, where)
+        return lambda frame: yes(frame) if test(frame) else no(frame)
+
+    def _while(self, node: ast.While, where: str) -> Statement:
+        test, body = self.expression(node.test), self.block(node.body, where)
+
+        def run(frame: Frame) -> tuple | None:
+            while test(frame):
+                done = body(frame)
+                if done is not None:
+                    return done
+            return None
+
+        return run
+
+    def _for(self, node: ast.For, where: str) -> Statement:
+        over, store, body = self.iterated(node.iter), self.target(node.target), self.block(node.body, where)
+
+        def run(frame: Frame) -> tuple | None:
+            for value in over(frame):
+                store(frame, value)
+                done = body(frame)
+                if done is not None:
+                    return done
+            return None
+
+        return run
+
+    def iterated(self, node: ast.expr) -> Expression:
+        """`range(...)`, or a list."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range":
+            bounds = [self.expression(arg) for arg in node.args]
+            return lambda frame: range(*(bound(frame) for bound in bounds))
+        return self.expression(node)
+
+    def _with(self, node: ast.With, where: str) -> Statement:
+        body = self.block(node.body, where)
+        for item in reversed(node.items):
+            body = self._scope(item, body)
+        return body
+
+    def _scope(self, item: ast.withitem, body: Statement) -> Statement:
+        manager = self.expression(item.context_expr)
+        store = self.target(item.optional_vars) if item.optional_vars is not None else None
+
+        def run(frame: Frame) -> tuple | None:
+            scope = manager(frame)
+            entered = method(scope, "__enter__")()
+            if store is not None:
+                store(frame, entered)
+            try:
+                return body(frame)
+            finally:
+                method(scope, "__exit__")(None, None, None)
+
+        return run
+
+    def _nested(self, node: ast.FunctionDef, where: str) -> Statement:
+        """A function without parameters that is forked; it reads the variables around it."""
+        if node.args.args:
+            raise refuse(node, "functions within functions have no parameters")
+        name, body = node.name, self.block(node.body, f"{where}.{node.name}")
+
+        def task(frame: Frame) -> Any:
+            done = body(dict(frame))
+            return None if done is None else done[0]
+
+        return lambda frame: frame.__setitem__(name, lambda: task(frame))
+
+    def _assert(self, node: ast.Assert, where: str) -> Statement:
+        test, text = self.expression(node.test), self.expression(node.msg) if node.msg is not None else lambda frame: ""
+
+        def run(frame: Frame) -> None:
+            if not test(frame):
+                _raise(f"AssertionError: {text(frame)}")
+
+        return run
+
+    STATEMENTS: dict[type, Callable[..., Statement]] = {
+        ast.Return: _return, ast.Assign: _assign, ast.AnnAssign: _declared, ast.Expr: _expression_statement, ast.If: _if,
+        ast.While: _while, ast.For: _for,
+        ast.With: _with, ast.FunctionDef: _nested, ast.Assert: _assert, ast.Pass: lambda self, node, where: lambda frame: None,
+    }
+
+    # -- expressions -------------------------------------------------------------------------------------------------
+    def expression(self, node: ast.expr) -> Expression:
+        """What computes the value of an expression."""
+        compile_it = self.EXPRESSIONS.get(type(node))
+        if compile_it is None:
+            raise refuse(node, f"{type(node).__name__} is no expression of TorchScript")
+        return compile_it(self, node)
+
+    def _constant(self, node: ast.Constant) -> Expression:
+        value = node.value
+        if not isinstance(value, (int, float, complex, str, type(None))) or script.wrapped(value) is not value:
+            raise refuse(node, f"no constant of TorchScript: {str(value)[:40]}")
+        return lambda frame: value
+
+    def _name(self, node: ast.Name) -> Expression:
+        name = node.id
+        if name in NUMBERS:
+            number = NUMBERS[name]
+            return lambda frame: frame.get(name, number)
+
+        def load(frame: Frame) -> Any:
+            try:
+                return frame[name]
+            except KeyError:
+                raise Error(f"undefined value {name}") from None
+
+        return load
+
+    def _attribute(self, node: ast.Attribute) -> Expression:
+        name = dotted(node)
+        root = name.partition(".")[0]
+        if root == "CONSTANTS":
+            return self.archived(node)
+        if root == "__torch__":
+            return self.named(node, name)
+        obj, attr = self.expression(node.value), node.attr
+        return lambda frame: read(obj(frame), attr)
+
+    def archived(self, node: ast.Attribute) -> Expression:
+        """`CONSTANTS.c3`."""
+        at = node.attr[1:]
+        if dotted(node) != f"CONSTANTS.c{at}" or not at.isdecimal() or int(at) >= len(self.program.constants):
+            raise refuse(node, f"{dotted(node)} is no constant of the archive, which has {len(self.program.constants)}")
+        value = self.program.constants[int(at)]
+        return lambda frame: value
+
+    def named(self, node: ast.expr, name: str) -> Expression:
+        """A function of the program, or a member of an enum; its class may follow in the text."""
+        def load(frame: Frame) -> Any:
+            found = self.program.functions.get(name)
+            if found is not None:
+                return found
+            owner, _, member = name.rpartition(".")
+            made_of = self.program.classes.get(owner)
+            if made_of is not None and made_of.kind == "Enum" and member in made_of.constants:
+                return made_of.python[member]
+            raise Error(f"the archive has no {name}")
+
+        return load
+
+    def _subscript(self, node: ast.Subscript) -> Expression:
+        if isinstance(node.slice, ast.Slice):
+            raise refuse(node, "TorchScript's text has no slices")
+        obj, at = self.expression(node.value), self.expression(node.slice)
+
+        def item(frame: Frame) -> Any:
+            values, index = obj(frame), at(frame)
+            if not isinstance(values, (list, tuple, dict, str)):
+                raise Error(f"a {type(values).__name__} has no elements that an index gives")
+            return values[index]
+
+        return item
+
+    def _many(self, nodes: Sequence[ast.expr]) -> Callable[[Frame], list]:
+        parts = [self.expression(part) for part in nodes]
+        return lambda frame: [part(frame) for part in parts]
+
+    def _list(self, node: ast.List) -> Expression:
+        return self._many(node.elts)
+
+    def _tuple(self, node: ast.Tuple) -> Expression:
+        parts = self._many(node.elts)
+        return lambda frame: tuple(parts(frame))
+
+    def _dict(self, node: ast.Dict) -> Expression:
+        if None in node.keys:
+            raise refuse(node, "TorchScript's dicts are written item by item")
+        keys, values = self._many([k for k in node.keys if k is not None]), self._many(node.values)
+        return lambda frame: dict(zip(keys(frame), values(frame)))
+
+    def _unary(self, node: ast.UnaryOp) -> Expression:
+        act: Callable[[Any], Any] | None = SIGNS.get(type(node.op))
+        if act is None:
+            raise refuse(node, f"{type(node.op).__name__} is no sign of TorchScript's text")
+        if act is operator.neg and isinstance(node.operand, ast.Constant) and node.operand.value == 2**63 \
+                and type(node.operand.value) is int:
+            return lambda frame: -2**63
+        value = self.expression(node.operand)
+        return lambda frame: act(value(frame))
+
+    def _if_expression(self, node: ast.IfExp) -> Expression:
+        test, yes, no = map(self.expression, (node.test, node.body, node.orelse))
+        return lambda frame: yes(frame) if test(frame) else no(frame)
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+    def _call(self, node: ast.Call) -> Expression:
+        name = dotted(node.func)
+        if name in self.FORMS:
+            return self.FORMS[name](self, node)
+        found = self.callee(node, name)
+        args = self._many(node.args)
+        if any(k.arg is None for k in node.keywords):
+            raise refuse(node, "TorchScript's calls name their arguments")
+        keywords = {str(k.arg): self.expression(k.value) for k in node.keywords}
+        if callable(found) and not keywords:
+            return lambda frame: found(*args(frame))
+        if callable(found):
+            return lambda frame: found(*args(frame), **{key: value(frame) for key, value in keywords.items()})
+        dynamic = found[0]
+        return lambda frame: dynamic(frame)(*args(frame), **{key: value(frame) for key, value in keywords.items()})
+
+    def callee(self, node: ast.Call, name: str) -> Callable[..., Any] | tuple[Expression]:
+        """What is called: a function that is known now, or (what computes it,)."""
+        root, _, rest = name.partition(".")
+        if not rest and root:
+            return self.plain_callee(node, root)
+        if root == "torch" and script.allowed(rest):
+            return script.function(rest, self.program.version)
+        if root == "ops":
+            return self.operator(node, rest)
+        if root == "__torch__":
+            return self.defined(node, name)
+        if root in ("torch", "CONSTANTS"):
+            raise refuse(node, f"Unknown builtin op: aten::{rest}. Could not find any similar ops to aten::{rest}")
+        if isinstance(node.func, ast.Attribute):
+            obj, attr = self.expression(node.func.value), node.func.attr
+            return (lambda frame: method(obj(frame), attr),)
+        raise refuse(node, f"{ast.unparse(node.func)[:60]} is nothing that TorchScript calls")
+
+    def plain_callee(self, node: ast.Call, name: str) -> Callable[..., Any] | tuple[Expression]:
+        """A cast, a function of Python's that TorchScript has, or a local name of a function."""
+        if name in CASTS:
+            return script.function(CASTS[name])
+        if name in SPECIAL:
+            return SPECIAL[name]
+
+        def local(frame: Frame) -> Any:
+            found = frame.get(name)
+            if found is None and name in script.ON_VALUES:
+                return script.function(name)
+            if not isinstance(found, Function):
+                raise Error(f"{name} is no function")
+            return found
+
+        return (local,)
+
+    def operator(self, node: ast.Call, name: str) -> Callable[..., Any]:
+        """`ops.prim.NAME`, `ops.aten.NAME` or a custom operator."""
+        space, _, rest = name.partition(".")
+        if name == "prim.RaiseException":
+            return _raise
+        if space == "prim" and rest in script.PRIM:
+            return script.PRIM[rest]
+        if space == "aten" and script.allowed(rest):
+            return script.function(rest)
+        if space not in ("aten", "prim") and rest and "." not in rest:
+            qualified = f"{space}::{rest}"
+            return lambda *args, **kwargs: self.program.custom_operator(qualified)(*args, **kwargs)
+        raise refuse(node, f"Unknown builtin op: {space}::{rest}. Could not find any similar ops to {space}::{rest}")
+
+    def defined(self, node: ast.Call, name: str) -> Callable[..., Any]:
+        """A function of the program, `CLASS.__new__`, or the class of a NamedTuple."""
+        def call(*args: Any, **kwargs: Any) -> Any:
+            function = self.program.functions.get(name)
+            if function is not None:
+                return function(*args, **kwargs)
+            made_of = self.program.classes.get(name)
+            if made_of is None or made_of.kind not in ("NamedTuple", "Enum"):
+                raise Error(f"the archive has no function {name}")
+            return made_of.python(*args, **kwargs)
+
+        return call
+
+    def _new(self, node: ast.Call, name: str) -> Expression:
+        def make(frame: Frame) -> ScriptObject:
+            made_of = self.program.classes.get(name)
+            if made_of is None or made_of.kind != "class":
+                raise Error(f"the archive has no class {name}")
+            return ScriptObject(made_of)
+
+        return make
+
+    def _two(self, node: ast.Call) -> tuple[ast.expr, ast.expr]:
+        if len(node.args) != 2 or node.keywords:
+            raise refuse(node, f"{dotted(node.func)} takes two arguments")
+        return node.args[0], node.args[1]
+
+    def _annotate(self, node: ast.Call) -> Expression:
+        written, value = self._two(node)
+        kind, of = read_type(written), self.expression(value)
+        return lambda frame: _cast(kind, of(frame))
+
+    def _uninitialized(self, node: ast.Call) -> Expression:
+        return lambda frame: None
+
+    def _getattr(self, node: ast.Call) -> Expression:
+        of, name = self._two(node)
+        if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
+            raise refuse(node, "getattr takes a name")
+        obj, attr = self.expression(of), name.value
+        return lambda frame: read(obj(frame), attr)
+
+    def _isinstance(self, node: ast.Call) -> Expression:
+        of, written = self._two(node)
+        value = self.expression(of)
+        kinds = [read_type(k) for k in (written.elts if isinstance(written, (ast.Tuple, ast.List)) else [written])]
+        kinds = [Type({"list": "AnyList", "tuple": "AnyTuple"}.get(k.name, k.name), k.args) for k in kinds]
+        told = self.program.is_instance
+        return lambda frame: any(fits(kind, v, told) for v in [value(frame)] for kind in kinds)
+
+    FORMS: dict[str, Callable[[Compiler, ast.Call], Expression]] = {
+        "annotate": _annotate, "unchecked_cast": _annotate, "uninitialized": _uninitialized, "getattr": _getattr, "isinstance": _isinstance,
+    }
+
+    def _call_or_new(self, node: ast.Call) -> Expression:
+        name = dotted(node.func)
+        if name.startswith("__torch__.") and name.endswith(".__new__"):
+            return self._new(node, name.removesuffix(".__new__"))
+        return self._call(node)
+
+    EXPRESSIONS: dict[type, Callable[..., Expression]] = {
+        ast.Constant: _constant, ast.Name: _name, ast.Attribute: _attribute, ast.Subscript: _subscript, ast.List: _list, ast.Tuple: _tuple,
+        ast.Dict: _dict, ast.UnaryOp: _unary, ast.IfExp: _if_expression, ast.Call: _call_or_new,
+    }
+
+
+def is_enum(value: Any, made_of: Class) -> bool:
+    """Whether a value is a member of this enum."""
+    return isinstance(value, Enum) and type(value) is made_of.python
+
+
+__all__ = ["Compiler", "Error", "Program", "fork", "is_enum"]

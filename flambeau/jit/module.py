@@ -1,0 +1,298 @@
+"""Modules and functions of TorchScript as Python sees them: `ScriptModule`, its methods, `ScriptFunction`."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable
+from typing import Any
+
+from ..core.device import device
+from ..core.dtypes import dtype
+from ..core.memory_format import layout, memory_format
+from ..nn.modules.module import Module
+from ..nn.parameter import Parameter
+from ..ops.script import number_of
+from .graph import Graph, graph_of
+from .program import Program
+from .types import Type, fits
+from .values import Class, Function, ScriptObject, method
+
+_NUMBERED = (dtype, layout, memory_format)
+
+
+def taken(kind: Type, value: Any, program: Program) -> Any:
+    """An argument from Python as a value of this type: lists and dicts are copied, dtypes are numbers, tuples become NamedTuples."""
+    if kind.name in ("Optional", "Union"):
+        if value is None:
+            return None
+        return next((made for arg in kind.args if fits(arg, made := taken(arg, value, program), program.is_instance)), value)
+    if kind.name == "List" and isinstance(value, (list, tuple)):
+        return [taken(kind.args[0], v, program) for v in value]
+    if kind.name == "Dict" and isinstance(value, dict):
+        return {taken(kind.args[0], k, program): taken(kind.args[1], v, program) for k, v in value.items()}
+    if kind.name == "Tuple" and isinstance(value, (tuple, list)) and len(value) == len(kind.args):
+        return tuple(taken(arg, v, program) for arg, v in zip(kind.args, value))
+    made_of = program.classes.get(kind.name)
+    if made_of is not None and made_of.kind == "NamedTuple" and isinstance(value, tuple) and len(value) == len(made_of.attributes):
+        return made_of.python(*(taken(k, v, program) for k, v in zip(made_of.attributes.values(), value)))
+    if made_of is not None and made_of.kind == "Enum" and getattr(value, "name", None) in made_of.constants:
+        return made_of.python[value.name]
+    if isinstance(value, _NUMBERED):
+        return number_of(value)
+    if kind.name == "Device" and isinstance(value, str):
+        return device(value)
+    return float(value) if kind.name == "float" and isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def call_from_python(function: Function, program: Program, owner: tuple, args: tuple, kwargs: dict) -> Any:
+    """A call whose arguments are to be checked: RuntimeError for what is missing, too much or of another type."""
+    parameters = function.parameters[len(owner):]
+    name = function.name.rpartition(".")[2]
+    if len(args) > len(parameters):
+        raise RuntimeError(f"{name}() expected at most {len(parameters) + len(owner)} argument(s) but received {len(args) + len(owner)} "
+                           f"argument(s). Declaration: {function.declaration()}")
+    given = dict(zip([p.name for p in parameters], args))
+    for key, value in kwargs.items():
+        if key in given:
+            raise RuntimeError(f"{name}() got multiple values for argument '{key}'. Declaration: {function.declaration()}")
+        if not any(p.name == key for p in parameters):
+            raise RuntimeError(f"Unknown keyword argument '{key}' for operator '{name}'. Declaration: {function.declaration()}")
+        given[key] = value
+    checked = {}
+    for p in parameters:
+        if p.name not in given:
+            if p.default is None:
+                raise RuntimeError(f"{name}() is missing value for argument '{p.name}'. Declaration: {function.declaration()}")
+            continue
+        value = taken(p.type, given[p.name], program)
+        if not fits(p.type, value, program.is_instance):
+            raise RuntimeError(f"{name}() Expected a value of type '{p.type}' for argument '{p.name}' but instead found type "
+                               f"'{type(value).__name__}'. Declaration: {function.declaration()}")
+        checked[p.name] = value
+    return function(*owner, **checked)
+
+
+class _Callable:
+    """A compiled function, with what shows it."""
+
+    def __init__(self, function: Function, program: Program, owner: tuple = ()) -> None:
+        self._function, self._program, self.owner = function, program, owner[0] if owner else None
+        self._owner = owner
+        self.name = self.__name__ = function.name.rpartition(".")[2]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return call_from_python(self._function, self._program, self._owner, args, kwargs)
+
+    @property
+    def code(self) -> str:
+        """Its text."""
+        return self._function.source
+
+    @property
+    def graph(self) -> Graph:
+        """Its statements, each a node."""
+        return graph_of(self._function)
+
+    inlined_graph = graph
+
+    @property
+    def schema(self) -> str:
+        """Its parameters and what it gives."""
+        return self._function.declaration()
+
+
+class ScriptMethod(_Callable):
+    """A method of a ScriptModule."""
+
+
+class ScriptFunction(_Callable):
+    """A function of TorchScript."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not args or not isinstance(args[0], Function):
+            raise TypeError("a ScriptFunction is made by torch.jit.script or torch.jit.trace")
+        super().__init__(*args, **kwargs)
+        self.qualified_name = f"__torch__.{self.name}"
+
+    def __repr__(self) -> str:
+        return f"<torch.jit.ScriptFunction {self.name}>"
+
+
+class ScriptModule(Module):
+    """A module whose methods are TorchScript's: made by torch.jit.load, trace and script, never by hand."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if type(self) is ScriptModule or not isinstance(self, RecursiveScriptModule):
+            raise NotImplementedError("classes that inherit from torch.jit.ScriptModule are not implemented: inherit from nn.Module, "
+                                      "and give the module to torch.jit.script or torch.jit.trace")
+        super().__init__()
+
+
+class RecursiveScriptModule(ScriptModule):
+    """A module of a program: parameters, buffers and submodules are where every module has them, other attributes in a dict."""
+
+    def __init__(self, made_of: Class, program: Program) -> None:
+        super().__init__()
+        self.__dict__.update(_class=made_of, _program=program, _values={})
+
+    @property
+    def original_name(self) -> str:
+        """The name of the class that it was made of."""
+        return self._class.short
+
+    # -- what programs read and write ------------------------------------------------------------------------------------
+    def script_read(self, name: str) -> Any:
+        """An attribute, as the program sees it."""
+        fields = self.__dict__
+        for home in ("_parameters", "_buffers", "_modules", "_values"):
+            if name in fields[home]:
+                return fields[home][name]
+        if name == "training":
+            return self.training
+        made_of = fields["_class"]
+        if name in made_of.constants:
+            return made_of.constants[name]
+        if name in made_of.methods:
+            return method(self, name)
+        raise AttributeError(f"Module '{made_of.short}' has no attribute '{name}'")
+
+    def script_write(self, name: str, value: Any) -> None:
+        """Set an attribute that the class declares, to a value of its type."""
+        made_of, fields = self._class, self.__dict__
+        kind = made_of.attributes.get(name)
+        if kind is None:
+            raise AttributeError(f"Module '{made_of.short}' has no attribute '{name}' that can be set")
+        if not fits(kind, value, self._program.is_instance):
+            raise RuntimeError(f"Expected a value of type '{kind}' for field '{name}', but found '{type(value).__name__}'")
+        if name == "training":
+            self.training = value
+            return
+        home = next((h for h in ("_parameters", "_buffers", "_modules") if name in fields[h]), "_values")
+        if home == "_parameters" and not isinstance(value, Parameter):
+            value = Parameter(value.detach(), value.requires_grad)
+        fields[home][name] = value
+
+    # -- what Python does --------------------------------------------------------------------------------------------------
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The program's `forward`."""
+        return self._method("forward")(*args, **kwargs)
+
+    def _method(self, name: str) -> ScriptMethod:
+        function = self._class.methods.get(name)
+        if function is None:
+            raise NotImplementedError(f"Module [{type(self).__name__}, original_name={self.original_name}] is missing the required "
+                                      f"\"{name}\" function")
+        return ScriptMethod(function, self._program, (self,))
+
+    def __getattr__(self, name: str) -> Any:
+        fields = self.__dict__
+        if "_class" in fields:
+            for home in ("_parameters", "_buffers", "_modules", "_values"):
+                if name in fields[home]:
+                    return fields[home][name]
+            if name in fields["_class"].methods:
+                return self._method(name)
+            if name in fields["_class"].constants:
+                return fields["_class"].constants[name]
+        return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        made_of = self.__dict__.get("_class")
+        if made_of is not None and name in made_of.constants:
+            raise AttributeError(f"Cannot mutate TorchScript constant value: '{name}'. Value: '{made_of.constants[name]}'")
+        if made_of is not None and name in made_of.attributes and name != "training":
+            self.script_write(name, taken(made_of.attributes[name], value, self._program))
+        else:
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._class.methods, *self._class.constants, *self._values})
+
+    def __len__(self) -> int:
+        return self._call_special("__len__")
+
+    def __contains__(self, key: Any) -> bool:
+        return self._call_special("__contains__", key)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Any:
+        return iter(self.children()) if "__len__" in self._class.methods else self._call_special("__iter__")
+
+    def __getitem__(self, at: Any) -> Any:
+        if "__len__" in self._class.methods:
+            return list(self.children())[at] if isinstance(at, (int, slice)) else self._modules[at]
+        return self._call_special("__getitem__", at)
+
+    def _call_special(self, name: str, *args: Any) -> Any:
+        if name not in self._class.methods:
+            raise TypeError(f"Module '{self.original_name}' has no {name}")
+        return self._method(name)(*args)
+
+    def extra_repr(self) -> str:
+        return f"original_name={self.original_name}"
+
+    # -- looking at it, keeping it -------------------------------------------------------------------------------------------
+    @property
+    def code(self) -> str:
+        """The text of `forward`."""
+        return self._method("forward").code
+
+    @property
+    def graph(self) -> Graph:
+        """The nodes of `forward`."""
+        return self._method("forward").graph
+
+    @property
+    def inlined_graph(self) -> Graph:
+        """The nodes of `forward`; calls of other methods are nodes."""
+        return self.graph
+
+    @property
+    def code_with_constants(self) -> tuple[str, dict[str, Any]]:
+        """The text of `forward`, and what it calls CONSTANTS."""
+        return self.code, {f"c{at}": value for at, value in enumerate(self._program.constants)}
+
+    def __copy__(self) -> RecursiveScriptModule:
+        made = type(self)(self._class, self._program)
+        for name, value in self.__dict__.items():
+            made.__dict__[name] = copy.copy(value) if isinstance(value, (dict, set)) else value
+        return made
+
+    def __deepcopy__(self, memo: dict) -> RecursiveScriptModule:
+        made = type(self)(self._class, self._program)
+        memo[id(self)] = made
+        made.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
+        return made
+
+    def copy(self) -> RecursiveScriptModule:
+        """A module with the same attributes."""
+        return copy.copy(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("ScriptModules cannot be pickled: keep them with torch.jit.save, or their weights with torch.save(m.state_dict())")
+
+    def save(self, f: Any, _extra_files: dict | None = None) -> None:
+        """Write it to a file, as `torch.jit.save` does."""
+        SAVE[0](self, f, _extra_files)
+
+    def save_to_buffer(self, _extra_files: dict | None = None) -> bytes:
+        """What `save` writes."""
+        buffer = io.BytesIO()
+        SAVE[0](self, buffer, _extra_files)
+        return buffer.getvalue()
+
+
+SAVE: list[Callable[..., None]] = []
+"""`torch.jit.save`, which knows modules."""
+
+
+class TopLevelTracedModule(RecursiveScriptModule):
+    """What `torch.jit.trace(module)` gives."""
+
+
+__all__ = ["RecursiveScriptModule", "ScriptFunction", "ScriptMethod", "ScriptModule", "ScriptObject", "TopLevelTracedModule",
+           "call_from_python",
+           "taken"]
