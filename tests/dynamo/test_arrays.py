@@ -101,9 +101,9 @@ def products(a, b):
 
 
 def laid_out(a, b):
-    return (np.outer(a, b), np.outer(a[0], b[1]), np.roll(a, 1), np.roll(a, -1, axis=1), np.repeat(a, 2), np.repeat(a, 3, axis=0), a.repeat(2),
-            np.vstack([a, b]), np.hstack([a, b]), np.tile(a, 2), np.tile(a, (2, 1)), np.tile(a, reps=(1, 3)), np.triu(a), np.tril(a, k=1),
-            np.moveaxis(a[None], 0, 2))
+    return (np.outer(a, b), np.outer(a[0], b[1]), np.roll(a, 1), np.roll(a, -1, axis=1), np.repeat(a, 2), np.repeat(a, 3, axis=0),
+            a.repeat(2), np.vstack([a, b]), np.hstack([a, b]), np.tile(a, 2), np.tile(a, (2, 1)), np.tile(a, reps=(1, 3)),
+            np.triu(a), np.tril(a, k=1), np.moveaxis(a[None], 0, 2))
 
 
 def in_order(a, b):

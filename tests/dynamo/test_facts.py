@@ -36,7 +36,8 @@ def _of_inference() -> Tensor:
 
 KINDS: dict[str, Callable[[], Tensor]] = {
     "plain": lambda: torch.ones(2, 3), "a view": lambda: torch.ones(6).view(2, 3), "an offset": lambda: torch.ones(8)[2:].view(2, 3),
-    "turned": lambda: torch.ones(3, 2).t(), "a leaf": _leaf, "a result": lambda: _leaf() * 2, "a view of a result": lambda: (_leaf() * 2)[:],
+    "turned": lambda: torch.ones(3, 2).t(), "a leaf": _leaf, "a result": lambda: _leaf() * 2,
+    "a view of a result": lambda: (_leaf() * 2)[:],
     "a result that keeps its gradient": _retained, "a leaf with a hook": _hooked, "written to": lambda: torch.ones(2, 3).add_(1),
     "of inference mode": _of_inference, "a parameter": lambda: nn.Parameter(torch.ones(2, 3)), "detached": lambda: (_leaf() * 2).detach(),
 }
