@@ -406,7 +406,7 @@ class GraphBuilder:
             node = self._symbols[name] = self._size_of_result(name)
         if node is None:
             source = self.symbol_source(name)
-            example = self.shape_env.symint(var(name, lo=2))
+            example = self.shape_env.symint(self.shape_env.variable(name))
             node = self._symbols[name] = self.add_placeholder(name, source, example)
         return node
 

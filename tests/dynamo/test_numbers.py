@@ -323,3 +323,34 @@ def test_signs_of_a_complex_number_are_told_apart() -> None:
     compiled = torch.compile(alone(lambda x, z: (x * 2, z.conjugate())), backend="aot_eager")
     for z in (complex(1, 0.0), complex(1, -0.0), complex(-0.0, 2), complex(0.0, 2), complex(math.nan, 1), complex(math.nan, 2)):
         assert repr(compiled(data(2), z)[1]) == repr(z.conjugate())
+
+
+OF_TWO: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "select": lambda x, k: x.select(1, k), "index": lambda x, k: x[:, k], "from the end": lambda x, k: x[:, -k - 1],
+    "narrow": lambda x, k: x.narrow(1, k, 1), "slice": lambda x, k: x[:, k:], "chunk": lambda x, k: x.chunk(k + 1, 2),
+    "split": lambda x, k: x.split(k + 1, 1), "roll": lambda x, k: x.roll(k, 1), "diagonal": lambda x, k: x.diagonal(k, 1, 2),
+    "tril": lambda x, k: x.tril(k), "pad": lambda x, k: F.pad(x, (k, 1)), "unfold": lambda x, k: x.unfold(2, k + 1, 1),
+    "topk": lambda x, k: x.topk(k + 1)[0], "repeat": lambda x, k: x.repeat(k + 1, 1, 1), "power": lambda x, k: x ** k,
+    "remainder": lambda x, k: x % (k + 1), "one_hot": lambda x, k: F.one_hot(x[0, 0].long(), k + 2),
+    "fill": lambda x, k: x.masked_fill(x > 3, k),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", OF_TWO)
+def test_small_numbers_are_no_sizes(name: str, backend: str) -> None:
+    """Where a dimension has two elements, 0 and 1 are told from what is 2 or more."""
+    x = torch.arange(8.0).reshape(2, 2, 2)
+    for order in ((0, 1), (1, 0), (-1, 0, 1), (2, 0, 1)):
+        f = alone(OF_TWO[name])
+        compiled = torch.compile(f, backend=backend)
+        for k in order:
+            assert outcome(compiled, x, k) == outcome(f, x, k), (order, k)
+
+
+def outcome(f: Callable, *args: Any) -> str:
+    """The value as text, or the exception's class."""
+    try:
+        return str(f(*args))
+    except Exception as error:
+        return type(error).__name__
