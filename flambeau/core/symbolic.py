@@ -146,6 +146,10 @@ class ShapeEnv:
         self.sources[name].append(source)
         return self.symint(self.simplify(var(name, lo=least)), hint)
 
+    def variable(self, name: str) -> Index:
+        """A symbol with a source, with the bound that it was made with."""
+        return var(name, lo=self._least[name])
+
     def numbers(self) -> list[str]:
         """The symbols that stand for numbers and not for sizes."""
         return [name for name, least in self._least.items() if least < 2]

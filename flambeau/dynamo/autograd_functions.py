@@ -22,9 +22,10 @@ from .exceptions import RunEagerly
 from .variables.base import NONE, Args, ConstantVariable, Kwargs, Variable, is_none
 from .variables.builtins import HANDLERS
 from .variables.contexts import recording_in
+from .variables.floats import NumberVariable
 from .variables.objects import ObjectVariable
 from .variables.sequences import ListVariable, TupleVariable
-from .variables.tensor import TensorVariable
+from .variables.tensor import SymVariable, TensorVariable
 
 
 class Context:
@@ -57,8 +58,14 @@ def apply_function(tx: Any, cls: type, args: Args, kwargs: Kwargs) -> Variable:
         return _forward(tx, cls, args, kwargs)[0]
     if kwargs:
         graph_break("autograd inside a compiled function", f"{cls.__name__}.apply() with keyword arguments")
+    args = [_in_graph(arg.realize(tx)) for arg in args]
     _check_pure(tx, cls, args)
     return tx.emit(cls.apply, args, {})  # type: ignore[attr-defined]
+
+
+def _in_graph(arg: Variable) -> Variable:
+    """A number that changes as an input of the graph at once, so that what is computed of it is no further input."""
+    return SymVariable(arg.value) if isinstance(arg, NumberVariable) else arg
 
 
 def _forward(tx: Any, cls: type, args: Args, kwargs: Kwargs) -> tuple[Variable, ObjectVariable]:

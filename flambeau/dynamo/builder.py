@@ -12,7 +12,7 @@ import os
 import random
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from ..core.size import Size, is_contiguous
 from ..core.sparse import SparseTensor
 from ..core.tensor import Tensor
 from ..ops.aten import AtenOperator, Overload
-from ..ops.registry import OPERATORS, is_operator
+from ..ops.registry import is_operator
 from . import policy
 from .break_kinds import describe, graph_break
 from .exceptions import RunEagerly
@@ -112,13 +112,26 @@ class OperatorVariable(ValueVariable):
 
 
 class AtenVariable(OperatorVariable):
-    """`torch.ops.aten.add` or one of its overloads, which are one object: the operator of that name."""
+    """`torch.ops.aten.add` or one of its overloads: the operator behind it, or the function of ATen's arguments that calls some."""
 
     def call(self, tx: Any, args: Any, kwargs: Any) -> Variable:
-        operator = OPERATORS.get(self.value.__name__)
-        if operator is None:
-            graph_break("call of unknown object", f"{self.value}, which is only a name")
-        return tx.call_operator(operator, args, kwargs)
+        try:
+            function, given, named = self.value.resolve(_folded(args), {name: _folded([v])[0] for name, v in kwargs.items()})
+        except (NotImplementedError, TypeError) as error:
+            graph_break("call of unknown object", str(error))
+        given, named = [_unfolded(tx, v) for v in given], {name: _unfolded(tx, v) for name, v in named.items()}
+        if is_operator(function):
+            return tx.call_operator(function, given, named)
+        return tx.inline(tx.wrap(function, constant_source(function)), given, named)
+
+
+def _folded(values: Iterable[Variable]) -> list[Any]:
+    """Constants by their values."""
+    return [v.value if isinstance(v, ConstantVariable) else v for v in values]
+
+
+def _unfolded(tx: Any, value: Any) -> Variable:
+    return value if isinstance(value, Variable) else tx.literal(value)
 
 
 class Builder:

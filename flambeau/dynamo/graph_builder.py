@@ -406,7 +406,7 @@ class GraphBuilder:
             node = self._symbols[name] = self._size_of_result(name)
         if node is None:
             source = self.symbol_source(name)
-            example = self.shape_env.symint(var(name, lo=2))
+            example = self.shape_env.symint(self.shape_env.variable(name))
             node = self._symbols[name] = self.add_placeholder(name, source, example)
         return node
 
@@ -556,7 +556,10 @@ class GraphBuilder:
                 part.meta.update(val=item, stack=node.meta["stack"])
                 items.append(self.from_node(part, item))
             return self.sequence_like(answer, items)
-        return self.literal(answer)
+        made = self.literal(answer)
+        if type(made) is ConstantVariable and not self.is_immutable(answer):    # a storage, say, which here has no memory
+            graph_break("unknown operation", f"{node.name}, which gives a {type(answer).__name__}")
+        return made
 
     def fake_variable(self, value: Tensor) -> Variable:
         """The variable of a fake tensor that turned up."""

@@ -261,8 +261,8 @@ def first_failure(guards: GuardSet, parameters: list[str], values: tuple[Any, ..
         if error:
             return shown + error
         if not passed:
-            now = repr(look_up(guard.sources[0].render(namespace.name))[0])
-            return f"{shown}{f' (now {now})' if len(now) < 60 else ''}{'  # ' + guard.reason if guard.reason else ''}"
+            now = look_up(f"repr({guard.sources[0].render(namespace.name)})")[0]   # which may raise, of an object of the program's
+            return f"{shown}{f' (now {now})' if now and len(now) < 60 else ''}{'  # ' + guard.reason if guard.reason else ''}"
     for source, spec in guards.tensors.items():
         value, error = look_up(source.render(namespace.name))
         difference = error or spec.difference(value)

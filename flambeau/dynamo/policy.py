@@ -26,6 +26,9 @@ CAPTURED = (f"{PACKAGE}.nn.modules", f"{PACKAGE}.nn.functional", f"{PACKAGE}.opt
 MACHINERY = tuple(f"{PACKAGE}.nn.modules.{name}" for name in ("module", "hooks", "state", "lazy", "utils", "applied"))
 """... but not these."""
 
+DECIDING = (f"{PACKAGE}.optim.lbfgs",)
+"""Libraries that read numbers at each step to decide by: they run as they are written; what they call of the program's is captured."""
+
 GRAPH = (f"{PACKAGE}.ops", f"{PACKAGE}.special", f"{PACKAGE}.linalg", f"{PACKAGE}.fft", f"{PACKAGE}.func.tape")
 """Functions here go into the graph whole."""
 
@@ -133,7 +136,7 @@ def skips_frames_of(name: str, filename: str, module: str | None) -> bool:
     if filename == "<string>" and (name.startswith("__") or (module or "").startswith("namedtuple_")):
         return True  # what dataclasses and named tuples generate
     if is_own(module):
-        return not (module or "").startswith(CAPTURED) or (module or "").startswith(MACHINERY)
+        return not (module or "").startswith(CAPTURED) or (module or "").startswith((*MACHINERY, *DECIDING))
     return _root(module) in _SKIPPED_PACKAGES or _of_stdlib(filename)
 
 
@@ -173,6 +176,8 @@ def _own_treatment(function: types.FunctionType, module: str) -> str:
         return "apply"
     if module.startswith(GRAPH):
         return "graph"
+    if module.startswith(DECIDING):
+        return "skip"
     if module.startswith(INLINED) and not module.startswith(f"{PACKAGE}.utils.data"):
         return "inline"
     if module.startswith(f"{PACKAGE}.autograd"):

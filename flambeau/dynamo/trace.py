@@ -180,7 +180,7 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         """The variable of a value that the program computes during capture."""
         if isinstance(value, Variable):
             return value
-        if is_plain_constant(value) or isinstance(value, IMMUTABLE):
+        if self.is_immutable(value):
             return ConstantVariable(value)
         make = _LITERALS.get(type(value))
         if make is not None:
@@ -194,6 +194,11 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         if callable(value) or isinstance(value, types.ModuleType):
             return self.trusted(value)
         return ConstantVariable(value)
+
+    @staticmethod
+    def is_immutable(value: Any) -> bool:
+        """Can a value be folded wherever it comes from?"""
+        return is_plain_constant(value) or isinstance(value, IMMUTABLE)
 
     def sequence_like(self, value: Any, items: Args) -> Variable:
         """A sequence of the kind of `value` with other elements."""

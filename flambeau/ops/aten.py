@@ -7,14 +7,14 @@ arguments are others, the form of `aten_forms.py`; an overload takes the argumen
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core import dispatch
 from ..core.dtypes import FLOAT
 from ..core.tensor import Tensor
 from .aten_forms import FORMS
-from .aten_schemas import Schema, call, overload_of, schema_of, schemas
+from .aten_schemas import Schema, operation, overload_of, schema_of, schemas
 from .custom import CustomOperator
 from .registry import OPERATORS, PRIMITIVES, without_top_mode
 
@@ -50,13 +50,18 @@ class AtenOperator:
     def __reduce__(self) -> Any:
         return _named, (self.__name__, vars(self).get("_overloadname"))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Callable, Sequence[Any], Mapping[str, Any]]:
+        """What a call of it is a call of: (a form or an operator of the table, args, kwargs)."""
         form = FORMS.get(self.__name__)
         if form is not None:
-            return form(*args, **kwargs)
+            return form, args, kwargs
         if self.__name__ not in OPERATORS:
             raise NotImplementedError(f"{self} is only a name here; call the function of torch that it belongs to")
-        return OPERATORS[self.__name__](*args, **kwargs)
+        return OPERATORS[self.__name__], args, kwargs
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        fn, args, kwargs = self.resolve(args, kwargs)       # type: ignore[assignment]
+        return fn(*args, **kwargs)
 
 
 class Overload(AtenOperator):
@@ -84,12 +89,16 @@ class Overload(AtenOperator):
         """The operator."""
         return _handle(self.__name__)
 
+    def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Callable, Sequence[Any], Mapping[str, Any]]:
+        """What a call of it is a call of; its own arguments are bound to the operator's."""
+        return super().resolve(args, kwargs) if self.__name__ in FORMS else operation(self._schema, args, kwargs)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = dispatch.state.function_modes
         if modes and hasattr(modes[-1], "overload"):     # a recorder, which writes down what was called
             with without_top_mode():
                 return modes[-1].overload(self, args, kwargs)
-        return super().__call__(*args, **kwargs) if self.__name__ in FORMS else call(self._schema, args, kwargs)
+        return super().__call__(*args, **kwargs)
 
 
 @functools.cache

@@ -179,8 +179,8 @@ def _pairs(schema: Schema, fn: Callable) -> dict[str, str]:
     return same | dict(zip(rest, free))
 
 
-def call(schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """An overload's value, by the operator behind it."""
+def operation(schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Callable, list[Any], dict[str, Any]]:
+    """A call of an overload as one of the operator behind it: (operator, args, kwargs)."""
     fn = behind(schema.name)
     if fn is None:
         raise NotImplementedError(f"{schema.text} is not implemented; call the function of torch that it belongs to")
@@ -194,7 +194,7 @@ def call(schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     for at, (name, p) in enumerate(parameters.items()):
         if name in named and (p.kind is p.VAR_POSITIONAL or (p.kind < p.VAR_POSITIONAL and len(positional) == at)):
             positional.append(named.pop(name))
-    return fn(*positional, **named)
+    return fn, positional, named
 
 
 def bound(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -323,4 +323,4 @@ def _equal(value: Any, default: Any) -> bool:
         and value == default
 
 
-__all__ = ["Argument", "Misfit", "Schema", "behind", "call", "overload_of", "schema_of", "schemas"]
+__all__ = ["Argument", "Misfit", "Schema", "behind", "operation", "overload_of", "schema_of", "schemas"]

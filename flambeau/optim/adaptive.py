@@ -8,7 +8,7 @@ from typing import Any
 from ..core.dtypes import finfo
 from ..core.sparse import SparseTensor, sparse_like
 from ..core.tensor import Tensor
-from ..ops.nn.steps import add_scaled, as_number, square_root, step_number
+from ..ops.nn.steps import add_scaled, as_number, larger, smaller, square_root, step_number
 from ..ops.pointwise import where
 from .optimizer import GroupOptimizer, ParamsT, filled, options, step_counter, zeros
 
@@ -30,7 +30,9 @@ class Adagrad(GroupOptimizer):
         if group["weight_decay"] and any(type(p.grad) is SparseTensor for p in self._with_grad(group)):
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
         for p, g, state in self._each(group):
-            lr = as_number(group["lr"]) / (1 + (step_number(state["step"]) - 1) * group["lr_decay"])
+            lr = as_number(group["lr"])
+            if group["lr_decay"]:
+                lr = lr / (1 + (step_number(state["step"]) - 1) * group["lr_decay"])
             if g.is_sparse:
                 g = g.coalesce()
                 state["sum"].add_(g.square())
@@ -38,7 +40,11 @@ class Adagrad(GroupOptimizer):
                 p.add_(sparse_like(g, g.values() / spread), alpha=-lr)
                 continue
             state["sum"].addcmul_(g, g, value=1)
-            p.addcdiv_(g, state["sum"].sqrt().add_(group["eps"]), value=-lr)
+            spread = state["sum"].sqrt().add_(group["eps"])
+            if isinstance(lr, Tensor):
+                add_scaled(p, g / spread, -lr)
+            else:
+                p.addcdiv_(g, spread, value=-lr)
 
 
 class Adadelta(GroupOptimizer):
@@ -217,7 +223,7 @@ class Adafactor(GroupOptimizer):
             t = step_number(state["step"])
             tiny = finfo(p.dtype).eps if eps1 is None else eps1
             keep = 1 - t ** group["beta2_decay"]
-            lr = max(eps2, p.norm(2).item() / math.sqrt(p.numel())) * min(as_number(group["lr"]), 1 / math.sqrt(t))
+            lr = larger(as_number(p.norm(2)) / math.sqrt(p.numel()), eps2) * smaller(1 / square_root(t), as_number(group["lr"]))
             if group["weight_decay"]:
                 p.mul_(1 - as_number(group["lr"]) * group["weight_decay"])
             square = g * g     # type: ignore[operator]
@@ -229,4 +235,5 @@ class Adafactor(GroupOptimizer):
                 state["variance"].lerp_(square, 1 - keep)
                 variance = state["variance"].clone()
             update = variance.clamp_min(tiny * tiny).rsqrt() * g
-            p.add_(update, alpha=-lr / max(1.0, update.norm(2).item() / (math.sqrt(update.numel()) * group["d"])))
+            size = as_number(update.norm(2)) / (math.sqrt(update.numel()) * group["d"])
+            add_scaled(p, update, -lr / larger(size, 1.0))

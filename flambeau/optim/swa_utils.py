@@ -50,7 +50,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Callable:
 def get_swa_avg_fn() -> Callable:
     """The plain average of all models so far."""
     def update(averaged: Tensor, current: Tensor, count: Any) -> Tensor:
-        return averaged + (current - averaged) / (float(count) + 1)
+        return averaged + (current - averaged) / (count + 1)
     return update
 
 

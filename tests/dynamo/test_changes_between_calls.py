@@ -15,6 +15,7 @@ import functools
 import os
 import types
 import typing
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -901,3 +902,19 @@ def test_functions_of_equal_text_have_versions_of_their_own() -> None:
     assert made[0] == made[1] and [len(entries_of(code)) for code in made] == [2] * len(made)
     torch.compiler.reset()
     assert not any(_C.cache_entries(code) for code in made)
+
+
+def test_what_has_no_text_may_be_what_changed() -> None:
+    """What a recompilation or the limit of them says of a value must not raise what its `__repr__` does."""
+    class Silent(list):
+        def __repr__(self):
+            raise RuntimeError("no text")
+
+    def f(x, items):
+        return x * sum(items)
+
+    compiled = torch.compile(f, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for k in range(2 * torch._dynamo.config.recompile_limit):
+            assert compiled(torch.ones(2), Silent([1] * k)).tolist() == [k, k]

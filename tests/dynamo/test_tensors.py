@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from dynamo_harness import check, run, same
+from dynamo_harness import Counter, check, run, same
 
 import flambeau as torch
-from flambeau import nn
+from flambeau import dynamo, nn
 
 
 def x24():
@@ -330,3 +330,33 @@ def test_simple_namespace() -> None:
         return made.a * made.b + made.c, made
 
     check(f, x24(), types.SimpleNamespace(k=3))
+
+
+def test_custom_function_of_a_float_that_changes() -> None:
+    class Round(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, scale, mode="up"):
+            ctx.scale, ctx.mode = 1 / scale, mode
+            ctx.save_for_backward(x)
+            ctx.set_materialize_grads(False)
+            above = x > 0
+            ctx.mark_non_differentiable(above)
+            return torch.round(x * scale) * ctx.scale, above
+
+        @staticmethod
+        def backward(ctx, g, _):
+            (x,) = ctx.saved_tensors
+            return g * (x.abs() < 1) * ctx.scale, None, None
+
+    def f(x, scale):
+        rounded, above = Round.apply(x, scale)
+        return (rounded * above).sum()
+
+    compiled = dynamo.compile(f, backend=(counter := Counter()), fullgraph=True)
+    for scale in (2.0, 4.0, 8.0, 16.0):
+        x, y = (torch.tensor([0.3, -0.7, 1.6], requires_grad=True) for _ in range(2))
+        expected, found = f(x, scale), compiled(y, scale)
+        expected.backward()
+        found.backward()
+        assert found.item() == expected.item() and y.grad.tolist() == x.grad.tolist()
+    assert len(counter.graphs) == 2

@@ -6,6 +6,7 @@ cast to what it computes in. Where NumPy gives a number and no array, so does th
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from ...core.dtypes import dtype as Dtype
 from ...ops.registry import OPERATORS
 from ..break_kinds import graph_break
 from ..source import Source, constant_source
-from .base import NONE, Args, ConstantVariable, Kwargs, ModelledVariable, NotConstant, Variable, call_handler
+from .base import NONE, Args, ConstantVariable, Kwargs, ModelledVariable, NotConstant, Variable, call_handler, is_none
 from .floats import FloatVariable
 from .sequences import ListVariable, RangeVariable, SequenceVariable, SliceVariable, TupleVariable
 from .tensor import SymVariable, TensorVariable
@@ -160,7 +161,7 @@ _FACTS: dict[str, Callable[[ArrayVariable], Any]] = {
     "nbytes": lambda a: math.prod(a.tensor.fake.shape) * a.dtype.itemsize,
 }  # fmt: skip
 _METHODS = frozenset({"sum", "mean", "prod", "max", "min", "std", "var", "any", "all", "argmax", "argmin", "cumsum", "ravel", "squeeze",
-                      "swapaxes", "clip", "dot"})  # fmt: skip
+                      "swapaxes", "clip", "dot", "argsort", "repeat"})  # fmt: skip
 OF_OPERATORS: dict[Any, Any] = {
     operator.add: np.add, operator.sub: np.subtract, operator.mul: np.multiply, operator.truediv: np.true_divide,
     operator.pow: np.power, operator.mod: np.remainder, operator.floordiv: np.floor_divide, operator.matmul: np.matmul,
@@ -189,6 +190,12 @@ _FRACTIONS = (np.power, np.remainder, np.floor_divide, np.reciprocal)
 """What they do to whole numbers hangs on the values (division by zero, negative powers)."""
 
 
+def _is_harmless(ufunc: Any, operands: Args) -> bool:
+    """Is a whole number divided by a known positive one, or raised to a known power?"""
+    known = operands[-1].value if len(operands) == 2 and isinstance(operands[-1], ConstantVariable) else None
+    return isinstance(known, (int, np.integer)) and type(known) is not bool and known >= (0 if ufunc is np.power else 1)
+
+
 def _is_operand(variable: Variable) -> bool:
     if isinstance(variable, ConstantVariable):
         return isinstance(variable.value, (bool, int, float, np.generic))
@@ -212,7 +219,7 @@ def apply(tx: Trace, ufunc: Any, operands: Args) -> ArrayVariable:
     if ufunc not in UFUNCS or not all(map(_is_operand, operands)):
         graph_break("unknown operation", f"numpy.{ufunc.__name__}() of {', '.join(o.describe() for o in operands)}")
     *inner, outer = tx.checked(ufunc.resolve_dtypes, (*map(_kind, operands), None))
-    if ufunc in _FRACTIONS and inner[0].kind in "iub":
+    if ufunc in _FRACTIONS and inner[0].kind in "iub" and not _is_harmless(ufunc, operands):
         graph_break("unknown operation", f"numpy.{ufunc.__name__}() of whole numbers")
     if any(kind not in DTYPES for kind in (*inner, outer)):
         graph_break("unknown operation", f"numpy.{ufunc.__name__}(), which gives {outer}")
@@ -309,6 +316,9 @@ def _reduction(function: Any, name: str) -> Callable[..., Variable]:
     return handler
 
 
+_TORCH_NAMES = {"axis": "dim", "k": "diagonal", "reps": "dims"}
+
+
 def _on_tensors(name: str, *, many: bool = False, **fixed: Any) -> Callable[..., Variable]:
     """An operator that takes what NumPy's function takes, and gives the dtype that it is given."""
     def handler(tx: Trace, a: Variable, *args: Variable, **kwargs: Variable) -> Variable:
@@ -318,7 +328,7 @@ def _on_tensors(name: str, *, many: bool = False, **fixed: Any) -> Callable[...,
             first: Variable = ListVariable([cast(tx, array.tensor, kind) for array in arrays])
         else:
             first = as_array(tx, a).tensor
-        given = {{"axis": "dim"}.get(key, key): value for key, value in kwargs.items()}
+        given = {_TORCH_NAMES.get(key, key): value for key, value in kwargs.items()}
         made: Any = tx.call_operator(OPERATORS[name], [first, *args], {**{k: tx.literal(v) for k, v in fixed.items()}, **given})
         return ArrayVariable(made)
 
@@ -338,6 +348,35 @@ def _dot(tx: Trace, a: Variable, b: Variable) -> Variable:
     if max(as_array(tx, a).ndim, as_array(tx, b).ndim) > 2:
         graph_break("unknown operation", "numpy.dot() of arrays of more than two dimensions")
     return _product(tx, a, b)
+
+
+def _outer(tx: Trace, a: Variable, b: Variable) -> Variable:
+    column, row = (tx.emit_method("reshape", [as_array(tx, v).tensor, tx.literal(shape)], {}) for v, shape in ((a, (-1, 1)), (b, (1, -1))))
+    return apply(tx, np.multiply, [ArrayVariable(column), ArrayVariable(row)])
+
+
+def _roll(tx: Trace, a: Variable, shift: Variable, axis: Variable = NONE) -> Variable:
+    return ArrayVariable(tx.emit_method("roll", [as_array(tx, a).tensor, shift, *([] if is_none(axis) else [axis])], {}))
+
+
+def _repeat(tx: Trace, a: Variable, repeats: Variable, axis: Variable = NONE) -> Variable:
+    count = _plain(tx, repeats)
+    if type(count) is not int:
+        graph_break("call of skipped function", f"numpy.repeat() by {repeats.describe()}")
+    return ArrayVariable(tx.emit_method("repeat_interleave", [as_array(tx, a).tensor, tx.literal(count), axis], {}))
+
+
+def _sorted(tx: Trace, a: Variable, axis: Variable = ConstantVariable(-1), *, places: bool, kind: Variable = NONE,
+            stable: Variable = NONE) -> Variable:
+    """`sort` and `argsort`; where equal elements stand, only a stable sort says."""
+    array, dim = as_array(tx, a), _plain(tx, axis)
+    if places and not (_plain(tx, kind) in ("stable", "mergesort") or _plain(tx, stable)):
+        graph_break("call of skipped function", "numpy.argsort() that is not stable (kind='stable')")
+    tensor = array.tensor
+    if dim is None:
+        tensor, dim = tx.emit_method("reshape", [tensor, ConstantVariable(-1)], {}), -1
+    found = tx.emit_method("sort", [tensor], {"dim": ConstantVariable(dim), "stable": ConstantVariable(True)})
+    return ArrayVariable(list(tx.iterate(found))[places])
 
 
 def _where(tx: Trace, condition: Variable, x: Variable | None = None, y: Variable | None = None) -> Variable:
@@ -465,7 +504,10 @@ FUNCTIONS: dict[Any, Callable[..., Variable]] = {
     np.transpose: lambda tx, a, axes=NONE: as_array(tx, a).method(tx, "transpose", [] if axes is NONE else [axes], {}),
     np.copy: lambda tx, a: as_array(tx, a).method(tx, "copy", [], {}),
     np.ravel: _ravel, np.squeeze: _squeeze, np.swapaxes: _swapaxes, np.broadcast_to: _on_tensors("broadcast_to"),
-    np.linalg.norm: _norm, np.einsum: _einsum,
+    np.linalg.norm: _norm, np.einsum: _einsum, np.outer: _outer, np.roll: _roll, np.repeat: _repeat,
+    np.sort: functools.partial(_sorted, places=False), np.argsort: functools.partial(_sorted, places=True),
+    np.vstack: _on_tensors("vstack", many=True), np.hstack: _on_tensors("hstack", many=True), np.tile: _on_tensors("tile"),
+    np.triu: _on_tensors("triu"), np.tril: _on_tensors("tril"), np.moveaxis: _on_tensors("movedim"),
     np.zeros_like: _like(np.zeros_like), np.ones_like: _like(np.ones_like), np.full_like: _like(np.full_like),
 }  # fmt: skip
 _OF_NUMBERS = (np.zeros, np.ones, np.full, np.arange, np.linspace, np.eye, np.identity)

@@ -56,6 +56,14 @@ HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 OURS = ("__", "_is_param", "_dynamo_", "_version_")
 """Attributes that a tensor has from us, or Python."""
 
+_HISTORY: dict[str, Callable[[TensorVariable, Trace], Variable | None]] = {
+    "is_leaf": lambda x, tx: ConstantVariable(x.is_leaf(tx)),
+    "grad_fn": lambda x, tx: NONE if x.is_leaf(tx) else None,
+    "_base": lambda x, tx: x.base(tx),
+    **dict.fromkeys(("output_nr", "_version", "_grad", "_data"), lambda x, tx: None),
+}
+"""What a tensor comes from; None where capture doesn't know."""
+
 AUTOGRAD = frozenset({"backward", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"})
 
 
@@ -103,10 +111,9 @@ class TensorVariable(Variable):
             return tx.emit(getattr, [self, ConstantVariable(name)], {})
         if name == "grad":
             return self._grad(tx)
-        if name in ("is_leaf", "grad_fn", "_base", "output_nr", "_version", "_grad", "_data"):
-            if name == "is_leaf" and self.real is None:
-                return ConstantVariable(self.fake.is_leaf)
-            graph_break("unknown attribute", f"{self.describe()}.{name}")
+        if name in _HISTORY:
+            found = _HISTORY[name](self, tx)
+            return found if found is not None else graph_break("unknown attribute", f"{self.describe()}.{name}")
         if name == "__class__":
             return tx.class_variable(self.python_type())
         entry = getattr(type(self.fake), name, None)
@@ -121,6 +128,29 @@ class TensorVariable(Variable):
                 tx.raise_(AttributeError, f"'{self.python_type().__name__}' object has no attribute '{name}'")
             graph_break("unknown attribute", f"{self.describe()}.{name}")
         return TensorMethod(self, name)
+
+    def known_at_entry(self, tx: Trace, what: str, answer: bool) -> bool:
+        """`answer`, which nothing that is guarded of every tensor tells: guarded for one that existed before."""
+        if self.source is not None:
+            tx.guard(f"{{0}}.{what} is {answer}", self.source, about="any")
+        return answer
+
+    def is_view(self, tx: Trace) -> bool:
+        """Is it a view of another tensor?"""
+        return self.known_at_entry(tx, "_is_view()", (self.fake if self.real is None else self.real)._is_view())
+
+    def is_leaf(self, tx: Trace) -> bool:
+        """Has it no history?"""
+        if not self.fake.requires_grad or self.fake.grad_fn is not None or self.real is None:
+            return bool(self.fake.is_leaf)
+        return self.known_at_entry(tx, "is_leaf", self.real.is_leaf)
+
+    def base(self, tx: Trace) -> Variable | None:
+        """The tensor of the graph that it is a view of, or None."""
+        if not self.is_view(tx):
+            return NONE
+        base = tx._by_fake.get(id(self.fake._base))
+        return None if base is None or base.is_view(tx) else base
 
     def _grad(self, tx: Trace) -> Variable:
         if self.real is None:
@@ -191,9 +221,9 @@ class TensorVariable(Variable):
         if name in FACT_METHODS:
             return self._fact(tx, name, args, kwargs)
         if name == "is_inference":
-            if self.source is not None:
-                tx.guard(f"{{0}}.is_inference() is {self.fake.is_inference()}", self.source)
-            return ConstantVariable(self.fake.is_inference())
+            return ConstantVariable(self.known_at_entry(tx, "is_inference()", self.fake.is_inference()))
+        if name == "_is_view":
+            return ConstantVariable(self.is_view(tx))
         if name == "item" and not args and not kwargs and (number := tx.read_number(self)) is not None:
             return number
         if name == "tolist" and len(self.fake.shape) == 1 and self.fake.shape[0] <= FEW and tx.may_be_unknown():

@@ -70,6 +70,16 @@ def square_root(x: Any) -> Any:
     return x.sqrt() if isinstance(x, Tensor) else math.sqrt(x)
 
 
+def larger(x: Any, bound: Any) -> Any:
+    """max(x, bound); a tensor where `x` is one."""
+    return x.clamp(min=bound) if isinstance(x, Tensor) else max(x, bound)
+
+
+def smaller(x: Any, bound: Any) -> Any:
+    """min(x, bound); a tensor where `x` is one."""
+    return x.clamp(max=bound) if isinstance(x, Tensor) else min(x, bound)
+
+
 def add_scaled(param: Any, update: Any, factor: Any) -> None:
     """param += factor * update, in place; the factor may be a 0-dim tensor."""
     if isinstance(factor, Tensor):
