@@ -36,8 +36,10 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                                                  "StateDictType"),
     "distributed.fsdp.fully_sharded_data_parallel": ("distributed.fsdp", "BackwardPrefetch CPUOffload FullStateDictConfig "
                                                      "FullyShardedDataParallel MixedPrecision ShardingStrategy StateDictType"),
-    "distributed.rpc": ("_homes", "is_available=no"),
-    "distributed.autograd": ("_homes", "is_available=no"),
+    "distributed.rpc.constants": ("distributed.rpc.options", "DEFAULT_RPC_TIMEOUT_SEC DEFAULT_INIT_METHOD DEFAULT_NUM_WORKER_THREADS "
+                                                             "UNSET_RPC_TIMEOUT"),
+    "distributed.rpc.backend_registry": ("distributed.rpc.options", "BackendType"),
+    "_C._distributed_rpc": ("distributed.rpc", "PyRRef WorkerInfo"),
     "_tensor_str": ("ops.printing", "set_printoptions get_printoptions PRINT_OPTS _tensor_str=tensor_text"),
     "_VF": ("", "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell split stft meshgrid norm cdist"),
     "_jit_internal": ("jit", "Attribute BroadcastingList1=annotations.BroadcastingList1 "
@@ -95,7 +97,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "_C._functorch": ("use torch.func", "_vmap_increment_nesting _vmap_decrement_nesting get_unwrapped "
                                         "maybe_get_bdim maybe_get_level current_level TransformType CInterpreter"),
     "_C._distributed_c10d": (_PROCESSES, "ProcessGroup Store ReduceOp Work"),
-    "_C._distributed_rpc": (_PROCESSES, "PyRRef"),
     "_export.error": (_EXPORT, "InternalError"),
     "_export.utils": (_EXPORT, "_disable_aten_to_metadata_assertions"),
     "_functorch.vmap": ("use torch.func.vmap", "_add_batch_dim _maybe_remove_batch_dim _broadcast_to_and_flatten _get_name "
@@ -163,11 +164,9 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "distributed.algorithms.model_averaging.averagers": (_PROCESSES, "ModelAverager PeriodicModelAverager"),
     "distributed.algorithms._checkpoint.checkpoint_wrapper": ("use torch.utils.checkpoint", "CheckpointImpl apply_activation_checkpointing "
                                                                                             "checkpoint_wrapper CheckpointWrapper"),
-    "distributed.autograd": (_PROCESSES, "context backward get_gradients"),
     "distributed.elastic.multiprocessing.errors": (_PROCESSES, "ChildFailedError record"),
     "distributed.fsdp.sharded_grad_scaler": (_PROCESSES, "ShardedGradScaler"),
     "distributed.pipelining": (_PROCESSES, "pipeline PipelineStage Schedule1F1B ScheduleGPipe SplitPoint"),
-    "distributed.rpc": (_PROCESSES, "RRef init_rpc rpc_sync rpc_async remote shutdown PyRRef WorkerInfo TensorPipeRpcBackendOptions"),
     "distributed.tensor.experimental": (_PROCESSES, "local_map context_parallel implicit_replication register_sharding"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
     "export.unflatten": (_EXPORT, "unflatten _assign_attr _AttrKind InterpreterModule"),

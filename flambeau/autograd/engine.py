@@ -50,7 +50,7 @@ def run_backward(
     counts, useful = _dependencies([e.node for e in start], targets)
     captured: dict[tuple[Node, int], Tensor] = {}
     with dispatch.grad_enabled(create_graph):
-        _walk(start, buffers, counts, useful, targets, captured, retain_graph, accumulate)
+        _walk(start, buffers, counts, useful, targets, captured, retain_graph, _accumulate if accumulate else None)
         while _Callbacks.queued:    # one may queue others
             callbacks, _Callbacks.queued = _Callbacks.queued, []
             for callback in callbacks:
@@ -155,7 +155,7 @@ def _walk(
     targets: dict | None,
     captured: dict,
     retain_graph: bool,
-    accumulate: bool,
+    accumulate: Callable[[AccumulateGrad, Tensor], None] | None,
 ) -> None:
     ready = [(-n.sequence, id(n), n) for n in {e.node for e in start} if not counts.get(n)]
     heapq.heapify(ready)
@@ -170,10 +170,10 @@ def _walk(
                     if nr < len(gs) and gs[nr] is not None:
                         captured[node, nr] = gs[nr]
             if type(node) is AccumulateGrad:
-                if accumulate and (targets is None or node in targets):
+                if accumulate is not None and (targets is None or node in targets):
                     g = gs[0]
                     gs = None
-                    _accumulate(node, g)
+                    accumulate(node, g)
                     del g
             elif useful is None or any(e is not None and e[0] in useful for e in node.edges):
                 if node.knows_last:

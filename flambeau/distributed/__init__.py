@@ -90,7 +90,7 @@ _absent = absent_names(
 GroupName = NewType("GroupName", str)
 """A group's name, for annotations."""
 _submodules = submodules(__name__, "distributed_c10d", "run", "launch", "algorithms", "tensor", "device_mesh", "fsdp",
-                         "_composable", "checkpoint", "_functional_collectives", "nn", "optim")
+                         "_composable", "checkpoint", "_functional_collectives", "nn", "optim", "rpc", "autograd")
 
 
 def __getattr__(name: str) -> object:

@@ -249,9 +249,7 @@ def _farewell(world: ProcessGroup) -> None:
     store = world.get_group_store()
     inner = store._underlying_non_prefix_store if isinstance(store, PrefixStore) else store
     if _Groups.own_store and isinstance(inner, TCPStore):
-        if inner._server is not None:
-            inner._server.others_leave(2.0)
-        inner.close()
+        inner.leave()
 
 
 # -- more groups -----------------------------------------------------------------------------------------------------

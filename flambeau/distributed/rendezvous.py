@@ -59,7 +59,7 @@ def _from_env(url: str, timeout: timedelta = DEFAULT_TIMEOUT) -> Iterator[Found]
     rank, size = int(value("RANK", "rank")), int(value("WORLD_SIZE", "world_size"))
     host, port = value("MASTER_ADDR"), int(value("MASTER_PORT"))
     served = told("TORCHELASTIC_USE_AGENT_STORE") == "True"  # the launcher has the store
-    store: Store = TCPStore(host, port, size, rank == 0 and not served, timeout, wait_for_workers=False)
+    store: Store = TCPStore(host, port, size, rank == 0 and not served, timeout, wait_for_workers=False, multi_tenant=True)
     if served:
         store = PrefixStore(f"attempt_{told('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     yield store, rank, size
@@ -95,7 +95,7 @@ def _from_tcp(url: str, timeout: timedelta = DEFAULT_TIMEOUT) -> Iterator[Found]
     parts, rank, size = _parsed(url)
     if parts.port is None or parts.hostname is None:
         raise _missing(url, "port number missing")
-    yield TCPStore(parts.hostname, parts.port, size, rank == 0, timeout, wait_for_workers=False), rank, size
+    yield TCPStore(parts.hostname, parts.port, size, rank == 0, timeout, wait_for_workers=False, multi_tenant=True), rank, size
 
 
 def _from_file(url: str, timeout: timedelta = DEFAULT_TIMEOUT) -> Iterator[Found]:

@@ -238,7 +238,9 @@ class SharedTable:
         with self.changed:
             while not self.table.has(*needed):
                 left = deadline - time.monotonic()
-                if left <= 0 or not alive():
+                if not alive():
+                    raise ConnectionError("the store was closed")
+                if left <= 0:
                     raise late([key for key in needed if not self.table.has(key)], timeout)
                 self.changed.wait(min(left, 1.0))
             answer = getattr(self.table, operation)(*args)

@@ -57,7 +57,7 @@ class Server:
 
     def __init__(self, host: str, port: int, listen_fd: int | None = None) -> None:
         self.shared, self.clients, self._open = SharedTable(), 0, set[socket.socket]()
-        self._closed, self._lock = False, locks.lock()
+        self._closed, self._lock, self.tenants = False, locks.lock(), 0
         try:
             self._listener = _listen(host, port) if listen_fd is None else socket.socket(fileno=listen_fd)
         except OSError as error:
@@ -160,7 +160,7 @@ class TCPStore(Store):
     """A store that the process with `is_master` serves at `host_name:port` (0: a free port, then to be read in `.port`).
 
     `wait_for_workers`: come back when `world_size` processes are there. With `multi_tenant` a second master of this process and port
-    uses the first one's table. `use_libuv` changes nothing.
+    uses the first one's table, which is there until both are closed. `use_libuv` changes nothing.
     """
 
     _servers: dict[int, Server] = {}
@@ -179,8 +179,9 @@ class TCPStore(Store):
                 self._server = Server(host_name, port, master_listen_fd)
                 if multi_tenant:
                     self._servers[self._server.port] = self._server
+            self._server.tenants += 1
             port = self._server.port
-        self._multi_tenant, self.port = multi_tenant, port
+        self.port = port
         self._connection: socket.socket | None = self._connect(timeout)
         if self._server is not None and wait_for_workers and world_size is not None and world_size > 0:
             self._server.wait_for_clients(world_size, timeout)
@@ -260,8 +261,18 @@ class TCPStore(Store):
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
-        if self._server is not None and not self._multi_tenant:
-            self._server.close()
+        server, self._server = self._server, None
+        if server is not None:
+            server.tenants -= 1
+            if not server.tenants:
+                self._servers.pop(self.port, None)
+                server.close()
+
+    def leave(self) -> None:
+        """Close; the last store of the process that serves stays a moment, until the others need it no more."""
+        if self._server is not None and self._server.tenants == 1:
+            self._server.others_leave(2.0)
+        self.close()
 
     def __del__(self) -> None:
         if getattr(self, "_lock", None) is not None and hasattr(self, "_connection"):
