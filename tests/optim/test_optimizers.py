@@ -295,3 +295,70 @@ def test_a_step_of_fake_tensors_takes_the_formula():
     nn_steps.adam_step_(params, grads, means, squares, None, [s], 0.1, 0.9, 0.999, 1e-8, 0.1, True, False)
     assert params[0].is_fake and params[0]._version > 0
     del g, m, v
+
+
+PAIRS = ["SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "RMSprop", "Adamax", "NAdam", "RAdam", "Rprop", "ASGD", "LBFGS"]
+
+
+def bowl(p):
+    return (p.abs() ** 2 + p.abs() ** 4).sum()
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_complex_parameter_is_a_pair_of_real_ones(name):
+    """A step of complex numbers is one of their parts apart; the state is complex."""
+    start = np.random.default_rng(1).standard_normal((3, 2))
+    pair, number = fl.tensor(start).requires_grad_(), fl.view_as_complex(fl.tensor(start)).requires_grad_()
+    ours = [getattr(optim, name)([p], lr=0.05) for p in (pair, number)]
+    for _ in range(3):
+        for p, optimizer in zip((pair, number), ours):
+            def closure(p=p, optimizer=optimizer):
+                optimizer.zero_grad()
+                loss = bowl(fl.view_as_complex(p) if p is pair else p)
+                loss.backward()
+                return loss
+            optimizer.step(closure)
+    np.testing.assert_allclose(fl.view_as_real(number.detach()).numpy(), pair.detach().numpy(), rtol=1e-10)
+    states = [optimizer.state_dict()["state"].get(0, {}) for optimizer in ours]
+    assert list(states[0]) == list(states[1])
+    for field, value in states[1].items():
+        if name != "LBFGS" and isinstance(value, fl.Tensor) and value.ndim:
+            assert value.dtype is fl.complex128, field
+            np.testing.assert_allclose(fl.view_as_real(value).numpy(), states[0][field].numpy(), rtol=1e-10, err_msg=field)
+
+
+@pytest.mark.parametrize("name", ["Adafactor", "Muon"])
+def test_steps_without_a_meaning_for_complex_numbers_say_so(name):
+    p = fl.ones(2, 2, dtype=fl.complex64, requires_grad=True)
+    p.grad = fl.ones_like(p)
+    with pytest.raises(RuntimeError, match="does not support complex parameters"):
+        getattr(optim, name)([p]).step()
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if name != "LBFGS"])
+def test_steps_are_differentiable(name):
+    """By finite differences: the parameters after two steps, by where they began and by the gradients stepped along."""
+    rng = np.random.default_rng(2)
+    values = [rng.uniform(0.5, 1, 3), rng.uniform(0.5, 1, 3)]
+
+    def after(first, along):
+        p = first.clone()
+        optimizer = getattr(optim, name)([p], differentiable=True)
+        for _ in range(2):
+            p.grad = along
+            optimizer.step()
+        return p
+
+    assert fl.autograd.gradcheck(after, [fl.tensor(v).requires_grad_() for v in values], atol=1e-4)
+
+
+def test_parameters_twice_in_a_group_are_warned_of():
+    p = fl.ones(2, requires_grad=True)
+    with pytest.warns(UserWarning, match="duplicate parameters"):
+        optim.SGD([p, p], lr=0.1)
+
+
+@pytest.mark.parametrize("name", [*PAIRS, "Adafactor", "Muon", "SparseAdam"])
+def test_a_learning_rate_is_one_number(name):
+    with pytest.raises(ValueError, match="Tensor lr must be 1-element"):
+        getattr(optim, name)([fl.ones(2, 2, requires_grad=True)], lr=fl.tensor([0.1, 0.2]))
