@@ -18,6 +18,9 @@ ENTRIES: dict[str, str] = {
                      "native_dropout_backward", "max_pool2d_with_indices_backward"], _INTERNAL),
 }
 
+# of the database of modules
+MODULES: dict[str, str] = {}
+
 # readings of single entries, by a part of the reading's name
 READINGS: dict[str, dict[str, str]] = {
     "gradient": {"nn.functional.hardsigmoid": "torch's slope in float64 is 1/6 rounded to float32"},
@@ -32,6 +35,7 @@ READINGS: dict[str, dict[str, str]] = {
                      "nn.functional.hardsigmoid": "torch's slope in float64 is 1/6 rounded to float32",
                      "native_batch_norm":
                      "the statistics that it used are for its gradient, and have none here"},
+    "optimizers, differentiable": {"SGD": "torch's momentum begins as a gradient that is detached"},
     "in-place": {"addbmm": "torch's takes a matrix that it has to broadcast first, which no other in-place form does"},
     "out=": dict.fromkeys(["fft.ihfft2", "fft.ihfftn"], "torch leaves what is given as out= as it was"),
 }
