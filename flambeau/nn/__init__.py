@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .._absent import absent
 from .._lazy import submodules
 from ..fx.graph_module import set_module_base
 from . import functional, init, modules, parameter
@@ -14,8 +13,6 @@ from .modules.module import Module
 from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 
 set_module_base(Module, Parameter)
-
-LinearCrossEntropyLoss = absent("torch.nn.LinearCrossEntropyLoss", "use Linear and CrossEntropyLoss")
 
 
 def factory_kwargs(kwargs: dict | None) -> dict:

@@ -62,9 +62,11 @@ def tensor(t: torch.Tensor, memory: dict[Any, Any] | None = None) -> flambeau.Te
 
 def _module(value: torch.nn.Module, seen: dict[Any, Any]) -> flambeau.nn.Module:
     """A module of ours with the attributes of torch's, which have the same names (as in a pickle of either library)."""
-    made: flambeau.nn.Module = object.__new__(getattr(flambeau.nn, type(value).__name__))
+    from .database import named
+    own = vars(torch.nn.Module()).keys() - {"training", "_parameters", "_buffers", "_modules"}
+    made: flambeau.nn.Module = object.__new__(named(f"{type(value).__module__}.{type(value).__name__}"))
     flambeau.nn.Module.__init__(made)
-    made.__dict__.update({k: ours(v, seen) for k, v in vars(value).items() if k in ("_parameters", "_buffers", "_modules") or k[0] != "_"})
+    made.__dict__.update({k: ours(v, seen) for k, v in vars(value).items() if k not in own})
     return made
 
 

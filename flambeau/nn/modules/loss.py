@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from ...ops.nn.losses import legacy_reduction
 from .. import functional as F
 from .applied import FunctionModule
 from .distance import PairwiseDistance
+from .linear import Linear
 from .module import Module
 
 
@@ -57,6 +59,12 @@ class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
 class HuberLoss(_Loss, function=F.huber_loss, without=("weight",)):
     """Quadratic up to delta, linear above."""
 
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(reduction=reduction)
+        if not isinstance(delta, (int, float)):
+            raise TypeError(f"delta must be a float or int, got: {type(delta)}")
+        self.delta = delta
+
 
 class NLLLoss(_WeightedLoss, function=F.nll_loss):
     """-input[target] of log-probabilities."""
@@ -67,6 +75,32 @@ NLLLoss2d = NLLLoss
 
 class CrossEntropyLoss(_WeightedLoss, function=F.cross_entropy):
     """-log softmax(input)[target]."""
+
+
+class LinearCrossEntropyLoss(_WeightedLoss):
+    """Cross entropy of `linear(input)`: of (N, in_features), `num_classes` logits for each of the `out_features`."""
+
+    def __init__(self, in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (), bias: bool = False, device: Any = None,
+                 dtype: Any = None, reduction: str = "mean", weight: Tensor | None = None, ignore_index: int | None = None,
+                 label_smoothing: float = 0.0, options: Any = None) -> None:
+        super().__init__(weight, reduction=reduction)
+        if options is not None:
+            raise NotImplementedError("LinearCrossEntropyLoss(options=...): the logits are not computed chunk by chunk; leave "
+                                      "options=None, or call it for parts of the batch")
+        self.linear = Linear(in_features, num_classes * math.prod(out_features), bias=bias, device=device, dtype=dtype)
+        self.num_classes, self.out_features, self.options = num_classes, out_features, options
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        shape, bias = (self.num_classes, *self.out_features), self.linear.bias
+        return F.linear_cross_entropy(
+            input, self.linear.weight.reshape(*shape, -1), target, linear_bias=None if bias is None else bias.reshape(shape),
+            weight=self.weight, reduction=self.reduction, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing)
+
+    def extra_repr(self) -> str:
+        return (f"in_features={self.linear.in_features}, num_classes={self.num_classes}, out_features={self.out_features}, "
+                f"bias={self.linear.bias is not None}, reduction={self.reduction}, ignore_index={self.ignore_index}, "
+                f"label_smoothing={self.label_smoothing}, options={self.options}")
 
 
 class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss):
