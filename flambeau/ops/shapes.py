@@ -122,7 +122,7 @@ def _copied(name: str) -> None:
         return tuple([_in_rows(o) for o in out]) if isinstance(out, tuple) else _in_rows(out)
 
     copy.__name__, copy.__doc__ = f"{name}_copy", f"{name}, copied instead of a view."
-    operator(copy if name in ("split", "unbind") else with_out(copy))
+    operator(with_out(copy))
 
 
 for _name in ("view", "expand", "permute", "transpose", "t", "squeeze", "unsqueeze", "select", "split", "unbind", "diagonal",

@@ -171,7 +171,13 @@ def with_out(fn: Callable) -> Callable:
 
 
 def _into_out(result: Any, out: Any) -> Any:
-    return type(result)(*map(store_out, out, result)) if isinstance(result, tuple) else store_out(out, result)
+    """Into a tensor, a named tuple's tensors, or those of a list, which must be as many; nothing comes of a list."""
+    if not isinstance(result, tuple):
+        return store_out(out, result)
+    if len(out) != len(result):
+        raise RuntimeError(f"out= holds {len(out)} tensors, the result {len(result)}")
+    made = [store_out(o, r) for o, r in zip(out, result)]
+    return type(result)(*made) if hasattr(result, "_make") else tuple(made) if isinstance(out, tuple) else None
 
 
 def with_out_apart(fn: Callable) -> Callable:
@@ -213,5 +219,9 @@ def refuse_shared(out: Any, args: Any) -> None:
 
 def with_out_in_rows(fn: Callable) -> Callable:
     """As `with_out`, for an operator whose result lies otherwise by itself than in an empty `out=`, where it is in rows."""
-    vars(fn)["into_out"] = lambda result, out: store_out(out, in_rows(result))
+    def into(result: Any, out: Any) -> Any:
+        if not isinstance(result, tuple):
+            return store_out(out, in_rows(result))
+        return _into_out(result._make(map(in_rows, result)) if hasattr(result, "_make") else tuple(map(in_rows, result)), out)
+    vars(fn)["into_out"] = into
     return fn

@@ -249,6 +249,11 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
                                   "call it for parts of the batch")
     if input.ndim not in (1, 2):
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
+    if linear_weight.ndim < 2:
+        raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {linear_weight.ndim}")
+    if linear_weight.ndim > 2 and input.ndim < 2:
+        raise RuntimeError(f"linear_weight of shape {list(linear_weight.shape)} has several features for each class, which needs a batched "
+                           f"input, got shape {list(input.shape)}")
     logits = input @ linear_weight.flatten(0, -2).mT
     lead = tuple(linear_weight.shape[:-1])
     logits = logits.reshape((*input.shape[:-1], *lead))

@@ -350,7 +350,9 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
 
 
 def _move(running: Tensor | None, statistic: Tensor, momentum: float) -> None:
-    if running is not None:
+    if running is not None and running.dtype.itemsize < 4:     # rounded once
+        running.copy_(widened(running) * (1 - momentum) + widened(statistic.detach()) * momentum)
+    elif running is not None:
         running.mul_(1 - momentum).add_(statistic.detach().to(running.dtype), alpha=momentum)
 
 
@@ -429,6 +431,8 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     """x / (k + alpha * mean of x^2 over `size` neighbouring channels)^beta."""
     if input.ndim < 3:
         raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
+    if not input.numel():
+        return input
     square = input * input
     low = tuple(size // 2 if d == 1 else 0 for d in range(input.ndim))
     high = tuple((size - 1) // 2 if d == 1 else 0 for d in range(input.ndim))
