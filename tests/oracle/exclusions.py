@@ -27,8 +27,9 @@ MODULES: dict[str, str] = {}
 READINGS: dict[str, dict[str, str]] = {
     "gradient": {"nn.functional.hardsigmoid": "torch's slope in float64 is 1/6 rounded to float32"},
     "backward": {
-        **dict.fromkeys(["cholesky", "linalg.cholesky", "linalg.cholesky_ex", "cholesky_inverse", "cholesky_solve"],
-                        "torch gives gradients for the triangle that is not read"),
+        **dict.fromkeys(["cholesky_inverse", "cholesky_solve"], "torch gives gradients for the triangle that is not read"),
+        **dict.fromkeys(["cholesky", "linalg.cholesky", "linalg.cholesky_ex"],
+                        "torch gives the real diagonal of a complex matrix imaginary gradients"),
         "masked.logaddexp": "torch's is NaN where both are masked out",
         "as_strided_scatter": "torch's counts what was replaced"},
     "double backward": {"svd_lowrank": "of singular vectors that hang on the last digits"},
@@ -38,9 +39,12 @@ READINGS: dict[str, dict[str, str]] = {
                              "torch's have some eight digits"),
     "float16": {"matrix_exp": "torch's overflows on the way", "complex": _HALF, "view_as_complex": _HALF},
     "bfloat16": {"matrix_exp": "torch's overflows on the way"},
-    "forward mode": {"logcumsumexp": "torch's is off by some millionths", **dict.fromkeys(["cholesky", "linalg.cholesky", "linalg.cholesky_ex", "cholesky_inverse", "cholesky_solve",
-                                      "triangular_solve"], "torch's tangents read the triangle that the value does not"),
-                     "linalg.eigh": "tangents of signs that are free", "masked.logaddexp": "torch's is NaN where both are masked out",
+    "forward mode": {"logcumsumexp": "torch's is off by some millionths",
+                     **dict.fromkeys(["cholesky_inverse", "cholesky_solve", "triangular_solve"],
+                                     "torch's tangents read the triangle that the value does not"),
+                     **dict.fromkeys(["cholesky", "linalg.cholesky", "linalg.cholesky_ex", "linalg.eigh"],
+                                     "of tangents that are not symmetric each library reads what it likes"),
+                     "masked.logaddexp": "torch's is NaN where both are masked out",
                      "nn.functional.hardsigmoid": "torch's slope in float64 is 1/6 rounded to float32",
                      "native_batch_norm":
                      "the statistics that it used are for its gradient, and have none here"},
@@ -49,7 +53,7 @@ READINGS: dict[str, dict[str, str]] = {
     "out=": dict.fromkeys(["fft.ihfft2", "fft.ihfftn"], "torch leaves what is given as out= as it was"),
 }
 READINGS["gradient"] |= READINGS["backward"] | dict.fromkeys(
-    ["nn.functional.ctc_loss", "nn.CTCLoss"], "torch's is that of the logits: with respect to log-probabilities it is right behind log_softmax")
+    ["nn.functional.ctc_loss", "nn.CTCLoss"], "torch's is that of the logits, right only behind log_softmax")
 
 # drawn by another generator in compiled graphs than eagerly, as documented: shapes and dtypes are compared
 RANDOM = {"bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal", "rand_like", "randint", "randint_like",
