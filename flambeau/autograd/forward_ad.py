@@ -7,7 +7,8 @@ by whatever lies further out, and its results get tangents by the one derivative
     Linear      the primitive itself on the tangents
     General     the transpose of its vjp, which is linear in the gradients
 
-Operators are their bodies. Tangents of views are views of tangents, and what is written in place is written to both.
+Operators are their bodies, unless their gradient says more (`General(forwards=True)`: norms at zero). Tangents of views are views of tangents, and what
+is written in place is written to both.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class DualLevel(Transform):
 
     def compute(self, record: Any, args: tuple, has: tuple, position: int) -> Any:
         """A primitive, or an operator's body, with tangents among its arguments."""
-        if not isinstance(record, Primitive):
+        if not isinstance(record, Primitive) and not getattr(record.derivative, "forwards", False):
             return record.fn(*args)
         tangents = [self._of(a) if h else None for a, h in zip(args, has, strict=True)]
         with below(position):

@@ -49,12 +49,15 @@ class Linear(Derivative):
 
 
 class General(Derivative):
-    """Anything else: `vjp(g, ...)` gives a tuple with a gradient (or None) per tensor input; `jvp` the tangents."""
+    """Anything else: `vjp(g, ...)` gives a tuple with a gradient (or None) per tensor input; tangents come from it by transposing.
 
-    def __init__(self, vjp: Callable, jvp: Callable | None = None):
+    `forwards`: of an operator, whose tangents are otherwise those of its body: the body has none where the gradient is defined.
+    """
+
+    def __init__(self, vjp: Callable, forwards: bool = False):
         self.vjp = Rule(vjp)
         self.rules = {"vjp": self.vjp}
-        self.jvp = jvp
+        self.forwards = forwards
 
 
 __all__ = ["Derivative", "General", "Linear", "Pointwise", "Rule"]

@@ -301,7 +301,11 @@ def randint_like(input: Tensor, low: int, high: int | None = None, *, generator:
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None,
            dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool | None = False,
            pin_memory: bool | None = False) -> Tensor:
-    """Normal numbers of this mean and standard deviation: numbers with a size, or tensors that broadcast."""
+    """Normal numbers of this mean and standard deviation: numbers with a size, or tensors that broadcast.
+
+    As of every draw, no gradient leads back to them; distributions.Normal.rsample has one.
+    """
+    mean, std = (v.detach() if isinstance(v, Tensor) else v for v in (mean, std))
     tensors = [v for v in (mean, std) if isinstance(v, Tensor)]
     _check_std(std)
     if tensors:

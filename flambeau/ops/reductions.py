@@ -16,7 +16,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .order import in_rows
 from .promotion import apart, broadcast, cast, result_type, to_float
-from .registry import OPERATORS, Absent, Primitive, method, operator
+from .registry import OPERATORS, Absent, General, Primitive, method, operator
 from .return_types import named
 from .writing import assign, new_value, store_out, with_out, with_out_apart
 
@@ -454,11 +454,11 @@ def vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dims
         hit = size == out
         share = g / sum(hit, canonical_dims(dim, rank), True)
         return ((input.sgn() * share).masked_fill(~hit, 0),)
-    ratio = (size / out) ** (ord - 1)
+    ratio = (size / out).masked_fill(size == 0, 1) ** (ord - 1)
     return ((input.sgn() * (ratio * g)).masked_fill(size == 0, 0),)
 
 
-@operator(name="_vector_norm", vjp=vector_norm_vjp, fused=True)
+@operator(name="_vector_norm", vjp=General(vector_norm_vjp, forwards=True), fused=True)
 def _vector_norm(input: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
     """(sum |x|^p)^(1/p) with its limits for p = 0, inf and -inf."""
     dims = canonical_dims(dim, input.ndim)

@@ -101,7 +101,7 @@ def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: i
     one = (not x.dtype.is_complex) if onesided is None else onesided
     out = (rfft if one else fft)(frames, norm="ortho" if normalized else None).transpose(1, 2)
     out = out if input.ndim == 2 else prims.squeeze(out, (0,))
-    return out if return_complex or input.dtype.is_complex else prims.view_as_real(out)
+    return prims.view_as_real(out) if return_complex is False else out
 
 
 @operator(method=True)

@@ -180,7 +180,7 @@ _BETWEEN: dict[str, Any] = {
 
 
 @operator(method=True, autocast={"cpu": "wide"})
-@with_out
+@with_out_in_rows
 def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
     """The q-th quantiles (q in [0, 1], a number or 1-D tensor) along `dim` or of everything."""
     return _quantile(input, q, dim, keepdim, interpolation, False)

@@ -171,14 +171,14 @@ def with_out(fn: Callable) -> Callable:
 
 
 def _into_out(result: Any, out: Any) -> Any:
-    if type(result) is tuple:       # as many as there are: who asked has them
-        if not isinstance(out, (tuple, list)) or len(out) != len(result):
-            kind = TypeError if isinstance(out, Tensor) else RuntimeError
-            raise kind(f"expected {len(result)} tensors as out=, got {len(out) if isinstance(out, (tuple, list)) else type(out).__name__}")
-        for y, x in zip(out, result):
-            store_out(y, x)
-        return None
-    return type(result)(*map(store_out, out, result)) if isinstance(result, tuple) else store_out(out, result)
+    """Into a tensor, a named tuple's tensors, or those of a list, which must be as many; nothing comes of a list."""
+    if not isinstance(result, tuple):
+        return store_out(out, result)
+    if not isinstance(out, (tuple, list)) or len(out) != len(result):
+        kind = TypeError if isinstance(out, Tensor) else RuntimeError
+        raise kind(f"expected {len(result)} tensors as out=, got {len(out) if isinstance(out, (tuple, list)) else type(out).__name__}")
+    made = [store_out(o, r) for o, r in zip(out, result)]
+    return type(result)(*made) if hasattr(result, "_make") else tuple(made) if isinstance(out, tuple) else None
 
 
 def with_out_apart(fn: Callable) -> Callable:
@@ -220,5 +220,9 @@ def refuse_shared(out: Any, args: Any) -> None:
 
 def with_out_in_rows(fn: Callable) -> Callable:
     """As `with_out`, for an operator whose result lies otherwise by itself than in an empty `out=`, where it is in rows."""
-    vars(fn)["into_out"] = lambda result, out: store_out(out, in_rows(result))
+    def into(result: Any, out: Any) -> Any:
+        if not isinstance(result, tuple):
+            return store_out(out, in_rows(result))
+        return _into_out(result._make(map(in_rows, result)) if hasattr(result, "_make") else tuple(map(in_rows, result)), out)
+    vars(fn)["into_out"] = into
     return fn

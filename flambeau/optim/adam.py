@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ops.nn.steps import adam_step_
-from .optimizer import GroupOptimizer, ParamsT, as_real, options, refuse_differentiable, zeros
+from .optimizer import GroupOptimizer, ParamsT, as_real, options, zeros
 
 
 class Adam(GroupOptimizer):
@@ -15,7 +15,6 @@ class Adam(GroupOptimizer):
                  weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False,
                  capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
                  decoupled_weight_decay: bool = False) -> None:
-        refuse_differentiable(differentiable)
         super().__init__(params, options(locals()))
 
     since = {"amsgrad": False, "maximize": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None,
@@ -27,12 +26,11 @@ class Adam(GroupOptimizer):
             return
         fields = {"exp_avg": zeros, "exp_avg_sq": zeros} | ({"max_exp_avg_sq": zeros} if group["amsgrad"] else {})
         states = [self._counted(p, **fields) for p in params]
-        beta1, beta2 = group["betas"]
-        kept = [[as_real(s[field]) for s in states] for field in fields]
-        adam_step_([as_real(p) for p in params], [as_real(p.grad) for p in params], kept[0], kept[1],
-                   kept[2] if group["amsgrad"] else None, [s["step"] for s in states], group["lr"],
-                   float(beta1), float(beta2), group["eps"], group["weight_decay"], group["decoupled_weight_decay"],
-                   group["maximize"])
+        means, squares, steps = ([s[name] for s in states] for name in ("exp_avg", "exp_avg_sq", "step"))
+        tops = [s["max_exp_avg_sq"] for s in states] if group["amsgrad"] else None
+        beta1, beta2 = map(float, group["betas"])
+        adam_step_([as_real(p) for p in params], [as_real(p.grad) for p in params], means, squares, tops, steps, group["lr"],
+                   beta1, beta2, group["eps"], group["weight_decay"], group["decoupled_weight_decay"], group["maximize"])
 
 
 class AdamW(Adam):

@@ -10,7 +10,7 @@ from ..core.sparse import SparseTensor, sparse_like
 from ..core.tensor import Tensor
 from ..ops.nn.steps import add_scaled, as_number, larger, smaller, square_root, step_number
 from ..ops.pointwise import where
-from .optimizer import GroupOptimizer, ParamsT, filled, options, step_counter, zeros
+from .optimizer import GroupOptimizer, ParamsT, as_real, filled, options, step_counter, zeros
 
 
 class Adagrad(GroupOptimizer):
@@ -39,8 +39,9 @@ class Adagrad(GroupOptimizer):
                 spread = state["sum"].sparse_mask(g).values().sqrt().add_(group["eps"])
                 p.add_(sparse_like(g, g.values() / spread), alpha=-lr)
                 continue
-            state["sum"].addcmul_(g, g, value=1)
-            spread = state["sum"].sqrt().add_(group["eps"])
+            total = as_real(state["sum"])
+            total.addcmul_(g, g, value=1)
+            spread = total.sqrt() + group["eps"]
             if isinstance(lr, Tensor):
                 add_scaled(p, g / spread, -lr)
             else:
@@ -84,7 +85,7 @@ class RMSprop(GroupOptimizer):
             if group["centered"]:
                 state["grad_avg"].lerp_(g, 1 - alpha)
                 spread = spread.addcmul(state["grad_avg"], state["grad_avg"], value=-1)
-            scale = spread.sqrt().add_(group["eps"])
+            scale = spread.sqrt() + group["eps"]
             if group["momentum"] > 0:
                 state["momentum_buffer"].mul_(group["momentum"]).addcdiv_(g, scale)
                 p.add_(state["momentum_buffer"], alpha=-lr)
@@ -128,7 +129,7 @@ class NAdam(GroupOptimizer):
             product = step_number(state["mu_product"])
             state["exp_avg"].lerp_(g, 1 - beta1)
             state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
-            scale = state["exp_avg_sq"].div(1 - beta2**t).sqrt().add_(group["eps"])
+            scale = state["exp_avg_sq"].div(1 - beta2**t).sqrt() + group["eps"]
             add_scaled(p, g / scale, -lr * (1.0 - mu) / (1.0 - product))
             add_scaled(p, state["exp_avg"] / scale, -lr * mu_next / (1.0 - product * mu_next))
 
@@ -153,7 +154,7 @@ class RAdam(GroupOptimizer):
             length = longest - 2 * t * beta2**t / correction2
             if isinstance(length, Tensor) or length > 5.0:
                 rectify = square_root((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))
-                rectified = mean * (square_root(correction2) / state["exp_avg_sq"].sqrt().add_(group["eps"])) * rectify
+                rectified = mean * (square_root(correction2) / (state["exp_avg_sq"].sqrt() + group["eps"])) * rectify
                 mean = where(length > 5.0, rectified, mean) if isinstance(length, Tensor) else rectified
             add_scaled(p, mean, -lr)
 
@@ -209,7 +210,9 @@ class Adafactor(GroupOptimizer):
 
     def _step_group(self, group: dict[str, Any]) -> None:
         eps1, eps2 = group["eps"]
-        for p in self._with_grad(group):
+        params = self._with_grad(group)
+        self._refuse_complex(params)
+        for p in params:
             state = self.state[p]
             g = -p.grad if group["maximize"] else p.grad     # type: ignore[operator]
             if not state:

@@ -128,27 +128,26 @@ class LBFGS(Optimizer):
     def _direction(self, state: dict, grad: Tensor) -> Tensor:
         """-H grad by the two-loop recursion (Nocedal 1980)."""
         q = -grad
-        alphas = []
-        for y, s, rho in reversed(list(zip(state["old_dirs"], state["old_stps"], state["ro"]))):
-            alpha = s.dot(q) * rho
-            alphas.append(alpha)
-            q = q - y * alpha
+        remembered, alphas = list(zip(state["old_dirs"], state["old_stps"], state["ro"])), state["al"]
+        for i, (y, s, rho) in reversed(list(enumerate(remembered))):
+            alphas[i] = s.dot(q) * rho
+            q = q - y * alphas[i]
         d = q * state["H_diag"]
-        for (y, s, rho), alpha in zip(zip(state["old_dirs"], state["old_stps"], state["ro"]), reversed(alphas)):
-            d = d + s * (alpha - y.dot(d) * rho)
+        for i, (y, s, rho) in enumerate(remembered):
+            d = d + s * (alphas[i] - y.dot(d) * rho)
         return d
 
     def _remember(self, state: dict, grad: Tensor, history: int) -> None:
         y, s = grad - state["prev_flat_grad"], state["d"] * state["t"]
-        curvature = y.dot(s).item()
-        if curvature > 1e-10:
+        curvature = y.dot(s)
+        if curvature.item() > 1e-10:
             if len(state["old_dirs"]) == history:
                 for name in ("old_dirs", "old_stps", "ro"):
                     state[name].pop(0)
             state["old_dirs"].append(y)
             state["old_stps"].append(s)
             state["ro"].append(1.0 / curvature)
-            state["H_diag"] = curvature / y.dot(y).item()
+            state["H_diag"] = curvature / y.dot(y)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Several iterations; `closure` zeroes the gradients, computes the loss, calls backward and returns the loss."""
@@ -180,21 +179,22 @@ class LBFGS(Optimizer):
                 state.update(d=-grad, old_dirs=[], old_stps=[], ro=[], H_diag=1.0)
             else:
                 self._remember(state, grad, group["history_size"])
+                state.setdefault("al", [None] * group["history_size"])
                 state["d"] = self._direction(state, grad)
             d = state["d"]
             state["prev_flat_grad"], state["prev_loss"] = grad.clone(), loss
-            lr = float(group["lr"])
+            lr = group["lr"]
             t = min(1.0, 1.0 / grad.abs().sum().item()) * lr if state["n_iter"] == 1 else lr
             slope = grad.dot(d).item()
             if slope > -group["tolerance_change"]:
                 break
-            evaluations = 1
+            evaluations = 0
             if group["line_search_fn"] == "strong_wolfe":
-                loss, grad, t, evaluations = self._search(closure, t, d, loss, grad, slope)
+                loss, grad, t, evaluations = self._search(closure, float(t), d, loss, grad, slope)
             else:
-                self._move(t, d)
+                self._move(float(t), d)
                 if n_iter != group["max_iter"]:
-                    loss, grad = float(closure()), self._flat_grad()
+                    loss, grad, evaluations = float(closure()), self._flat_grad(), 1
             state["t"] = t
             calls += evaluations
             state["func_evals"] += evaluations

@@ -20,7 +20,7 @@ def newton_schulz(matrix: Tensor, coefficients: tuple[float, float, float], step
     x = x / x.norm().clamp_min(eps)
     for _ in range(steps):
         gram = x @ x.t()
-        x = a * x + (b * gram + c * (gram @ gram)) @ x
+        x = x.addmm(gram.addmm(gram, gram, beta=b, alpha=c), x, beta=a)
     return x.t() if tall else x
 
 
@@ -51,8 +51,9 @@ class Muon(GroupOptimizer):
                     raise ValueError(f"Muon only supports 2D parameters whereas we found a parameter with size: {p.shape}")
 
     def _step_group(self, group: dict[str, Any]) -> None:
-        lr = as_number(group["lr"])
-        for p in self._with_grad(group):
+        lr, params = as_number(group["lr"]), self._with_grad(group)
+        self._refuse_complex(params)
+        for p in params:
             state = self.state[p]
             if not state:
                 state["momentum_buffer"] = zeros(p)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, ClassVar
 
-from ..autograd.grad_mode import enable_grad, no_grad
+from ..autograd.grad_mode import enable_grad, is_grad_enabled, set_grad_enabled
 from ..backends.cuda.recording import under_way
 from ..core.device import CPU, device
 from ..core.dtypes import float32, float64
@@ -59,6 +59,8 @@ class Optimizer:
     takes_sparse = False  # whether gradients may be sparse
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        if isinstance(lr := defaults.get("lr"), Tensor) and lr.numel() != 1:
+            raise ValueError(f"Tensor lr must be 1-element, this one has shape {list(lr.shape)}")
         self.defaults = defaults
         self._hooks()
         if isinstance(params, Tensor):
@@ -118,6 +120,9 @@ class Optimizer:
                 raise ValueError("all optimizer params should be with/without names. Some param names are missing")
             param_group["param_names"] = [name for name, _ in params]
             params = [p for _, p in params]
+        if self.param_groups and ("param_names" in param_group) != ("param_names" in self.param_groups[0]):
+            raise ValueError("all optimizer param groups should be with/without names. cannot add param group "
+                             f"{'with' if named else 'without'} names to the optimizer")
         param_group["params"] = params
         for p in params:
             if not isinstance(p, Tensor):
@@ -129,8 +134,8 @@ class Optimizer:
                 raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
             param_group.setdefault(name, default)
         if len({id(p) for p in params}) != len(params):
-            warnings.warn("optimizer contains a parameter group with duplicate parameters, each of which is stepped as often as it is "
-                          "there; remove the repetitions", stacklevel=3)
+            warnings.warn("optimizer contains a parameter group with duplicate parameters, which are stepped more than once; this will "
+                          "be an error", stacklevel=3)
         taken = {id(p) for group in self.param_groups for p in group["params"]}
         if any(id(p) in taken for p in params):
             raise ValueError("some parameters appear in more than one parameter group")
@@ -279,7 +284,7 @@ def _with_hooks(step: Callable) -> Callable:
 # By option: what is wrong with a value, and the values that are right.
 _BOUNDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "lr": ("Invalid learning rate: {}", lambda lr: isinstance(lr, Tensor) or lr >= 0.0),
-    "eps": ("Invalid epsilon value: {}", lambda eps: isinstance(eps, tuple) or eps >= 0.0),
+    "eps": ("Invalid epsilon value: {}", lambda eps: all(e is None or e >= 0.0 for e in (eps if isinstance(eps, tuple) else (eps,)))),
     "etas": ("Invalid eta values: {0[0]}, {0[1]}", lambda etas: 0.0 < etas[0] < 1.0 < etas[1]),
     "rho": ("Invalid rho value: {}", lambda rho: 0.0 <= rho <= 1.0),
     "d": ("Clipping threshold d should be >= 1 but is: {}", lambda d: d >= 1),
@@ -297,16 +302,13 @@ def options(arguments: dict[str, Any]) -> dict[str, Any]:
     for name, value in found.items():
         if name in _BOUNDS and not _BOUNDS[name][1](value):
             raise ValueError(_BOUNDS[name][0].format(value))
-    for i, beta in enumerate(found.get("betas", ())):
+    betas = found.get("betas", ())
+    if len({isinstance(beta, Tensor) for beta in betas}) > 1:
+        raise ValueError("betas must be either both floats or both Tensors")
+    for i, beta in enumerate(betas):
         if not 0.0 <= beta < 1.0:
             raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
     return found
-
-
-def refuse_differentiable(differentiable: bool) -> None:
-    """NotImplementedError for optimizers whose step is one pass over memory."""
-    if differentiable:
-        raise NotImplementedError("differentiable=True: optimizer steps are not recorded; use torch.func for differentiable updates")
 
 
 class GroupOptimizer(Optimizer):
@@ -329,8 +331,8 @@ class GroupOptimizer(Optimizer):
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with no_grad():
-            for group in self.param_groups:
+        for group in self.param_groups:
+            with set_grad_enabled(bool(group.get("differentiable")) and is_grad_enabled()):
                 self._step_group(group)
         return loss
 
@@ -342,7 +344,7 @@ class GroupOptimizer(Optimizer):
         return step_counter(param.device if self.defaults.get("capturable") else CPU)
 
     def _counted(self, param: Tensor, **fields: Callable[[Tensor], Any]) -> dict[str, Any]:
-        """The state of a parameter, made on first use (`fields` say how), with its step counted up."""
+        """The state of a parameter, made on first use (`fields` say how), with its step counted up; complex numbers as pairs."""
         state = self.state[param]
         if param.is_cuda and under_way and not self.defaults.get("capturable"):
             raise RuntimeError(f"Attempting CUDA graph capture of step() for an instance of {type(self).__name__}, whose count of steps "
@@ -351,26 +353,35 @@ class GroupOptimizer(Optimizer):
             state["step"] = self._counter(param)
             for name, make in fields.items():
                 state[name] = make(param)
+        if self.defaults.get("differentiable"):     # what the last step left for its gradient stays as it was
+            state.update({name: value.clone() for name, value in state.items() if isinstance(value, Tensor)})
         state["step"] += 1
-        return state
+        return {name: as_real(value) for name, value in state.items()} if param.is_complex() else state
 
     def _each(self, group: dict[str, Any], **fields: Callable[[Tensor], Any]) -> Iterator[tuple[Tensor, Tensor, dict[str, Any]]]:
-        """(parameter, gradient to descend, state) of those that have a gradient, complex ones as pairs of real numbers; a decoupled
-        weight decay is done here."""
+        """(parameter, gradient to descend, state) of those that have a gradient; a decoupled weight decay is done here.
+
+        A complex number is a pair of real ones, in all three: a step looks at the parts apart.
+        """
         decoupled, decay = group.get("decoupled_weight_decay"), group.get("weight_decay")
-        for p in self._with_grad(group):
-            g: Any = -p.grad if group.get("maximize") else p.grad     # type: ignore[operator]
+        for param in self._with_grad(group):
+            p, g = as_real(param), as_real(param.grad)
+            g = -g if group.get("maximize") else g
             if decay and not decoupled:
                 g = g.add(p, alpha=decay)
             elif decay:
                 p.mul_(1 - as_number(group["lr"]) * decay)
-            state = self._counted(p, **fields)
-            yield (as_real(p), as_real(g), {k: as_real(v) for k, v in state.items()}) if p.dtype.is_complex else (p, g, state)
+            yield p, g, self._counted(param, **fields)
+
+    def _refuse_complex(self, params: list[Tensor]) -> None:
+        """RuntimeError where a step has no meaning for pairs of real numbers."""
+        if any(p.is_complex() for p in params):
+            raise RuntimeError(f"{type(self).__name__} does not support complex parameters")
 
 
-def as_real(x: Any) -> Any:
-    """A view of a complex tensor as pairs of real numbers: what is descended coordinate by coordinate has these for coordinates."""
-    return view_as_real(x) if isinstance(x, Tensor) and x.dtype.is_complex and not x.is_sparse else x
+def as_real(value: Any) -> Any:
+    """A complex tensor as pairs of real numbers in the same memory; anything else as it is."""
+    return view_as_real(value) if isinstance(value, Tensor) and value.is_complex() and type(value) is not SparseTensor else value
 
 
 def zeros(param: Tensor) -> Tensor:
@@ -379,7 +390,7 @@ def zeros(param: Tensor) -> Tensor:
 
 
 def filled(param: Tensor, value: Any) -> Tensor:
-    """A number for each real coordinate of `param`."""
+    """`value` in the shape and memory order of `param`; in both parts of complex numbers."""
     made = zeros(param)
     as_real(made).add_(value)
     return made

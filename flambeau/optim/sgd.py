@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ops.nn.steps import sgd_step_
-from .optimizer import GroupOptimizer, ParamsT, options, refuse_differentiable, zeros
+from .optimizer import GroupOptimizer, ParamsT, as_real, options, zeros
 
 
 class SGD(GroupOptimizer):
@@ -16,7 +16,6 @@ class SGD(GroupOptimizer):
                  fused: bool | None = None) -> None:
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        refuse_differentiable(differentiable)
         super().__init__(params, options(locals()))
 
     takes_sparse = True
@@ -32,6 +31,6 @@ class SGD(GroupOptimizer):
             for p, new in zip(params, fresh):
                 if new:
                     self.state[p]["momentum_buffer"] = zeros(p)
-            buffers = [self.state[p]["momentum_buffer"] for p in params]
-        sgd_step_(params, [p.grad for p in params], buffers, fresh, group["lr"], float(group["momentum"]),
+            buffers = [as_real(self.state[p]["momentum_buffer"]) for p in params]
+        sgd_step_([as_real(p) for p in params], [as_real(p.grad) for p in params], buffers, fresh, group["lr"], float(group["momentum"]),
                   float(group["dampening"]), float(group["weight_decay"]), group["nesterov"], group["maximize"])

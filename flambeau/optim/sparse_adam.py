@@ -17,11 +17,14 @@ class SparseAdam(GroupOptimizer):
 
     def __init__(self, params: ParamsT, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  maximize: bool = False) -> None:
+        super().__init__(params, options(locals()))
         for name, value in (("learning rate", lr), ("epsilon value", eps)):
             if not value > 0:
                 raise ValueError(f"Invalid {name}: {value}")
-        super().__init__(params, options(locals()))
-        sparse = [i for i, p in enumerate(p for group in self.param_groups for p in group["params"]) if p.layout.name != "strided"]
+        every = [p for group in self.param_groups for p in group["params"]]
+        if any(p.is_complex() for p in every):
+            raise ValueError("SparseAdam does not support complex parameters")
+        sparse = [i for i, p in enumerate(every) if p.layout.name != "strided"]
         if sparse:
             raise ValueError(f"Sparse params at indices {sparse}: SparseAdam requires dense parameter tensors")
 

@@ -277,3 +277,12 @@ def test_pointwise_rules_are_used_as_they_are():
     assert isinstance(PRIMITIVES["sin"].derivative, Pointwise)
     with fwd.dual_level(), fl.inference_mode():
         assert fwd.unpack_dual(fwd.make_dual(x, x).sin()).tangent.tolist() == pytest.approx([np.cos(1)] * 2)
+
+
+@pytest.mark.parametrize("ord", [0.5, 1, 1.5, 2, 3, float("inf"), -float("inf")])
+def test_norms_have_a_tangent_at_zero(ord):
+    """As they have a gradient there: none of either."""
+    with fwd.dual_level():
+        x = fwd.make_dual(fl.zeros(3), fl.ones(3))
+        tangent = fwd.unpack_dual(fl.linalg.vector_norm(x, ord)).tangent
+    assert tangent.item() == 0.0

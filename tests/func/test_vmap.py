@@ -395,3 +395,16 @@ def test_gradients_through_a_batch_of_none() -> None:
     vmap(lambda x: x @ w)(x).sum().backward()
     assert x.grad.shape == x.shape
     same(w.grad, torch.zeros(3, 4))
+
+
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.parametrize("tolerances", [("atol",), ("rtol",), ("atol", "rtol")], ids=" ".join)
+@pytest.mark.parametrize("name", ["pinv", "matrix_rank"])
+def test_tolerances_that_are_tensors_differ_between_examples(name, tolerances, hermitian):
+    a = torch.diag_embed(torch.tensor([[4.0, 1.0, 0.01], [2.0, 1.0, 0.5]]))
+    given = {key: torch.tensor([0.1, 0.6]) for key in tolerances}
+    fn = getattr(torch.linalg, name)
+    expected = torch.stack([fn(a[i], hermitian=hermitian, **{k: float(v[i]) for k, v in given.items()}) for i in range(2)])
+    names = list(given)
+    torch.testing.assert_close(fn(a, hermitian=hermitian, **given), expected)
+    torch.testing.assert_close(torch.vmap(lambda m, *t: fn(m, hermitian=hermitian, **dict(zip(names, t))))(a, *given.values()), expected)

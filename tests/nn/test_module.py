@@ -328,8 +328,8 @@ def test_lazy_modules(make, shape):
 
 
 def test_what_is_missing_says_so():
-    with pytest.raises(NotImplementedError, match=r"LinearCrossEntropyLoss is not implemented; use Linear"):
-        nn.LinearCrossEntropyLoss(2)
+    with pytest.raises(NotImplementedError, match=r"LinearCrossEntropyLoss\(options=...\): the logits are not computed chunk by chunk"):
+        nn.LinearCrossEntropyLoss(2, 3, options=object())
     with pytest.raises(NotImplementedError, match="one process for each device"):
         nn.DataParallel(nn.Linear(1, 1), device_ids=[0, 1])
     assert nn.DataParallel(nn.Linear(1, 1))(fl.ones(1)).shape == (1,)
@@ -354,3 +354,41 @@ def test_a_module_of_a_function_has_its_signature():
         Scaled(beta=1)
     with pytest.raises(AssertionError, match="max_val must be larger"):
         nn.Hardtanh(1.0, -1.0)
+
+
+@pytest.mark.parametrize("make,shape", [
+    (lambda: nn.BatchNorm1d(5), (0, 5, 3)), (lambda: nn.BatchNorm2d(5), (1, 5, 0, 2)), (lambda: nn.BatchNorm1d(5), (0, 5)),
+    (lambda: nn.InstanceNorm1d(5, track_running_stats=True, affine=True), (1, 5, 0))])
+def test_norms_learn_nothing_of_nothing(make, shape):
+    m = make()
+    x = fl.rand(*shape, requires_grad=True)
+    m(x).sum().backward()
+    assert x.grad.shape == shape and not m.weight.grad.any()
+    assert m.running_mean.tolist() == [0.0] * 5 and m.running_var.tolist() == [1.0] * 5
+
+
+@pytest.mark.parametrize("call,kind,words", [
+    (lambda: nn.HuberLoss(delta=1 + 0j), TypeError, "delta must be a float or int"),
+    (lambda: nn.CrossEntropyLoss(ignore_index=1)(fl.rand(2, 3), fl.rand(2, 3)), RuntimeError, "not supported for floating point target"),
+    (lambda: nn.NLLLoss(fl.ones(3, dtype=fl.float16))(fl.rand(2, 3), fl.tensor([0, 1])), RuntimeError, "float32, but found torch.float16"),
+    *((lambda c=c: c(3, 4)(fl.rand(2, 3), fl.rand(1, 2, 4)), ValueError, "Expected hidden to be 1D or 2D, got 3D")
+      for c in (nn.RNNCell, nn.GRUCell)),
+    (lambda: nn.LSTMCell(3, 4)(fl.rand(2, 3), (fl.rand(2, 4), fl.rand(1, 2, 4))), ValueError, r"Expected hx\[1\] to be 1D or 2D, got 3D"),
+    *((lambda c=c: c(3, 4)(fl.rand(2, 2, 3).double()), ValueError, r"RNN input dtype \(torch.float64\) does not match weight dtype")
+      for c in (nn.RNN, nn.GRU, nn.LSTM)),
+    *((lambda c=c: c(3, 4, bias=0), TypeError, "bias should be of type bool, got: int") for c in (nn.RNN, nn.GRU, nn.LSTM)),
+    *((lambda n=n: getattr(nn, f"CircularPad{n}d")(1)(fl.rand((4,) * n)), ValueError, f"expected {n + 1}D or {n + 2}D input")
+      for n in (1, 2, 3))])
+def test_what_modules_refuse(call, kind, words):
+    with pytest.raises(kind, match=words):
+        call()
+
+
+def test_linear_cross_entropy_is_a_linear_layer_and_cross_entropy():
+    m = nn.LinearCrossEntropyLoss(5, 4, out_features=(2, 3), bias=True, weight=fl.tensor([1.0, 2.0, 3.0, 4.0]), label_smoothing=0.1)
+    assert {k: tuple(v.shape) for k, v in m.state_dict().items()} == {"weight": (4,), "linear.weight": (24, 5), "linear.bias": (24,)}
+    x, target = fl.rand(7, 5, requires_grad=True), fl.randint(4, (7, 2, 3))
+    expected = nn.functional.cross_entropy(m.linear(x).reshape(7, 4, 2, 3), target, m.weight, label_smoothing=0.1)
+    fl.testing.assert_close(m(x, target), expected)
+    m(x, target).backward()
+    assert x.grad is not None and m.linear.weight.grad is not None

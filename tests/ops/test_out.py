@@ -161,3 +161,31 @@ def test_out_of_a_class_of_ones_own():
 def test_elementwise_operators_can_be_pickled():
     for name in ("add", "sub", "mul", "eq", "lt", "maximum", "neg", "exp", "relu", "logical_and", "bitwise_xor", "remainder", "abs", "div"):
         assert pickle.loads(pickle.dumps(getattr(fl, name))) is getattr(fl, name)
+
+
+IN_ROWS: dict[str, Callable] = {
+    "cholesky": lambda a, out: fl.cholesky(a, out=out), "cholesky upper": lambda a, out: fl.cholesky(a, True, out=out),
+    "matrix_power": lambda a, out: fl.linalg.matrix_power(a, -1, out=out), "lu": lambda a, out: fl.lu(a, out=out)[0],
+    "quantile": lambda a, out: fl.quantile(a, fl.tensor([0.1, 0.7]), dim=0, out=out),
+    "nanquantile": lambda a, out: fl.nanquantile(a, fl.tensor([0.1, 0.7]), dim=0, out=out),
+}
+
+
+@pytest.mark.parametrize("name", IN_ROWS)
+def test_an_empty_out_lies_in_rows_where_the_result_does_not(name):
+    a = fl.eye(3) * 4 + 1
+    given = (fl.empty(0), fl.empty(0, dtype=fl.int32)) if name == "lu" else fl.empty(0)
+    made = IN_ROWS[name](a, given)
+    assert made.is_contiguous() and not IN_ROWS[name](a, None).is_contiguous()
+    fl.testing.assert_close(made, IN_ROWS[name](a, None))
+
+
+@pytest.mark.parametrize("name,args", [("unbind_copy", (0,)), ("split_copy", (1, 0)), ("split_with_sizes_copy", ([1, 1], 0))])
+def test_pieces_go_into_a_list_of_tensors(name, args):
+    x = fl.arange(6.0).reshape(2, 3)
+    out = [fl.empty(0), fl.empty(0)]
+    assert getattr(fl, name)(x, *args, out=out) is None
+    for a, b in zip(out, getattr(fl, name)(x, *args)):
+        fl.testing.assert_close(a, b)
+    with pytest.raises(RuntimeError, match="out= holds 1 tensors, the result 2"):
+        getattr(fl, name)(x, *args, out=[fl.empty(0)])

@@ -345,3 +345,10 @@ def test_large_fills_take_little_memory():
         made.normal_()
     with pytest.raises(RuntimeError, match="std >= 0"):
         view.normal_(0, -1)
+
+
+def test_no_gradient_leads_back_from_a_draw_to_its_parameters():
+    mean, std = fl.zeros(3, requires_grad=True), fl.ones(3, requires_grad=True)
+    draws = (fl.normal(mean, std), fl.normal(mean, 2.0), fl.normal(0.0, std), fl.bernoulli(std), fl.poisson(std))
+    assert not any(d.requires_grad for d in draws)
+    assert fl.distributions.Normal(mean, std).rsample().requires_grad

@@ -297,37 +297,62 @@ def test_a_step_of_fake_tensors_takes_the_formula():
     del g, m, v
 
 
-@pytest.mark.parametrize("name,kwargs", [(name, kwargs) for name, kwargs in CASES if name != "Adafactor"], ids=str)
-def test_complex_parameters_are_descended_by_their_coordinates(name, kwargs):
-    start = gradients(7, [(3, 4, 2), (2, 2)])
-    pairs = [fl.tensor(a).requires_grad_() for a in start]
-    numbers = [fl.view_as_complex(fl.tensor(a)).clone().requires_grad_() for a in start]
-    a, b = getattr(optim, name)(numbers, **kwargs), getattr(optim, name)(pairs, **kwargs)
-    for step in range(4):
-        for p, q, g in zip(numbers, pairs, gradients(step, [tuple(q.shape) for q in pairs])):
-            p.grad, q.grad = fl.view_as_complex(fl.tensor(g)), fl.tensor(g)
-        a.step()
-        b.step()
-        for p, q in zip(numbers, pairs):
-            np.testing.assert_allclose(fl.view_as_real(p.detach()).numpy(), q.detach().numpy(), rtol=1e-5, atol=1e-6)
-    assert all(s.dtype == p.dtype for p in numbers for key, s in a.state[p].items() if s.shape == p.shape)
+PAIRS = ["SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "RMSprop", "Adamax", "NAdam", "RAdam", "Rprop", "ASGD", "LBFGS"]
 
 
-def test_lbfgs_of_complex_parameters():
-    p = fl.tensor([1 + 1j, 2 - 3j], requires_grad=True)
-    optimizer = optim.LBFGS([p], line_search_fn="strong_wolfe")
-
-    def closure():
-        optimizer.zero_grad()
-        loss = ((p - (1 - 2j)).abs() ** 2).sum()
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    np.testing.assert_allclose(p.detach().numpy(), [1 - 2j, 1 - 2j], atol=1e-5)
+def bowl(p):
+    return (p.abs() ** 2 + p.abs() ** 4).sum()
 
 
-def test_a_repeated_parameter_is_warned_of():
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_complex_parameter_is_a_pair_of_real_ones(name):
+    """A step of complex numbers is one of their parts apart; the state is complex."""
+    start = np.random.default_rng(1).standard_normal((3, 2))
+    pair, number = fl.tensor(start).requires_grad_(), fl.view_as_complex(fl.tensor(start)).requires_grad_()
+    ours = [getattr(optim, name)([p], lr=0.05) for p in (pair, number)]
+    for _ in range(3):
+        for p, optimizer in zip((pair, number), ours):
+            def closure(p=p, optimizer=optimizer):
+                optimizer.zero_grad()
+                loss = bowl(fl.view_as_complex(p) if p is pair else p)
+                loss.backward()
+                return loss
+            optimizer.step(closure)
+    np.testing.assert_allclose(fl.view_as_real(number.detach()).numpy(), pair.detach().numpy(), rtol=1e-10)
+    states = [optimizer.state_dict()["state"].get(0, {}) for optimizer in ours]
+    assert list(states[0]) == list(states[1])
+    for field, value in states[1].items():
+        if name != "LBFGS" and isinstance(value, fl.Tensor) and value.ndim:
+            assert value.dtype is fl.complex128, field
+            np.testing.assert_allclose(fl.view_as_real(value).numpy(), states[0][field].numpy(), rtol=1e-10, err_msg=field)
+
+
+@pytest.mark.parametrize("name", ["Adafactor", "Muon"])
+def test_steps_without_a_meaning_for_complex_numbers_say_so(name):
+    p = fl.ones(2, 2, dtype=fl.complex64, requires_grad=True)
+    p.grad = fl.ones_like(p)
+    with pytest.raises(RuntimeError, match="does not support complex parameters"):
+        getattr(optim, name)([p]).step()
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if name != "LBFGS"])
+def test_steps_are_differentiable(name):
+    """By finite differences: the parameters after two steps, by where they began and by the gradients stepped along."""
+    rng = np.random.default_rng(2)
+    values = [rng.uniform(0.5, 1, 3), rng.uniform(0.5, 1, 3)]
+
+    def after(first, along):
+        p = first.clone()
+        optimizer = getattr(optim, name)([p], differentiable=True)
+        for _ in range(2):
+            p.grad = along
+            optimizer.step()
+        return p
+
+    assert fl.autograd.gradcheck(after, [fl.tensor(v).requires_grad_() for v in values], atol=1e-4)
+
+
+def test_parameters_twice_in_a_group_are_warned_of():
     p = fl.ones(2, requires_grad=True)
     with pytest.warns(UserWarning, match="duplicate parameters"):
         optim.SGD([p, p], lr=0.1)
@@ -337,3 +362,9 @@ def test_a_repeated_parameter_is_warned_of():
 def test_one_implementation_is_asked_for(name):
     with pytest.raises(RuntimeError, match="cannot be `True` together"):
         getattr(optim, name)([fl.ones(2, requires_grad=True)], lr=0.1, foreach=True, fused=True)
+
+
+@pytest.mark.parametrize("name", [*PAIRS, "Adafactor", "Muon", "SparseAdam"])
+def test_a_learning_rate_is_one_number(name):
+    with pytest.raises(ValueError, match="Tensor lr must be 1-element"):
+        getattr(optim, name)([fl.ones(2, 2, requires_grad=True)], lr=fl.tensor([0.1, 0.2]))

@@ -13,9 +13,9 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")   # before the libraries are loaded: the processes share the cores
 
-from .database import entries
+from . import modules, optimizers  # noqa: F401 - they enter their readings
 from .differs import FILE, listed, write
-from .readings import READINGS, judged
+from .readings import READINGS, entries_of, judged
 
 PATIENCE = 120      # seconds for one reading of one entry; longer is a hang
 Pair = tuple[str, str]
@@ -32,11 +32,11 @@ def _alarm(*_: Any) -> None:
 def _work(pairs: list[Pair], most: int, answers: Connection) -> None:
     """Judge pairs in a process of its own, which a crash ends."""
     signal.signal(signal.SIGALRM, _alarm)
-    every = entries()
+    every = {name: entries_of(name) for name in READINGS}
     for name, title in pairs:
         signal.alarm(PATIENCE)
         try:
-            answer = judged(every[title], name, most)
+            answer = judged(every[name][title], name, most)
         except _Hangs:
             answer = "hangs", f"for {PATIENCE} s"
         signal.alarm(0)
@@ -103,8 +103,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
     parser.add_argument("--write", action="store_true", help=f"bring {Path(FILE).name} up to date with what was found")
     options = parser.parse_args()
-    titles = [t for t in entries() if not options.entry or t in options.entry or t.partition(":")[0] in options.entry]
-    found = run([(name, t) for name in options.reading or READINGS for t in titles], options.samples, options.jobs)
+    found = run([(name, title) for name in options.reading or READINGS for title in entries_of(name)
+                 if not options.entry or title in options.entry or title.partition(":")[0] in options.entry], options.samples, options.jobs)
     print(table(found))
     gone = [pair for pair, (kind, _) in found.items() if pair in listed() and kind == "agrees"]
     new = [pair for pair, (kind, _) in found.items() if pair not in listed() and kind not in ("agrees", "none")]

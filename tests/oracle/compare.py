@@ -17,6 +17,7 @@ from .convert import array
 # once by one library and after each step by the other; both are then also held against the wide result.
 TOLERANCE = {"float32": 2e-5, "complex64": 2e-5, "float64": 1e-9, "complex128": 1e-9, "float16": 2e-3, "bfloat16": 1.6e-2,
              "complex32": 4e-3}
+AUTOCAST = TOLERANCE["bfloat16"]    # of what is computed in bfloat16 on the way, whatever the result's dtype
 
 
 class Differs(Exception):
@@ -73,24 +74,24 @@ def same_structure(a: Any, b: Any) -> None:
             same_structure(x, y)
 
 
-def same_values(a: Any, b: Any, wide: Any = None, kind: str = "values") -> None:
-    """Alike within tolerance, or ours as near to `wide`, torch's result in a wider dtype, as torch's own."""
+def same_values(a: Any, b: Any, wide: Any = None, kind: str = "values", least: float = 0.0) -> None:
+    """Alike within tolerance (`least` at least), or ours as near to `wide`, torch's result in a wider dtype, as torch's own."""
     if is_tensor(b):
-        _same_array(array(a), array(b), array(wide) if is_tensor(wide) else None, dtype_name(b), kind)
+        _same_array(array(a), array(b), array(wide) if is_tensor(wide) else None, dtype_name(b), kind, least)
     elif isinstance(b, list | tuple):
         for i, (x, y) in enumerate(zip(a, b, strict=True)):
-            same_values(x, y, wide[i] if isinstance(wide, list | tuple) else None, kind)
+            same_values(x, y, wide[i] if isinstance(wide, list | tuple) else None, kind, least)
     elif isinstance(b, int | float | complex) and not np.allclose(a, b, rtol=2e-5, equal_nan=True):
         raise Differs(kind, f"{a}, torch {b}")
 
 
-def _same_array(x: np.ndarray, y: np.ndarray, wide: np.ndarray | None, dtype: str, kind: str) -> None:
+def _same_array(x: np.ndarray, y: np.ndarray, wide: np.ndarray | None, dtype: str, kind: str, least: float) -> None:
     if x.dtype.kind not in "fc" or x.shape != y.shape:
         if not np.array_equal(x, y):
             raise Differs(kind, f"{_first(x, y, x != y)}" if x.shape == y.shape else f"{x.shape}, torch {y.shape}")
         return
     with np.errstate(all="ignore"):
-        bad = _beyond(x, y, TOLERANCE.get(dtype, 0.5))
+        bad = _beyond(x, y, max(least, TOLERANCE.get(dtype, 0.5)))
         if bad.any() and wide is not None and wide.shape == y.shape:
             error = np.abs(y - wide)
             bad &= ~(np.abs(x - wide) <= 4 * error + 4 * np.max(error[np.isfinite(error)], initial=0))

@@ -60,12 +60,23 @@ def tensor(t: torch.Tensor, memory: dict[Any, Any] | None = None) -> flambeau.Te
     return ours.requires_grad_() if t.requires_grad else ours
 
 
+def _module(value: torch.nn.Module, seen: dict[Any, Any]) -> flambeau.nn.Module:
+    """A module of ours with the attributes of torch's, which have the same names (as in a pickle of either library)."""
+    from .database import named
+    own = vars(torch.nn.Module()).keys() - {"training", "_parameters", "_buffers", "_modules"}
+    made: flambeau.nn.Module = object.__new__(named(f"{type(value).__module__}.{type(value).__name__}"))
+    flambeau.nn.Module.__init__(made)
+    made.__dict__.update({k: ours(v, seen) for k, v in vars(value).items() if k not in own})
+    return made
+
+
 def ours(value: Any, seen: dict[Any, Any] | None = None, change: Callable[[torch.Tensor], torch.Tensor] = lambda t: t) -> Any:
     """Arguments of torch as arguments of Flambeau; a tensor that stands in two places stays one."""
     seen = {} if seen is None else seen
     if isinstance(value, torch.Tensor):
         if id(value) not in seen:
-            seen[id(value)] = tensor(change(value), seen)
+            made = tensor(change(value), seen)
+            seen[id(value)] = flambeau.nn.Parameter(made, value.requires_grad) if isinstance(value, torch.nn.Parameter) else made
         return seen[id(value)]
     if isinstance(value, _NAMED):
         return getattr(flambeau, str(value).removeprefix("torch."))
@@ -80,9 +91,7 @@ def ours(value: Any, seen: dict[Any, Any] | None = None, change: Callable[[torch
     if isinstance(value, dict):
         return {k: ours(v, seen, change) for k, v in value.items()}
     if isinstance(value, torch.nn.Module):
-        module = getattr(flambeau.nn, type(value).__name__)()
-        module.__dict__.update({k: v for k, v in vars(value).items() if not k.startswith("_")})
-        return module
+        return _module(value, seen)
     if isinstance(value, types.FunctionType | types.BuiltinFunctionType) and (value.__module__ or "").startswith("torch"):
         from .database import named, translated
         return translated(value) or named(value.__name__)

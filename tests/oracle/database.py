@@ -49,6 +49,8 @@ def _rebound(fn: types.FunctionType) -> Callable[..., Any]:
             ours[name] = _seeded
         elif name == "F" or value is torch.nn.functional:
             ours[name] = flambeau.nn.functional
+        elif isinstance(value, type) and value.__module__.startswith("torch.optim"):
+            ours[name] = named(f"{value.__module__}.{value.__name__}")
         elif isinstance(value, types.FunctionType) and value.__module__.startswith("torch.testing"):
             ours[name] = _rebound(value)
     made = types.FunctionType(fn.__code__, ours, fn.__name__, fn.__defaults__, fn.__closure__)

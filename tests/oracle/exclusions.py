@@ -4,6 +4,7 @@ _JIT = "CUDA source compiled by torch itself"
 _QUANTISED = "quantised products and attention of GPUs, internal to torch"
 _MEMORY = "what lies in memory that nobody wrote"
 _CHUNKS = "logits computed in chunks, an option that raises here"
+_HALF = "complex32 has no arithmetic here"
 _INTERNAL = "a step of torch's own kernels, no function that its documentation has"
 
 ENTRIES: dict[str, str] = {
@@ -12,30 +13,47 @@ ENTRIES: dict[str, str] = {
     **dict.fromkeys(["torch._scaled_mm", "torch._scaled_mm_v2", "torch.ops.aten._flash_attention_forward",
                      "torch.ops.aten._efficient_attention_forward"], _QUANTISED),
     **dict.fromkeys(["empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"], _MEMORY),
+    "chalf": _HALF,
     **dict.fromkeys(["nn.functional.linear_cross_entropy:chunked", "nn.functional.linear_cross_entropy:chunked_none"], _CHUNKS),
     **dict.fromkeys(["_softmax_backward_data", "_native_batch_norm_legit", "_batch_norm_with_update", "_upsample_bilinear2d_aa",
                      "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate", "_chunk_cat", "_segment_reduce", "hash_tensor",
                      "native_dropout_backward", "max_pool2d_with_indices_backward"], _INTERNAL),
 }
 
+# of the database of modules
+MODULES: dict[str, str] = {}
+
 # readings of single entries, by a part of the reading's name
 READINGS: dict[str, dict[str, str]] = {
     "gradient": {"nn.functional.hardsigmoid": "torch's slope in float64 is 1/6 rounded to float32"},
     "backward": {
-        **dict.fromkeys(["cholesky", "linalg.cholesky", "linalg.cholesky_ex", "cholesky_inverse", "cholesky_solve"],
-                        "torch gives gradients for the triangle that is not read"),
-        "masked.logaddexp": "torch's is NaN where both are masked out"},
+        **dict.fromkeys(["cholesky_inverse", "cholesky_solve"], "torch gives gradients for the triangle that is not read"),
+        **dict.fromkeys(["cholesky", "linalg.cholesky", "linalg.cholesky_ex"],
+                        "torch gives the real diagonal of a complex matrix imaginary gradients"),
+        "masked.logaddexp": "torch's is NaN where both are masked out",
+        "as_strided_scatter": "torch's counts what was replaced"},
+    "double backward": {"svd_lowrank": "of singular vectors that hang on the last digits"},
+    "vmap": {"argwhere": "how many there are hangs on the values, which differ between examples"},
     "errors": {"__rdiv__": "an AttributeError, by accident of torch's form of it"},
-    "forward mode": {**dict.fromkeys(["cholesky", "linalg.cholesky", "linalg.cholesky_ex", "cholesky_inverse", "cholesky_solve",
-                                      "triangular_solve"], "torch's tangents read the triangle that the value does not"),
-                     "linalg.eigh": "tangents of signs that are free", "masked.logaddexp": "torch's is NaN where both are masked out",
+    "float64": dict.fromkeys(["special.airy_ai", "special.bessel_j0", "special.bessel_j1", "special.bessel_y0", "special.bessel_y1"],
+                             "torch's have some eight digits"),
+    "float16": {"matrix_exp": "torch's overflows on the way", "complex": _HALF, "view_as_complex": _HALF},
+    "bfloat16": {"matrix_exp": "torch's overflows on the way"},
+    "forward mode": {"logcumsumexp": "torch's is off by some millionths",
+                     **dict.fromkeys(["cholesky_inverse", "cholesky_solve", "triangular_solve"],
+                                     "torch's tangents read the triangle that the value does not"),
+                     **dict.fromkeys(["cholesky", "linalg.cholesky", "linalg.cholesky_ex", "linalg.eigh"],
+                                     "of tangents that are not symmetric each library reads what it likes"),
+                     "masked.logaddexp": "torch's is NaN where both are masked out",
                      "nn.functional.hardsigmoid": "torch's slope in float64 is 1/6 rounded to float32",
                      "native_batch_norm":
                      "the statistics that it used are for its gradient, and have none here"},
+    "optimizers, differentiable": {"SGD": "torch's momentum begins as a gradient that is detached"},
     "in-place": {"addbmm": "torch's takes a matrix that it has to broadcast first, which no other in-place form does"},
     "out=": dict.fromkeys(["fft.ihfft2", "fft.ihfftn"], "torch leaves what is given as out= as it was"),
 }
-READINGS["gradient"] |= READINGS["backward"]
+READINGS["gradient"] |= READINGS["backward"] | dict.fromkeys(
+    ["nn.functional.ctc_loss", "nn.CTCLoss"], "torch's is that of the logits, right only behind log_softmax")
 
 # drawn by another generator in compiled graphs than eagerly, as documented: shapes and dtypes are compared
 RANDOM = {"bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal", "rand_like", "randint", "randint_like",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,15 @@ import torch
 import flambeau
 
 from . import convert
-from .compare import Differs, dtype_name, is_tensor, leaves, same_structure, same_values, shared
-from .database import DTYPES, counterpart, offers, samples, translated
+from .compare import AUTOCAST, Differs, dtype_name, is_tensor, leaves, same_structure, same_values, shared
+from .database import DTYPES, counterpart, entries, offers, samples, translated
 from .exclusions import RANDOM, TIES
 from .exclusions import READINGS as LEFT_OUT
 
 Reading = Callable[[Any, int], int]
+Source = Callable[[], dict[str, Any]]
 READINGS: dict[str, Reading] = {}
+SOURCES: dict[str, Source] = {}     # where the entries of a reading are from, if not the database of operators
 _WIDE = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.complex64: torch.complex128,
          torch.complex32: torch.complex128}
 
@@ -27,12 +29,17 @@ class Refused(Exception):
     """torch itself does not compute this sample, so there is nothing to compare."""
 
 
-def reading(name: str) -> Callable[[Reading], Reading]:
+def reading(name: str, of: Source = entries) -> Callable[[Reading], Reading]:
     """Enter a reading: a function of an entry and of how many samples at most, which says how many were compared."""
     def enter(fn: Reading) -> Reading:
-        READINGS[name] = fn
+        READINGS[name], SOURCES[name] = fn, of
         return fn
     return enter
+
+
+def entries_of(name: str) -> dict[str, Any]:
+    """The entries of a reading, by title."""
+    return SOURCES.get(name, entries)()
 
 
 class Call:
@@ -113,18 +120,27 @@ def _each(entry: Any, dtype: str, most: int, check: Callable[[Any, Call], None],
         except Refused:
             continue
         except Differs as difference:
-            raise Differs(difference.kind, f"{str(difference).partition(': ')[2]} | {_shown(sample)}") from difference
+            raise Differs(difference.kind, f"{str(difference).partition(': ')[2]} | {_sample(sample)}") from difference
     return n
 
 
-def _shown(sample: Any) -> str:
-    def show(v: Any) -> str:
-        if isinstance(v, torch.Tensor):
-            return f"{dtype_name(v)}{list(v.shape)}" + ("" if v.layout != torch.strided or v.is_contiguous() else f"/{v.stride()}")
-        if isinstance(v, list | tuple):
-            return "(" + ", ".join(map(show, v)) + ")"
-        return repr(v)
-    return ", ".join([show(sample.input), *map(show, sample.args), *(f"{k}={show(v)}" for k, v in sample.kwargs.items())])[:300]
+def shown(value: Any) -> str:
+    """An argument as a message shows it: of a tensor, dtype and layout."""
+    if isinstance(value, torch.Tensor):
+        plain = value.layout != torch.strided or value.is_contiguous()
+        return f"{dtype_name(value)}{list(value.shape)}" + ("" if plain else f"/{value.stride()}")
+    if isinstance(value, list | tuple):
+        return "(" + ", ".join(map(shown, value)) + ")"
+    return repr(value)
+
+
+def _sample(sample: Any) -> str:
+    return shown_call((sample.input, *sample.args), sample.kwargs)
+
+
+def shown_call(args: Any, kwargs: dict[str, Any]) -> str:
+    """The arguments of a call as a message shows them."""
+    return ", ".join([*map(shown, args), *(f"{k}={shown(v)}" for k, v in kwargs.items())])[:300]
 
 
 def _forward(dtype: str) -> Reading:
@@ -161,10 +177,10 @@ def _scalar(library: Any, results: Any, weights: list[np.ndarray]) -> Any:
     return total
 
 
-def _gradients(library: Any, run: Callable[[], Any], inputs: Any, weights: list[np.ndarray], order: int) -> list[Any]:
+def _gradients(library: Any, run: Callable[[], Any], inputs: Callable[[], Any], weights: list[np.ndarray], order: int) -> list[Any]:
     """Gradients of a weighted sum, and for order 2 those of their own weighted sum."""
-    wanted = [t for t in leaves(inputs) if t.requires_grad]
     results: Any = run()
+    wanted = [t for t in leaves(inputs()) if t.requires_grad]
     found: list[Any] = []
     for level in range(order):
         total = _scalar(library, results, weights if level == 0 else weights[-1:] and [])
@@ -175,30 +191,37 @@ def _gradients(library: Any, run: Callable[[], Any], inputs: Any, weights: list[
     return found
 
 
+def same_gradients(run_theirs: Callable[[], Any], their_inputs: Callable[[], Any], run_ours: Callable[[], Any],
+                   our_inputs: Callable[[], Any], order: int = 1) -> None:
+    """Are the gradients of what two functions answer the same for what they are given?"""
+    weights: list[np.ndarray] = []
+    try:
+        theirs = _gradients(torch, run_theirs, their_inputs, weights, order)
+    except Exception as error:
+        raise Refused(str(error)) from error
+    try:
+        ours = _gradients(flambeau, run_ours, our_inputs, weights, order)
+    except Differs:
+        raise
+    except Exception as error:
+        raise Differs("raises", f"{type(error).__name__}: {str(error)[:300]}") from error
+    lone = [[g is None for g in level] for level in ours] != [[g is None for g in level] for level in theirs]
+    if lone and not _only_zeros(ours, theirs):
+        raise Differs("no gradient", "for other inputs than torch")
+    for a, b in zip(ours, theirs, strict=False):
+        pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
+        same_values([x for x, _ in pairs], [y for _, y in pairs], kind="gradient", least=1e-7 if order > 1 else 0.0)    # digits go twice
+
+
 def _gradient(order: int) -> Reading:
     def gradient(entry: Any, most: int) -> int:
         if not entry.supports_autograd or (order > 1 and not entry.supports_gradgrad):
             return 0
         def check(fn: Any, call: Call) -> None:
-            weights: list[np.ndarray] = []
-            other = translated(call.sample.output_process_fn_grad) or (lambda x: x)
-            try:
-                process = call.sample.output_process_fn_grad
-                theirs = _gradients(torch, lambda: process(_seeded(torch, call.entry.op, call.theirs, {})), call.theirs, weights, order)
-            except Exception as error:
-                raise Refused(str(error)) from error
-            try:
-                ours = _gradients(flambeau, lambda: other(_seeded(flambeau, fn, call.ours, {})), call.ours, weights, order)
-            except Differs:
-                raise
-            except Exception as error:
-                raise Differs("raises", f"{type(error).__name__}: {str(error)[:300]}") from error
-            lone = [[g is None for g in level] for level in ours] != [[g is None for g in level] for level in theirs]
-            if lone and not _only_zeros(ours, theirs):
-                raise Differs("no gradient", "for other inputs than torch")
-            for a, b in zip(ours, theirs, strict=False):
-                pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
-                same_values([x for x, _ in pairs], [y for _, y in pairs], kind="gradient")
+            process = call.sample.output_process_fn_grad
+            other = translated(process) or (lambda x: x)
+            same_gradients(lambda: process(_seeded(torch, call.entry.op, call.theirs, {})), lambda: call.theirs,
+                           lambda: other(_seeded(flambeau, fn, call.ours, {})), lambda: call.ours, order)
         return sum(_each(entry, dtype, most, check, True) for dtype in ("float64", "complex128")
                    if getattr(torch, dtype) in entry.supported_backward_dtypes("cpu"))
     return gradient
@@ -209,7 +232,7 @@ def _only_zeros(ours: list[Any], theirs: list[Any]) -> bool:
     flat = [(x, y) for a, b in zip(ours, theirs, strict=False) for x, y in zip(a, b, strict=True)]
     rest = [t for a in (ours[len(theirs):], theirs[len(ours):]) for level in a for t in level]
     lone = [x if y is None else y for x, y in flat if (x is None) != (y is None)]
-    return all(t is None or not convert.array(t).any() for t in lone + rest)
+    return all(t is None or np.all(np.abs(convert.array(t)) < 1e-9) for t in lone + rest)
 
 
 READINGS["gradient"] = _gradient(1)
@@ -323,14 +346,14 @@ def _errors(entry: Any, most: int) -> int:
         except Exception as error:
             if type(error).__name__ != type(expected).__name__ and not isinstance(error, type(expected)):
                 raise Differs("error type", f"{type(error).__name__}: {str(error)[:150]}, torch {type(expected).__name__}: "
-                                            f"{str(expected)[:150]} | {_shown(case.sample_input)}") from error
+                                            f"{str(expected)[:150]} | {_sample(case.sample_input)}") from error
         else:
-            raise Differs("no error", f"torch {type(expected).__name__}: {str(expected)[:150]} | {_shown(case.sample_input)}")
+            raise Differs("no error", f"torch {type(expected).__name__}: {str(expected)[:150]} | {_sample(case.sample_input)}")
         n += 1
     return n
 
 
-def _compiled(backend: str) -> Reading:
+def _compiled(backend: str, dynamic: bool | None = None) -> Reading:
     def compiled(entry: Any, most: int) -> int:
         def check(fn: Any, call: Call) -> None:
             call.run_theirs()
@@ -338,7 +361,7 @@ def _compiled(backend: str) -> Reading:
             eager = call.run_ours(fn)
             first, args, kwargs = again
             flambeau._dynamo.reset()
-            made = flambeau.compile(lambda first, args, kwargs: fn(first, *args, **kwargs), backend=backend)
+            made = flambeau.compile(lambda first, args, kwargs: fn(first, *args, **kwargs), backend=backend, dynamic=dynamic)
             flambeau.manual_seed(42)
             try:
                 result = made(first, args, kwargs)
@@ -350,10 +373,10 @@ def _compiled(backend: str) -> Reading:
             same_values(result, eager, kind="compiled")
             weights: list[np.ndarray] = []
             try:
-                a = _gradients(flambeau, lambda: eager, call.ours, weights, 1)
+                a = _gradients(flambeau, lambda: eager, lambda: call.ours, weights, 1)
             except Exception:
                 return
-            b = _gradients(flambeau, lambda: result, again, weights, 1)
+            b = _gradients(flambeau, lambda: result, lambda: again, weights, 1)
             for x, y in zip(b, a, strict=True):
                 same_values([v for v in x if v is not None], [v for v in y if v is not None], kind="compiled gradient")
         gradient = entry.supports_autograd
@@ -364,6 +387,23 @@ def _compiled(backend: str) -> Reading:
 
 READINGS["compiled (aot_eager)"] = _compiled("aot_eager")
 READINGS["compiled (inductor)"] = _compiled("inductor")
+READINGS["compiled (dynamic sizes)"] = _compiled("aot_eager", dynamic=True)
+
+
+@reading("autocast")
+def _autocast(entry: Any, most: int) -> int:
+    def check(fn: Any, call: Call) -> None:
+        with torch.autocast("cpu", torch.bfloat16), flambeau.autocast("cpu", flambeau.bfloat16):
+            theirs = call.run_theirs()
+            ours = call.run_ours(fn)
+            same_structure(ours, theirs)
+            try:
+                a, b, _ = _normal(call, theirs, ours)
+            except Exception as error:
+                raise Refused(str(error)) from error
+        if entry.name not in TIES:
+            same_values(b, a, kind="autocast", least=AUTOCAST)
+    return _each(entry, "float32", most, check) if offers(entry, "float32") else 0
 
 
 @reading("vmap")
@@ -404,7 +444,8 @@ def _vmap(entry: Any, most: int) -> int:
 
 def judged(entry: Any, name: str, most: int = 0) -> tuple[str, str]:
     """("agrees" | "none" | kind of difference, particulars) of one reading of one entry."""
-    if any(part in name and entry.name in left_out for part, left_out in LEFT_OUT.items()):
+    left_out = (LEFT_OUT[part] for part in LEFT_OUT if part in name)
+    if any(entry.name in names for names in left_out):
         return "none", "left out"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -415,5 +456,3 @@ def judged(entry: Any, name: str, most: int = 0) -> tuple[str, str]:
     return ("agrees", f"{n} samples") if n else ("none", "torch computes no sample")
 
 
-def every() -> Iterator[str]:
-    yield from READINGS

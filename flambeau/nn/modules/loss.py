@@ -113,6 +113,12 @@ class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
 class HuberLoss(_Loss, function=F.huber_loss, without=("weight",)):
     """Quadratic up to delta, linear above."""
 
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(reduction=reduction)
+        if not isinstance(delta, (int, float)):
+            raise TypeError(f"delta must be a float or int, got: {type(delta)}")
+        self.delta = delta
+
 
 class NLLLoss(_WeightedLoss, function=F.nll_loss):
     """-input[target] of log-probabilities."""

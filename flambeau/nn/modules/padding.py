@@ -60,7 +60,11 @@ class _ReplicationPadNd(_PadNd):
 
 
 class _CircularPadNd(_PadNd):
-    pass
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in (self.spatial + 1, self.spatial + 2):
+            raise ValueError(f"expected {self.spatial + 1}D or {self.spatial + 2}D input (got {input.ndim}D input)")
+        return super().forward(input)
 
 
 ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = spatial_family(

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...core import dispatch
 from ...core.tensor import Tensor
 from ...ops.nn.recurrent import Weights, recurrent_layers, recurrent_step
 from .. import functional as F
@@ -32,12 +33,15 @@ class RNNBase(Module):
         super().__init__()
         if mode not in _GATES:
             raise ValueError(f"Unrecognized RNN mode: {mode}")
+        for name, value, kind in (("input_size", input_size, int), ("hidden_size", hidden_size, int), ("bias", bias, bool),
+                                  ("batch_first", batch_first, bool)):
+            if not isinstance(value, kind):
+                raise TypeError(f"{name} should be of type {kind.__name__}, got: {type(value).__name__}")
         if not isinstance(dropout, (int, float)) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
             raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
-        if hidden_size <= 0:
-            raise ValueError("hidden_size must be greater than zero")
-        if num_layers <= 0:
-            raise ValueError("num_layers must be greater than zero")
+        for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+            if size <= 0:
+                raise ValueError(f"{name} must be greater than zero")
         if proj_size < 0 or proj_size >= hidden_size:
             raise ValueError("proj_size should be a positive integer or zero to disable projections" if proj_size < 0 else
                              "proj_size has to be smaller than hidden_size")
@@ -129,6 +133,10 @@ class RNNBase(Module):
             raise ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.ndim}D instead")
         if input.shape[-1] != self.input_size:
             raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}")
+        weight = getattr(self, self._all_weights[0][0])
+        if input.dtype is not weight.dtype and not (dispatch.state.autocast and dispatch.state.autocast[0].on):
+            raise ValueError(f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). Convert input: "
+                             f"input.to({weight.dtype}), or convert model: model.to({input.dtype})")
         single = input.ndim == 2
         x = input.unsqueeze(1) if single else input.transpose(0, 1) if self.batch_first else input
         states = self._zeros(x, x.shape[1]) if hx is None else tuple(hx) if self.mode == "LSTM" else (hx,)
@@ -237,6 +245,10 @@ class RNNCellBase(Module):
     def _step(self, input: Tensor, states: State | None, count: int) -> State:
         if input.ndim not in (1, 2):
             raise ValueError(f"{type(self).__name__}: Expected input to be 1D or 2D, got {input.ndim}D instead")
+        for i, s in enumerate(states or ()):
+            if s.ndim not in (1, 2):
+                what = f"hx[{i}]" if count > 1 else "hidden"
+                raise ValueError(f"{type(self).__name__}: Expected {what} to be 1D or 2D, got {s.ndim}D instead")
         single = input.ndim == 1
         x = input.unsqueeze(0) if single else input
         if states is None:

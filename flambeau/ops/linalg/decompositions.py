@@ -23,7 +23,6 @@ from ...core.scalar import compute_dtype
 from ...core.size import broadcast_shapes, column_strides
 from ...core.tensor import Tensor
 from .. import prims
-from ..joining import stack
 from ..order import in_rows, laid
 from ..patterns import eye, tril, triu
 from ..promotion import apart, cast, expand_to
@@ -377,7 +376,7 @@ def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 
 
 @operator(method=True, autocast={"cpu": "wide"})
-@with_out
+@with_out_in_rows
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """torch.cholesky: see linalg.cholesky. What is empty, of any shape and dtype, is its own factor."""
     if 0 in input._layout.shape:
@@ -719,16 +718,25 @@ def _is_tensor(*tolerances: Any) -> bool:
     return any(isinstance(t, Tensor) for t in tolerances)
 
 
-def _of_each(compute: Callable, x: Tensor, tolerances: dict[str, Any], **options: Any) -> Tensor:
-    """What is computed of each matrix, with tolerances of its own where these are tensors, which have the shape of the batch."""
-    given = {key: value for key, value in tolerances.items() if isinstance(value, Tensor)}
-    batch = tuple(broadcast_shapes(x.shape[:-2], *(t.shape for t in given.values())))
-    one = x.new_empty(x.shape[-2:])
-    each = zip(*(t.expand(batch).reshape(-1).tolist() for t in given.values()))
-    matrices = x.expand(*batch, *one.shape).reshape(math.prod(batch), *one.shape)
-    made = [compute(matrix, **{**tolerances, **dict(zip(given, values))}, **options) for matrix, values in zip(matrices, each)]
-    like = compute(one.zero_(), **{**tolerances, **dict.fromkeys(given, 0.0)}, **options)
-    return stack(made).reshape(*batch, *like.shape) if made else like.new_empty((*batch, *like.shape))
+def _counts(sizes: Tensor, x: Tensor, atol: Any, rtol: Any) -> Tensor:
+    """Which of the matrices' singular values exceed atol, and rtol times the largest; tolerances may be tensors, of the batch's shape."""
+    relative = rtol if rtol is not None else _rtol(x, None) if atol is None else 0.0
+    relative, least = (t.unsqueeze(-1) if isinstance(t, Tensor) else t or 0.0 for t in (relative, atol))
+    return sizes > (sizes.amax(-1, True) * relative).clamp(min=least)
+
+
+def _pinv_by_values(A: Tensor, atol: Any, rtol: Any, hermitian: bool) -> Tensor:
+    """pinv with tolerances that are tensors: by the singular values that count."""
+    if hermitian:
+        values, left = linalg_eigh(A)
+        right = left.mH
+    else:
+        left, values, right = linalg_svd(A, full_matrices=False)
+    if not values.shape[-1]:
+        return A.mH.clone()
+    kept = _counts(values.abs(), A, atol, rtol)
+    inverse = values.masked_fill(~kept, 1).reciprocal().masked_fill(~kept, 0)
+    return matmul(right.mH * inverse.unsqueeze(-2), left.mH)
 
 
 def _rtol(x: Tensor, rtol: float | None) -> float:
@@ -747,7 +755,7 @@ def linalg_pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, 
     _check(A, "linalg.pinv")
     rtol = rcond if rtol is None else rtol
     if _is_tensor(atol, rtol):
-        return _of_each(linalg_pinv, A, {"atol": atol, "rtol": rtol}, hermitian=hermitian)
+        return _pinv_by_values(A, atol, rtol, hermitian)
     return pinv_prim(A, 0.0 if atol and rtol is None else _rtol(A, rtol), float(atol or 0.0), hermitian)
 
 
@@ -793,21 +801,18 @@ def _check_system(A: Tensor, B: Tensor, driver: str | None) -> bool:
 
 @operator(autocast={"cpu": "wide"})
 @with_out
-def linalg_matrix_rank(A: Tensor, tol: float | None = None, *, atol: float | None = None, rtol: float | None = None,
+def linalg_matrix_rank(A: Tensor, tol: Any = None, *, atol: Any = None, rtol: Any = None,
                        hermitian: bool = False) -> Tensor:
     """How many singular values exceed max(atol, rtol * largest); of hermitian matrices, the sizes of the eigenvalues."""
-    if _is_tensor(tol, atol, rtol):
-        return _of_each(linalg_matrix_rank, A, {"tol": tol, "atol": atol, "rtol": rtol}, hermitian=hermitian)
     if 0 in A.shape[-2:]:
-        return A.new_zeros(A.shape[:-2], dtype=int64)
+        given = [t.shape for t in (tol, atol, rtol) if isinstance(t, Tensor)]
+        return A.new_zeros(broadcast_shapes(A.shape[:-2], *given), dtype=int64)
     s = linalg_eigvalsh(A).abs() if hermitian else linalg_svdvals(A)
-    bound = s.amax(-1, True) * (_rtol(A, rtol) if atol is None and tol is None else rtol or 0.0)
-    limit = tol if tol is not None else atol or 0.0
-    return (s > bound.clamp(min=limit)).sum(-1)
+    return _counts(s, A, atol if tol is None else tol, rtol).sum(-1)
 
 
 @operator(method="matrix_power")
-@with_out
+@with_out_in_rows
 def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
     """A to an integer power, by repeated squaring (of the inverse if n < 0)."""
     if n < 0 or A.ndim < 2 or A.shape[-1] != A.shape[-2]:

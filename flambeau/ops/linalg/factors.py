@@ -22,7 +22,7 @@ from ..patterns import tril, triu
 from ..promotion import apart, cast, expand_to
 from ..registry import General, Spec, operator, primitive
 from ..return_types import named
-from ..writing import with_out
+from ..writing import with_out, with_out_in_rows
 from .decompositions import (
     _WHY,
     LinAlgError,
@@ -149,10 +149,10 @@ def linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = F
 
 
 @operator(method=True)
-def lu(A: Tensor, pivot: bool = True, get_infos: bool | None = False, out: Any = None) -> tuple:
+@with_out_in_rows
+def lu(A: Tensor, pivot: bool = True, get_infos: bool | None = False) -> tuple:
     """linalg.lu_factor, with lu_factor_ex's info if `get_infos`."""
-    packed = linalg_lu_factor_ex(A, pivot=pivot, out=out) if get_infos else linalg_lu_factor(A, pivot=pivot, out=out)
-    return tuple(packed)
+    return tuple(linalg_lu_factor_ex(A, pivot=pivot) if get_infos else linalg_lu_factor(A, pivot=pivot))
 
 
 @operator
@@ -239,7 +239,7 @@ def linalg_solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bo
     vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and tuple(B.shape) == tuple(A.shape[:-1]))
     solved = _with_lu("linalg_solve_ex", lambda: linalg_solve(A, B, left=left), A,
                       lambda: prims.unsqueeze(B, B.ndim) if vector else B, left, check_errors)
-    return named("linalg_solve_ex", solved[0].reshape(tuple(B.shape)), solved[1]) if vector else solved
+    return named("linalg_solve_ex", in_columns(prims.squeeze(solved[0], (B.ndim,))), solved[1]) if vector else solved
 
 
 def _no_gradient(name: str, instead: str) -> Callable:

@@ -59,9 +59,11 @@ def _fractional(spatial: int) -> Callable:
                 raise RuntimeError(f"{name}(): {out} windows of size {k} are too many, or too large, for an input size of {n}")
         lead = tuple(x.shape[:2])
         samples = rand((*lead, spatial), dtype=x.dtype, device=x.device) if _random_samples is None else _random_samples
-        if tuple(samples.shape) != (*lead, spatial) or samples.dtype is not x.dtype:
-            raise RuntimeError(f"Expect _random_samples to have the shape {[*lead, spatial]} and the dtype of the input, {x.dtype}; got "
-                               f"{list(samples.shape)} and {samples.dtype}")
+        fits = samples.ndim == 3 and samples.shape[0] >= lead[0] and tuple(samples.shape[1:]) == (lead[1], spatial)
+        if not fits or samples.dtype is not x.dtype:
+            raise RuntimeError(f"Expect _random_samples to have the shape {[*lead, spatial]}, or of a larger batch, and the dtype of the "
+                               f"input, {x.dtype}; got {list(samples.shape)} and {samples.dtype}")
+        samples = samples[:lead[0]]
         if spatial == 2:
             samples = samples.flip(2)       # the first number is the width's
         places = _positions(samples, sizes, kernel, wanted)

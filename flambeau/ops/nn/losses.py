@@ -233,6 +233,8 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, s
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if input.ndim and tuple(target.shape) == tuple(input.shape):
+        if ignore_index >= 0:
+            raise RuntimeError(f"ignore_index is not supported for floating point target, got ignore_index={ignore_index}")
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     return _index_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
@@ -247,6 +249,11 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
                       "parts of the batch under torch.utils.checkpoint", UserWarning, stacklevel=2)
     if input.ndim not in (1, 2):
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
+    if linear_weight.ndim < 2:
+        raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {linear_weight.ndim}")
+    if linear_weight.ndim > 2 and input.ndim < 2:
+        raise RuntimeError(f"linear_weight of shape {list(linear_weight.shape)} has several features for each class, which needs a batched "
+                           f"input, got shape {list(input.shape)}")
     logits = input @ linear_weight.flatten(0, -2).mT
     lead = tuple(linear_weight.shape[:-1])
     logits = logits.reshape((*input.shape[:-1], *lead))
@@ -263,6 +270,8 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_a
     reduction = legacy_reduction(size_average, reduce, reduction)
     x, safe, kept = _kept_rows(input, target, weight, ignore_index, "nll_loss")
     picked = -x.gather(1, safe.unsqueeze(1)).squeeze(1)
+    if weight is not None and weight.dtype is not x.dtype:
+        raise RuntimeError(f"nll_loss: expected a weight of the input's dtype, {x.dtype}, but found {weight.dtype}")
     counts = kept.to(x.dtype) if weight is None else weight[safe] * kept
     losses = (picked if weight is None else picked * counts).masked_fill(~kept, 0)
     return _weighted(losses, counts, reduction, tuple(target.shape))
@@ -430,7 +439,7 @@ def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, redu
     reduction = legacy_reduction(size_average, reduce, reduction)
     loss = target.exp() * (target - input) if log_target else target.xlogy(target) - target * input
     if reduction == "batchmean":
-        return loss.sum() / input.shape[0]
+        return loss.sum() / (input.shape[0] if input.ndim else 1)
     if reduction == "mean":
         warnings.warn("reduction: 'mean' divides the total loss by both the batch size and the support size."
                       "'batchmean' divides only by the batch size, and aligns with the KL div math definition."
@@ -459,8 +468,10 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Any, full: bool | None
     if var.shape != input.shape:
         if tuple(input.shape[:-1]) == tuple(var.shape):
             var = var.unsqueeze(-1)
-        elif not (tuple(input.shape[:-1]) == tuple(var.shape[:-1]) and var.shape[-1] == 1):
-            raise ValueError("var is of incorrect size")
+        elif var.ndim != input.ndim or sum(n != m for n, m in zip(var.shape, input.shape)) != 1 or \
+                not all(n in (m, 1) for n, m in zip(var.shape, input.shape)):
+            raise ValueError(f"var is of incorrect size: {list(var.shape)} for an input of {list(input.shape)}, which may differ in one "
+                             "dimension, of size 1")
     if var._data is not None and bool((var < 0).any()):
         raise ValueError("var has negative entry/entries")
     low = var.detach()

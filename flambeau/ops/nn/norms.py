@@ -336,10 +336,12 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
             raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
         return _batch_norm_eval(input, weight, bias, running_mean, running_var, sym_float(eps))
     n = _count(input.shape, _over(input.ndim))
-    if type(n) is int and n <= 1:
+    if type(n) is int and n == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
     _check_running(running_mean, running_var)
     out, mean, var = _batch_norm_train(input, weight, bias, sym_float(eps))
+    if type(n) is int and n == 0:   # nothing to learn from
+        return out
     with dispatch.grad_enabled(False):
         _move(running_mean, mean, momentum)
         if running_var is not None:
@@ -348,7 +350,9 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
 
 
 def _move(running: Tensor | None, statistic: Tensor, momentum: float) -> None:
-    if running is not None:
+    if running is not None and running.dtype.itemsize < 4:     # rounded once
+        running.copy_(widened(running) * (1 - momentum) + widened(statistic.detach()) * momentum)
+    elif running is not None:
         running.mul_(1 - momentum).add_(statistic.detach().to(running.dtype), alpha=momentum)
 
 
@@ -406,12 +410,14 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     shape = tuple(input.shape)
     spatial = math.prod(shape[2:])
-    if type(spatial) is int and spatial <= 1:
+    if type(spatial) is int and spatial == 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     _check_running(running_mean, running_var)
     rows = in_rows(check_float(input, "instance_norm")).reshape(shape[0], shape[1], spatial)
     out, mean, rstd = _layer_norm(rows, None, None, 1, sym_float(eps))
+    if type(spatial) is int and spatial == 0:
+        running_mean = running_var = None       # nothing to learn from
     with dispatch.grad_enabled(False):
         _move(running_mean, mean.mean(0), momentum)
         if running_var is not None:
@@ -425,6 +431,8 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     """x / (k + alpha * mean of x^2 over `size` neighbouring channels)^beta."""
     if input.ndim < 3:
         raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
+    if not input.numel():
+        return input
     square = input * input
     low = tuple(size // 2 if d == 1 else 0 for d in range(input.ndim))
     high = tuple((size - 1) // 2 if d == 1 else 0 for d in range(input.ndim))

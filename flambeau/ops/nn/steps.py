@@ -22,9 +22,14 @@ from ..writing import write
 FUSED: dict[str, dict[str, Callable[..., Any]]] = {}
 
 
+def _watched(params: Sequence[Tensor]) -> bool:
+    """Whether a mode, or the tape (of a differentiable step), is to see the operations."""
+    return bool(dispatch.state.word) or (dispatch.state.grad_enabled and any(p.requires_grad for p in params))
+
+
 def _fused(name: str, params: Sequence[Tensor], *also_written: Sequence[Tensor] | None) -> Callable[..., Any] | None:
     """A backend's pass for these tensors: real, writable, and nobody watching."""
-    found = FUSED.get(params[0].device.type, {}).get(name) if FUSED and not dispatch.state.word else None
+    found = FUSED.get(params[0].device.type, {}).get(name) if FUSED and not _watched(params) else None
     if found is None or _C.any_refuses_writes(params, *also_written):
         return None
     return found if all(p._data is not None for p in params) else None
@@ -32,7 +37,7 @@ def _fused(name: str, params: Sequence[Tensor], *also_written: Sequence[Tensor] 
 
 def _native(params: Sequence[Tensor], *also_written: Sequence[Tensor] | None) -> bool:
     """Whether the native loops may take these tensors: real, writable, on the CPU, f32 or f64, and nobody watching."""
-    if dispatch.state.word or _C.any_refuses_writes(params, *also_written):
+    if _watched(params) or _C.any_refuses_writes(params, *also_written):
         return False
     return all(type(p._data) is np.ndarray and p.dtype in (float32, float64) for p in params)
 
@@ -134,7 +139,7 @@ def adam_formula(param: Any, grad: Any, mean: Any, square: Any, top: Any, step: 
     if top is not None:
         top.copy_(top.maximum(square))
         square = top
-    denominator = (square.sqrt() / square_root(correction2)).add_(eps)
+    denominator = square.sqrt() / square_root(correction2) + eps
     if isinstance(correction1, Tensor) or isinstance(lr, Tensor):
         param.add_(-(mean / denominator) * (lr / correction1))
     else:

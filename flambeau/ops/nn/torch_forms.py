@@ -11,7 +11,9 @@ from ...core.tensor import Tensor
 from ..order import in_rows
 from ..promotion import cast
 from ..registry import operator
+from ..writing import with_out
 from . import layers, norms, resize, windows
+from .activations import widened
 from .dropout import alpha_dropout, dropout, feature_alpha_dropout, feature_dropout
 
 Stats = Tensor | None
@@ -36,6 +38,7 @@ def _normalized(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Ten
 
 
 @operator
+@with_out
 def native_batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
                       training: bool, momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """batch_norm, with the mean and 1 / the deviation that it used (none of the running ones)."""
@@ -48,9 +51,9 @@ def native_batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None,
     mean, scale = _statistics(input, dims, eps)
     with dispatch.grad_enabled(False):
         if running_mean is not None:
-            running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
+            running_mean.copy_(widened(running_mean) * (1 - momentum) + widened(mean) * momentum)
         if running_var is not None:
-            running_var.copy_(running_var * (1 - momentum) + input.var(dims) * momentum)
+            running_var.copy_(widened(running_var) * (1 - momentum) + widened(input.var(dims)) * momentum)
     return _normalized(input, weight, bias, mean, scale), mean.detach(), scale.detach()
 
 
