@@ -187,5 +187,5 @@ def test_pieces_go_into_a_list_of_tensors(name, args):
     assert getattr(fl, name)(x, *args, out=out) is None
     for a, b in zip(out, getattr(fl, name)(x, *args)):
         fl.testing.assert_close(a, b)
-    with pytest.raises(RuntimeError, match="out= holds 1 tensors, the result 2"):
+    with pytest.raises(RuntimeError, match="expected 2 tensors as out=, got 1"):
         getattr(fl, name)(x, *args, out=[fl.empty(0)])
