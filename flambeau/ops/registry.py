@@ -141,7 +141,7 @@ def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
     if len(args) == 2 and isinstance(args[1], (list, tuple)) and "spread" in wrapper._operator.tags:    # type: ignore[attr-defined]
         args = (args[0], *args[1])
     if state.watchers:
-        return watched(wrapper.__name__, wrapper, args, kwargs)
+        return watched(f"aten::{wrapper.__name__}", wrapper, args, kwargs)
     if state.function_modes:
         mode = state.function_modes[-1]
         with without_top_mode():

@@ -101,7 +101,7 @@ def test_tensors_have_numbers_of_their_own(tmp_path: Path) -> None:
         fl.ones(2).neg()
     observer.unregister_callback()
     nodes = json.loads((tmp_path / "t").read_text())["nodes"]
-    numbers = [node["inputs"]["values"][0][0] for node in nodes if node["name"] == "neg"]
+    numbers = [node["inputs"]["values"][0][0] for node in nodes if node["name"] == "aten::neg"]
     assert len(set(numbers)) == 3
 
 
