@@ -335,10 +335,12 @@ class enforce_grad_layout_policy(ContextDecorator):
 
 
 def _lies_alike(g: Tensor, leaf: Tensor) -> bool:
+    if type(g) is SparseTensor or type(leaf) is SparseTensor:   # none lies in one array
+        return True
     a, b = g._data, leaf._data
     if a is not None and b is not None and a.flags.c_contiguous and b.flags.c_contiguous:
         return True
-    return type(g) is SparseTensor or type(leaf) is SparseTensor or g._layout.strides == leaf._layout.strides or not _policy.enforced
+    return g._layout.strides == leaf._layout.strides or not _policy.enforced
 
 
 def _laid_as(g: Tensor, leaf: Tensor) -> Tensor:
