@@ -34,6 +34,12 @@ def _seeds(grads: Any, roots: tuple) -> tuple:
     return found
 
 
+def _answers_itself(*tensors: Any) -> bool:
+    """Whether a class of the user's has a say in what `grad` and `backward` are; our own are asked step by step."""
+    return bool(dispatch.override_classes) and not dispatch.state.classes_off and has_torch_function(
+        [t for t in tensors if not getattr(type(t), "takes_every_call", False)])
+
+
 def backward(
     tensors: Any,
     grad_tensors: Any = None,
@@ -81,7 +87,7 @@ def grad(
         warnings.warn("only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradients in other leaves "
                       "use torch.autograd.backward.", FutureWarning, stacklevel=2)
     roots, wanted = _as_tuple(outputs), _as_tuple(inputs)
-    if dispatch.override_classes and has_torch_function((*roots, *wanted)) and not dispatch.state.classes_off:
+    if _answers_itself(*roots, *wanted):
         return handle_torch_function(grad, (*roots, *wanted), roots, wanted, grad_outputs=grad_outputs, retain_graph=retain_graph,
                                      create_graph=create_graph, only_inputs=only_inputs, allow_unused=allow_unused,
                                      is_grads_batched=is_grads_batched, materialize_grads=materialize_grads)
@@ -117,7 +123,7 @@ def _tensor_backward(
     inputs: Sequence[Tensor] | None = None,
 ) -> None:
     """Accumulate the gradient of this tensor in the leaves it was computed from."""
-    if type(self) is not Tensor and dispatch.override_classes and has_torch_function((self,)) and not dispatch.state.classes_off:
+    if type(self) is not Tensor and _answers_itself(self):
         return handle_torch_function(_tensor_backward, (self,), self, gradient=gradient, retain_graph=retain_graph,
                                      create_graph=create_graph, inputs=inputs)
     backward(self, gradient, retain_graph, create_graph, inputs=inputs)
