@@ -188,6 +188,7 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "nn.parallel.parallel_apply": (_PROCESSES, "parallel_apply"),
     "nn.parallel.replicate": (_PROCESSES, "replicate"),
     "nn.parallel.scatter_gather": (_PROCESSES, "scatter scatter_kwargs gather is_namedtuple"),
+    "onnx.ops": ("operators of ONNX have no form here: write torch's", "rotary_embedding attention symbolic symbolic_multi_out"),
     "onnx._internal.exporter": (_EXPORT, "ONNXProgram"),
     "package": ("use torch.save, and ship the code as a Python package", "PackageExporter PackageImporter PackagingError"),
     "sparse._triton_ops": (_DENSE, "broadcast_batch_dims bsr_dense_addmm bsr_dense_mm"),
