@@ -181,3 +181,56 @@ def test_compilers_as_they_say(tmp_path: Any) -> None:
         pytest.skip("no g++ here")
     fits, version = cpp_extension.get_compiler_abi_compatibility_and_version("g++")
     assert fits is cpp_extension.check_compiler_abi_compatibility("g++") and version > "4.0"
+
+
+# -- attention, graphs, sparse gradients -----------------------------------------------------------------------------------------
+@LIBRARIES
+def test_implementations_of_attention(t: Any) -> None:
+    attention, steps = importlib.import_module(f"{t.__name__}.nn.attention"), []
+
+    class Handle:
+        def remove(self) -> None:
+            steps.append("removed")
+
+    attention.register_flash_attention_impl(f"mine of {t.__name__}", register_fn=lambda: steps.append("put") or Handle())
+    assert f"mine of {t.__name__}" in attention.list_flash_attention_impls() and attention.current_flash_attention_impl() is None
+    attention.activate_flash_attention_impl(f"mine of {t.__name__}")
+    assert attention.current_flash_attention_impl() == f"mine of {t.__name__}"
+    attention.restore_flash_attention_impl()
+    assert steps == ["put", "removed"] and attention.current_flash_attention_impl() is None
+    with pytest.raises(ValueError, match="nope"):
+        attention.activate_flash_attention_impl("nope")
+
+
+@LIBRARIES
+def test_options_and_extras(t: Any) -> None:
+    options = importlib.import_module(f"{t.__name__}.nn.attention.flex_attention").FlexKernelOptions(num_warps=4)
+    assert options == {"num_warps": 4}
+    graph = t.fx.Graph(tracer_extras={"a": 1})
+    node = t.fx.Node(graph, "x", "placeholder", "x", (), {}, return_type=int)
+    assert node.type is int
+
+
+@pytest.mark.filterwarnings("ignore")
+@LIBRARIES
+@pytest.mark.parametrize("masked", [True, False])
+def test_gradients_of_sparse_tensors(t: Any, masked: bool) -> None:
+    check = t.sparse.as_sparse_gradcheck(t.autograd.gradcheck)
+    x = t.tensor([[0, 1.0], [2.0, 3.0]], dtype=t.float64).to_sparse_coo().requires_grad_()
+    y = t.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=t.float64, requires_grad=True)
+    assert check(lambda x, y: t.sparse.mm(x, y), (x, y), masked=masked)
+    assert check(lambda x: x * 2, (x,), masked=masked)
+
+
+def test_a_smaller_group() -> None:
+    dist = fl.distributed
+    dist.init_process_group("fake", rank=0, world_size=4)
+    try:
+        small = dist.shrink_group([1])
+        assert dist.get_process_group_ranks(small) == [0, 2, 3]
+        assert dist.get_process_group_ranks(dist.shrink_group([1], small)) == [0, 3]
+        for wrong, error in (([], ValueError), ([7], ValueError), ([0], RuntimeError)):
+            with pytest.raises(error):
+                dist.shrink_group(wrong)
+    finally:
+        dist.destroy_process_group()
