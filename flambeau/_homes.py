@@ -45,6 +45,10 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "_jit_internal": ("jit", "Attribute BroadcastingList1=annotations.BroadcastingList1 "
                              "BroadcastingList2=annotations.BroadcastingList2 BroadcastingList3=annotations.BroadcastingList3 Final "
                              "_copy_to_script_wrapper _overload _overload_method boolean_dispatch export ignore is_scripting unused"),
+    "package.package_exporter": ("package", "EmptyMatchError PackageExporter PackagingError"),
+    "package.package_importer": ("package", "PackageImporter"),
+    "package.importer": ("package", "Importer ObjMismatchError ObjNotFoundError OrderedImporter sys_importer"),
+    "package.glob_group": ("package.globs", "GlobGroup GlobPattern"),
     "quantization": ("ao.quantization", "QuantStub DeQuantStub QConfig QuantWrapper convert prepare prepare_qat fuse_modules quantize "
                                         "quantize_dynamic quantize_qat default_qconfig get_default_qconfig get_default_qat_qconfig "
                                         "FakeQuantize FakeQuantizeBase ObserverBase default_observer default_weight_observer"),
@@ -187,8 +191,8 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "nn.parallel.parallel_apply": (_PROCESSES, "parallel_apply"),
     "nn.parallel.replicate": (_PROCESSES, "replicate"),
     "nn.parallel.scatter_gather": (_PROCESSES, "scatter scatter_kwargs gather is_namedtuple"),
+    "onnx.ops": ("operators of ONNX have no form here: write torch's", "rotary_embedding attention symbolic symbolic_multi_out"),
     "onnx._internal.exporter": (_EXPORT, "ONNXProgram"),
-    "package": ("use torch.save, and ship the code as a Python package", "PackageExporter PackageImporter PackagingError"),
     "sparse._triton_ops": (_DENSE, "broadcast_batch_dims bsr_dense_addmm bsr_dense_mm"),
     "sparse._triton_ops_meta": (_DENSE, "get_meta minimize update"),
     "utils.bundled_inputs": (_EXPORT, "bundle_inputs augment_model_with_bundled_inputs"),

@@ -17,14 +17,17 @@ import inspect
 import re
 import types
 import typing
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from ._absent import absent_names
+from ._settings import _check
 from .amp.autocast_mode import is_autocast_available
 from .autograd.function import FunctionCtx
 from .core.device import device
 from .core.dtypes import dtype
+from .core.symbolic import unknown_size
 from .core.tensor import Tensor
 from .ops import custom
 from .ops.custom import CustomOperator
@@ -181,7 +184,73 @@ def register_fake(
     return register if fn is None else register(fn)
 
 
-impl_abstract = register_fake
+def impl_abstract(qualname: Any, *, func: Callable | None = None, lib: Any = None, _stacklevel: int = 1) -> Any:
+    """`register_fake`, by its old name."""
+    warnings.warn("torch.library.impl_abstract was renamed to torch.library.register_fake. Please use that instead; we will remove "
+                  "torch.library.impl_abstract in a future version of PyTorch.", FutureWarning, stacklevel=_stacklevel + 1)
+    return register_fake(qualname, func, lib=lib)
+
+
+def fallthrough_kernel() -> None:
+    """Given to `Library.impl`: nothing is registered for that key. Never called."""
+    raise NotImplementedError("fallthrough_kernel() should never be called.")
+
+
+class FakeImplCtx:
+    """What `get_ctx()` gives inside of a function of shapes."""
+
+    def __init__(self, operator: CustomOperator, values: tuple) -> None:
+        self._operator, self._values = operator, values
+
+    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> Any:
+        """A size of a result that hangs on values, between these bounds."""
+        if not isinstance(min, int) or not isinstance(max, (int, type(None))):
+            raise ValueError(f"ctx.new_dynamic_size(min={min}, max={max}): expected min and max to be statically known ints but got SymInt."
+                             " This is not supported.")
+        if min < 0:
+            raise ValueError(f"ctx.new_dynamic_size(min={min}, ...): expected min to be greater than or equal to 0: this API can only "
+                             "create non-negative sizes.")
+        size = unknown_size(self._operator.qualname, next(v for v in self._values if isinstance(v, Tensor)))
+        _check(size >= min)
+        if max is not None:
+            _check(size <= max)
+        return size
+
+    create_unbacked_symint = new_dynamic_size
+
+
+def get_ctx() -> FakeImplCtx:
+    """Within a function given to `register_fake`: how to say that a size hangs on values. RuntimeError elsewhere."""
+    if not custom.shapes_of:
+        raise RuntimeError("get_ctx() can only be called inside a fake impl (torch.library.register_fake).")
+    return FakeImplCtx(*custom.shapes_of[-1])
+
+
+class OperatorKernel:
+    """An operator's function for one kind of device: call it, or `call_boxed(keyset, *args)`."""
+
+    def __init__(self, fn: Callable) -> None:
+        self._fn = fn
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._fn(*args, **kwargs)
+
+    def call_boxed(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        """The function's result; there is one way to call it, whatever the keys."""
+        del keyset
+        return self._fn(*args, **kwargs)
+
+
+def get_kernel(op: Any, dispatch_key: Any) -> OperatorKernel:
+    """An operator's function for a key (CPU, CUDA, CompositeImplicitAutograd ...). RuntimeError where it has none."""
+    key = str(getattr(dispatch_key, "name", dispatch_key))
+    found: list[CustomOperator] = []
+    custom.when_defined(_name(op), found.append)
+    fn = found[0].kernels.get(_DEVICE_OF_KEY[key]) if found and key in _DEVICE_OF_KEY else None
+    if fn is None:
+        raise RuntimeError(f"get_kernel(): {_name(op)} has no kernel for the dispatch key {key!r}" + (
+            f"; it has some for {sorted(found[0].kernels)}" if found else ", and is no operator of the program's own"))
+    return OperatorKernel(fn)
 
 
 def register_kernel(op: Any, device_types: Any, fn: Callable | None = None, /, *, lib: Any = None) -> Any:
@@ -277,6 +346,8 @@ class Library:
         if "::" not in qualname:
             qualname = f"{self.ns}::{qualname}"
         key = dispatch_key or self.dispatch_key
+        if fn is fallthrough_kernel:
+            return
         if key == "Meta":
             register_fake(qualname, fn, allow_override=allow_override)
         elif key in _DEVICE_OF_KEY:
@@ -427,10 +498,11 @@ def _signature(schema: str) -> tuple[inspect.Signature, tuple[str, ...]]:
     return signature, tuple(name for name, p in signature.parameters.items() if "!" in str(p.annotation))
 
 
-__getattr__ = absent_names("torch.library", ("fallthrough_kernel", "get_ctx", "get_kernel", "register_torch_dispatch"),
+__getattr__ = absent_names("torch.library", ("register_torch_dispatch",),
                            "write the operator with torch.library.custom_op")
 
 __all__ = [
+    "FakeImplCtx", "fallthrough_kernel", "get_ctx", "get_kernel",
     "custom_op", "CustomOpDef", "Library", "define", "impl", "impl_abstract", "infer_schema", "register_autocast",
     "register_autograd", "register_fake", "register_kernel", "register_vmap", "parse_schema",
     "triton_op", "wrap_triton",

@@ -169,6 +169,8 @@ BY_NAME = {
     "fx.graph": "a module that a saved graph names",
     "serialization.names": "a module that a checkpoint names", "dynamo.handlers.names": "a module that the program imports",
     "_dynamo.utils": "the modules below one that the program names",
+    "package.importers": "a module that an object of a package is from", "package.loading": "a module that a package's code names",
+    "package.exporting": "a module that is to go into a package",
 }
 """Modules that load others by a name, and why that name is data."""
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import dynamo
+from .._absent import absent
 from .._lazy import submodules
 from ..dynamo import allow_in_graph, assume_constant_result, disable, is_compiling, list_backends, reset, set_stance
 from ..dynamo.api import get_default_backend, set_default_backend
+from .arrays import wrap_numpy
 from .artifacts import CacheInfo, load_cache_artifacts, save_cache_artifacts
 
 
@@ -49,9 +51,10 @@ def substitute_in_graph(original_fn: Callable, *, can_constant_fold_through: boo
     return lambda traceable: dynamo.substitute(original_fn, traceable)
 
 
-def _guards_kept(what: str) -> Callable[[Any], list[bool]]:
-    def keep(guard_entries: Any) -> list[bool]:
-        raise NotImplementedError(f"{what}: guards are never left out; a check of a whole model takes microseconds (docs/dynamo.md)")
+def _guards_kept(what: str) -> Callable[..., list[bool]]:
+    def keep(guard_entries: Any, keep_parameters: bool = False) -> list[bool]:
+        raise NotImplementedError(f"{what}: guards are never left out (keep_parameters={keep_parameters}, of "
+                                  f"{type(guard_entries).__name__}); a check of a whole model takes microseconds (docs/dynamo.md)")
 
     keep.__name__ = what
     return keep
@@ -62,13 +65,18 @@ skip_guard_on_all_nn_modules_unsafe = _guards_kept("skip_guard_on_all_nn_modules
 keep_tensor_guards_unsafe = _guards_kept("keep_tensor_guards_unsafe")
 skip_guard_on_globals_unsafe = _guards_kept("skip_guard_on_globals_unsafe")
 skip_all_guards_unsafe = _guards_kept("skip_all_guards_unsafe")
+keep_portable_guards_unsafe = _guards_kept("keep_portable_guards_unsafe")
+load_compiled_function = absent("torch.compiler.load_compiled_function", "what is compiled is kept on the disk: see "
+                                "torch.compiler.save_cache_artifacts and load_cache_artifacts")
+
 
 __getattr__ = submodules(__name__, "config")
 
 __all__ = [
     "CacheInfo", "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin", "disable", "get_default_backend",
-    "is_compiling", "is_dynamo_compiling", "is_exporting", "keep_tensor_guards_unsafe", "list_backends", "load_cache_artifacts",
-    "nested_compile_region", "reset", "save_cache_artifacts", "set_default_backend", "set_enable_guard_collectives", "set_stance",
-    "skip_all_guards_unsafe", "skip_guard_on_all_nn_modules_unsafe", "skip_guard_on_globals_unsafe",
-    "skip_guard_on_inbuilt_nn_modules_unsafe", "substitute_in_graph",
+    "is_compiling", "is_dynamo_compiling", "is_exporting", "keep_portable_guards_unsafe", "keep_tensor_guards_unsafe",
+    "list_backends", "load_cache_artifacts", "load_compiled_function", "nested_compile_region", "reset", "save_cache_artifacts",
+    "set_default_backend", "set_enable_guard_collectives", "set_stance", "skip_all_guards_unsafe",
+    "skip_guard_on_all_nn_modules_unsafe", "skip_guard_on_globals_unsafe", "skip_guard_on_inbuilt_nn_modules_unsafe",
+    "substitute_in_graph", "wrap_numpy",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NewType
 
-from .._absent import absent_names
 from .._lazy import submodules
 from .collectives import (
     P2POp,
@@ -62,6 +61,7 @@ from .groups import (
     new_group,
     new_subgroups,
     new_subgroups_by_enumeration,
+    shrink_group,
     split_group,
 )
 from .objects import (
@@ -84,9 +84,6 @@ from .work import Work
 
 all_gather_single, reduce_scatter_single = all_gather_into_tensor, reduce_scatter_tensor
 
-_absent = absent_names(
-    "torch.distributed", ("shrink_group",), "use groups of new_group() without the ranks that are gone",
-)
 GroupName = NewType("GroupName", str)
 """A group's name, for annotations."""
 _submodules = submodules(__name__, "distributed_c10d", "run", "launch", "algorithms", "tensor", "device_mesh", "fsdp",
@@ -94,7 +91,4 @@ _submodules = submodules(__name__, "distributed_c10d", "run", "launch", "algorit
 
 
 def __getattr__(name: str) -> object:
-    try:
-        return _submodules(name)
-    except AttributeError:
-        return _absent(name)
+    return _submodules(name)

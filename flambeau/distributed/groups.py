@@ -299,6 +299,23 @@ def new_group(
     return _make(members, members.index(world.rank()), name, devices, wait, store, group_desc or "undefined")
 
 
+def shrink_group(ranks_to_exclude: Sequence[int], group: ProcessGroup | None = None, shrink_flags: int = 0, pg_options: Any = None) -> Any:
+    """A new group of those of a group (the default one) that are not excluded, by their ranks in it. Those that stay call it."""
+    if shrink_flags or pg_options is not None:
+        raise NotImplementedError(f"shrink_group(shrink_flags={shrink_flags}, pg_options={pg_options!r}) is not implemented: operations "
+                                  "under way are not given up, and groups have no options; leave both out")
+    world = default_group() if group is None else group
+    gone = {int(r) for r in ranks_to_exclude}
+    if not gone:
+        raise ValueError("ranks_to_exclude cannot be empty")
+    if not gone <= set(range(world.size())):
+        raise ValueError(f"Some ranks in ranks_to_exclude are out of range for the group of {world.size()}: {sorted(gone)}")
+    if world.rank() in gone:
+        raise RuntimeError(f"rank {world.rank()} is excluded: it does not call shrink_group")
+    members = get_process_group_ranks(world)
+    return new_group([r for i, r in enumerate(members) if i not in gone], use_local_synchronization=True)
+
+
 def new_subgroups(group_size: int | None = None, group: ProcessGroup | None = None, timeout: timedelta | None = None,
                   backend: str | None = None, pg_options: Any = None, group_desc: str | None = None) -> tuple[Any, list]:
     """Groups of `group_size` consecutive processes (those of one machine, if not said): (this process's, all)."""

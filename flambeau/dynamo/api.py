@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from .. import _C
 from ..core.tensor import Tensor
 from . import policy
@@ -17,8 +19,10 @@ from .convert import Captured
 from .debug import source_of
 from .optimized_module import optimize_module
 from .source import constant_source
+from .variables.arrays import DTYPES, ArrayVariable
 from .variables.base import ConstantVariable, Variable
 from .variables.builtins import HANDLERS, handles
+from .variables.tensor import TensorVariable
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -40,7 +44,8 @@ def set_default_backend(backend: Any) -> None:
 
 
 def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None,
-            mode: str | None = None, options: dict[str, Any] | None = None, disable: bool = False) -> Any:  # fmt: skip
+            mode: str | None = None, options: dict[str, Any] | None = None, name: str | None = None, disable: bool = False,
+            recompile_limit: int | None = None, isolate_recompiles: bool = False, shapes_spec: Any = None) -> Any:  # fmt: skip
     """Compile a function or an nn.Module just in time.
 
     The first call with given kinds of inputs captures the tensor operations of the function and of all that it calls, hands
@@ -49,15 +54,23 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     `fullgraph=True`: an error, instead of a graph break, at what can't be captured. `dynamic`: None, sizes become variables
     when they change; True, from the start; False, never. `backend`: "inductor", "aot_eager", "eager" or a callable
     `backend(gm, example_inputs) -> callable`; None is `get_default_backend()`, "inductor" at first. `mode` and `options` go to the
-    backend. `disable=True` returns `model` as it is.
+    backend. `disable=True` returns `model` as it is. `name`: what profiles call the compilation. `recompile_limit`: the most versions of a
+    function, instead of torch._dynamo.config.recompile_limit (with `fullgraph` one more is an error); `isolate_recompiles`: versions that
+    other calls of compile have made of the function do not count.
     """
+    if shapes_spec is not None:
+        raise NotImplementedError(f"torch.compile(shapes_spec={shapes_spec!r}) is not implemented; say dynamic=True, or mark sizes with "
+                                  "torch._dynamo.mark_dynamic")
+    if recompile_limit is not None and (not isinstance(recompile_limit, int) or recompile_limit < 1):
+        raise ValueError(f"torch.compile(recompile_limit=...) is a positive number, got {recompile_limit!r}")
     if mode is not None and mode not in MODES:
         raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
     if mode is not None and options is not None:
         raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
     if model is None:
         return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
-                                 disable=disable)  # fmt: skip
+                                 name=name, disable=disable, recompile_limit=recompile_limit,
+                                 isolate_recompiles=isolate_recompiles)  # fmt: skip
     if disable:
         return model
     if not callable(model):
@@ -65,7 +78,8 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     chosen = dict(options or {})
     if mode not in (None, "default"):
         chosen["mode"] = mode
-    compiler = get_compiler(_Default.backend if backend is None else backend, fullgraph, dynamic, chosen)
+    compiler = get_compiler(_Default.backend if backend is None else backend, fullgraph, dynamic, chosen, recompile_limit, name,
+                            isolate_recompiles)
     check = getattr(compiler.backend, "check_options", None)
     if options and check is not None:
         check(options)
@@ -101,6 +115,17 @@ def graph_break(msg: str = "") -> None:
 @handles(graph_break)
 def _graph_break(tx: Any, *args: Variable, **kwargs: Variable) -> Variable:
     _break("explicit graph break", "torch._dynamo.graph_break()")
+
+
+def array_of(value: Any) -> Any:
+    """A tensor as a NumPy array over its memory; other values as they are. In a graph the array is the tensor, with its gradient."""
+    return value.numpy() if isinstance(value, Tensor) else value
+
+
+@handles(array_of)
+def _array_of(tx: Any, value: Variable) -> Variable:
+    known = type(value) is TensorVariable and np.dtype(value.fake.dtype.numpy) in DTYPES
+    return ArrayVariable(value) if known else value  # type: ignore[arg-type]
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:

@@ -72,8 +72,11 @@ class Families:
 class Compiler:
     """A way of compiling: backend, options, dynamic, fullgraph. It is the frame hook's callback."""
 
-    def __init__(self, backend: Any, fullgraph: bool, dynamic: bool | None, options: dict[str, Any]) -> None:
+    def __init__(self, backend: Any, fullgraph: bool, dynamic: bool | None, options: dict[str, Any], limit: int | None = None,
+                 name: str | None = None) -> None:
         self.backend = lookup_backend(backend)
+        self.limit, self.name = limit, name
+        """The most versions of a function, where it isn't config.recompile_limit; what profiles call its work."""
         self.backend_name = backend if isinstance(backend, str) else getattr(backend, "__name__", repr(backend))
         self.fullgraph, self.dynamic, self.options = fullgraph, dynamic, options
         self.told = True
@@ -92,7 +95,7 @@ class Compiler:
             return None
         with _lock, observing(active.observer if self.told else None):
             if dispatch.state.watchers:
-                return watched(f"torch.compile {code.co_name}", self._compile, (function, code, values), {})
+                return watched(f"torch.compile {self.name or code.co_name}", self._compile, (function, code, values), {})
             return self._compile(function, code, values)
 
     def piece(self, module: fx.GraphModule) -> Callable[..., Any]:
@@ -204,7 +207,7 @@ class Compiler:
         count = sum(entry.owner is owner for entry in state.entries)
         where = f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
         limit = "recompile_limit"
-        full = count >= config.recompile_limit
+        full = count >= (config.recompile_limit if self.limit is None else self.limit)
         if not full and self._total(code) >= config.accumulated_recompile_limit:
             self._forget_the_dead(code, state)
             limit, count = "accumulated_recompile_limit", self._total(code)
@@ -245,13 +248,14 @@ class Compiler:
         return first_failure(last.guards, last.parameters, values, function)
 
     def _limit_reached(self, state: CodeState, where: str, limit: str, count: int, reason: str) -> None:
+        most = self.limit if self.limit is not None and limit == "recompile_limit" else getattr(config, limit)
         text = (
-            f"torch.compile: {where} has {count} compiled versions, which is config.{limit} "
-            f"({getattr(config, limit)}); from now on it runs eagerly when none of them fits. The last one doesn't fit "
+            f"torch.compile: {where} has {count} compiled versions, which is {'' if most is self.limit else 'config.'}{limit} "
+            f"({most}); from now on it runs eagerly when none of them fits. The last one doesn't fit "
             f"because: {reason}\n  way out: pass what changes as a tensor, mark sizes with torch._dynamo.mark_dynamic or "
             f"compile with dynamic=True, or raise torch._dynamo.config.{limit}. TORCH_LOGS=recompiles shows all reasons."
         )
-        if config.fail_on_recompile_limit_hit:
+        if config.fail_on_recompile_limit_hit or (self.fullgraph and self.limit is not None):
             raise RecompileLimitExceeded(text)
         if not state.warned:
             state.warned = True
@@ -293,13 +297,15 @@ _compilers: dict[Any, Compiler] = {}
 _compiled_codes: dict[int, types.CodeType] = {}
 
 
-def get_compiler(backend: Any, fullgraph: bool, dynamic: bool | None, options: dict[str, Any]) -> Compiler:
-    """One compiler for equal settings, so that compiling a function twice shares its versions."""
-    key = (backend, fullgraph, dynamic, repr(sorted(options.items(), key=repr)))
+def get_compiler(backend: Any, fullgraph: bool, dynamic: bool | None, options: dict[str, Any], limit: int | None = None,
+                 name: str | None = None, isolated: bool = False) -> Compiler:
+    """One compiler for equal settings, so that compiling a function twice shares its versions; or one `isolated` from all others, which
+    counts its own."""
+    key = (backend, fullgraph, dynamic, repr(sorted(options.items(), key=repr)), limit, name, object() if isolated else None)
     with _lock:
         found = _compilers.get(key)
         if found is None:
-            found = _compilers[key] = Compiler(backend, fullgraph, dynamic, options)
+            found = _compilers[key] = Compiler(backend, fullgraph, dynamic, options, limit, name)
         return found
 
 

@@ -12,7 +12,7 @@ from ..ops.registry import Primitive
 
 PACKAGE = __name__.split(".")[0]
 
-INLINED = (f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.distributions",
+INLINED = (f"{PACKAGE}.compiler.arrays", f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.distributions",
            f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.func", f"{PACKAGE}.signal", f"{PACKAGE}.backends._flags",
            f"{PACKAGE}.core.device")  # fmt: skip
 """Libraries of Flambeau written against operators: captured like a user's code."""
@@ -20,7 +20,7 @@ INLINED = (f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.
 WHOLE = (f"{PACKAGE}.func.transforms", f"{PACKAGE}.func.vmap")
 """Modules whose frames are captured whole or not at all: what is recorded must not be spread over graphs."""
 
-CAPTURED = (f"{PACKAGE}.nn.modules", f"{PACKAGE}.nn.functional", f"{PACKAGE}.optim", *WHOLE)
+CAPTURED = (f"{PACKAGE}.compiler.arrays", f"{PACKAGE}.nn.modules", f"{PACKAGE}.nn.functional", f"{PACKAGE}.optim", *WHOLE)
 """Of these, the ones whose frames are captured by themselves when they are called from plain Python ..."""
 
 MACHINERY = tuple(f"{PACKAGE}.nn.modules.{name}" for name in ("module", "hooks", "state", "lazy", "utils", "applied"))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
+from typing import Any
 
 from .._absent import absent_names
 from .._lazy import submodules
 from ..utils import _pytree
-from .decompose import default_decompositions
-from .dims import Dim, ShapesCollection, dims
-from .graph_signature import ExportGraphSignature
+from .decompose import CustomDecompTable, default_decompositions
+from .dims import Dim, DimHint, ShapesCollection, dims
+from .graph_signature import ExportBackwardSignature, ExportGraphSignature
+from .inputs import AdditionalInputs
 from .program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from .serialize import load, save
 from .tracing import export
@@ -23,11 +26,25 @@ def register_dataclass(cls: type, *, serialized_type_name: str | None = None) ->
     _pytree.register_dataclass(cls, serialized_type_name=name)
 
 
+Constraint = Dim | DimHint
+"""What may be said of a size, for annotations."""
+
+
+class FlatArgsAdapter(abc.ABC):
+    """How arguments of one structure are brought to another one: override `adapt`."""
+
+    @abc.abstractmethod
+    def adapt(self, target_spec: Any, input_spec: Any, input_args: list[Any], metadata: dict[str, Any] | None = None,
+              obj: Any = None) -> list[Any]:
+        """The arguments flat, as `target_spec` has them."""
+
+
 _INSTEAD = "torch.export.export gives the graph with its inputs flat"
 __getattr__ = submodules(__name__, otherwise=absent_names("torch.export", (
-    "export_for_training", "FlatArgsAdapter", "UnflattenedModule", "draft_export", "unflatten"), _INSTEAD))
+    "export_for_training", "UnflattenedModule", "draft_export", "unflatten"), _INSTEAD))
 
 __all__ = [
+    "AdditionalInputs", "Constraint", "CustomDecompTable", "ExportBackwardSignature", "FlatArgsAdapter",
     "Dim", "ExportGraphSignature", "ExportedProgram", "ModuleCallEntry", "ModuleCallSignature", "ShapesCollection",
     "default_decompositions", "dims", "export", "load", "register_dataclass", "save",
 ]

@@ -33,9 +33,24 @@ from .program import ExportedProgram, copied
 from .record import COMPARISONS, Recorder, _Operators, set_grad_enabled
 
 
-def default_decompositions() -> dict[Any, Callable]:
+class CustomDecompTable(dict):
+    """overload -> the function that computes it from core operators; delete what is to stay whole."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*(given or (TABLE,)))
+
+    def copy(self) -> CustomDecompTable:
+        """Another one of the same entries."""
+        return CustomDecompTable(self)
+
+    def materialize(self) -> dict[Any, Callable]:
+        """The entries as a plain dict."""
+        return dict(self)
+
+
+def default_decompositions() -> CustomDecompTable:
     """What `run_decompositions()` takes apart: overload -> the function that computes it from core operators. A copy, to be changed."""
-    return dict(TABLE)
+    return CustomDecompTable()
 
 
 class Cell:

@@ -71,6 +71,15 @@ class OutputSpec:
 
 
 @dataclasses.dataclass
+class ExportBackwardSignature:
+    """What a joint graph's gradients belong to, by the names of its outputs, and which output is the loss."""
+
+    gradients_to_parameters: dict[str, str]
+    gradients_to_user_inputs: dict[str, str]
+    loss_output: str
+
+
+@dataclasses.dataclass
 class ExportGraphSignature:
     """The inputs and outputs of an exported graph, in order."""
 
@@ -178,5 +187,6 @@ def _user(arg: Any) -> Any:
     return arg.value if isinstance(arg, ConstantArgument) else arg.name
 
 
-__all__ = ["ConstantArgument", "ExportGraphSignature", "InputKind", "InputSpec", "OutputKind", "OutputSpec", "SymIntArgument",
+__all__ = ["ConstantArgument", "ExportBackwardSignature", "ExportGraphSignature",
+           "InputKind", "InputSpec", "OutputKind", "OutputSpec", "SymIntArgument",
            "TensorArgument"]

@@ -34,6 +34,7 @@ from .graph_signature import (
     SymIntArgument,
     TensorArgument,
 )
+from .inputs import AdditionalInputs
 from .program import ExportedProgram, InputText, ModuleCallEntry, ModuleCallSignature, Symbol, ValueRange
 from .record import Recorder, constant_input
 from .strict import captured
@@ -438,6 +439,11 @@ def export(mod: Module, args: tuple, kwargs: dict[str, Any] | None = None, *, dy
     if prefer_deferred_runtime_asserts_over_guards:
         raise NotImplementedError("torch.export.export(prefer_deferred_runtime_asserts_over_guards=True) is not implemented; what sizes "
                                   "have to keep to is checked when the program is called")
+    if isinstance(dynamic_shapes, AdditionalInputs):
+        dynamic_shapes, further = dynamic_shapes.dynamic_shapes(mod, args, kwargs), dynamic_shapes
+        program = export(mod, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
+        further.verify(program)
+        return program
     inputs = Inputs(mod, args, kwargs or {}, dynamic_shapes)
     if inputs.sizes.problems:
         inputs.sizes.finish()

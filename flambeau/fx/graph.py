@@ -116,8 +116,8 @@ class Graph:
     `create_node`, at the insert point (the end, unless `inserting_before`/`inserting_after` says otherwise).
     """
 
-    def __init__(self, owning_module: Any = None, tracer_cls: type | None = None) -> None:
-        self._tracer_cls = tracer_cls
+    def __init__(self, owning_module: Any = None, tracer_cls: type | None = None, tracer_extras: dict[str, Any] | None = None) -> None:
+        self._tracer_cls, self._tracer_extras = tracer_cls, tracer_extras
         self._root = Node(self, "", "root", "", ())
         self._cursor = self._root  # new nodes go before this one
         self._len = 0

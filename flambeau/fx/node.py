@@ -131,12 +131,12 @@ class Node:
                  "type", "users")  # fmt: skip - tools write attributes of their own
 
     def __init__(self, graph: Graph, name: str, op: str, target: Target, args: tuple = (), kwargs: dict | None = None,
-                 type_expr: Any = None) -> None:
+                 return_type: Any = None) -> None:
         self.graph = graph
         self.name = name
         self.op = op
         self.target = target
-        self.type = type_expr
+        self.type = return_type
         self.users: dict[Node, None] = {}
         self.meta: dict[Any, Any] = {}
         self._erased = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import copy
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any, Final
 from .._absent import absent_names
 from ..futures import Future
 from ..nn.branches import boolean_dispatch
+from ..nn.modules.module import Module
 from .archive import load
 from .compile import Error
 from .compile import fork as fork_task
@@ -36,10 +38,15 @@ def unused(fn: Callable) -> Callable:
     return fn
 
 
-export = interface = script_if_tracing = _script_if_tracing = _overload = _overload_method = unused
+export = script_if_tracing = _script_if_tracing = _overload = _overload_method = unused
 
 
 _copy_to_script_wrapper = unused
+
+
+def interface(obj: Any) -> Any:
+    """`obj` itself: a class that stands for several."""
+    return obj
 
 
 def is_scripting() -> bool:
@@ -91,6 +98,41 @@ def optimized_execution(should_optimize: bool) -> Iterator[None]:
     yield
 
 
+def onednn_fusion_enabled() -> bool:
+    """False: fusion belongs to torch.compile."""
+    return False
+
+
+class strict_fusion:
+    """`with strict_fusion():` asks for an error where something isn't fused; nothing is here, so it changes nothing."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def freeze(mod: Any, preserved_attrs: list[str] | None = None, optimize_numerics: bool = True) -> Any:
+    """A copy of a module in evaluation mode whose parameters and buffers are constants: they need no gradient. `preserved_attrs` must be
+    there; nothing is dropped, and numbers stay as they are (`optimize_numerics` allows others)."""
+    if not builtins.isinstance(mod, Module):
+        raise RuntimeError(f"Freezing expects a module as input, got {type(mod).__name__}")
+    if mod.training:
+        raise RuntimeError("Freezing is currently only implemented for modules in eval mode. Please call .eval() on your module before "
+                           "freezing.")
+    missing = [name for name in preserved_attrs or () if not hasattr(mod, name)]
+    if missing:
+        raise RuntimeError(f"freeze(preserved_attrs=...): {type(mod).__name__} has no attributes {missing}")
+    del optimize_numerics
+    return copy.deepcopy(mod).requires_grad_(False)
+
+
+def optimize_for_inference(mod: Any, other_methods: list[str] | None = None) -> Any:
+    """`freeze`; torch.compile makes the result fast. `other_methods` must be there."""
+    return freeze(mod, other_methods)
+
+
 class TracerWarning(Warning):
     """What torch.jit.trace warns with."""
 
@@ -103,11 +145,12 @@ class Attribute:
 
 
 __getattr__ = absent_names(
-    "torch.jit", ("trace", "trace_module", "save", "load", "freeze", "optimize_for_inference", "_get_trace_graph"), _INSTEAD)
+    "torch.jit", ("trace", "trace_module", "save", "load", "_get_trace_graph", "CompilationUnit", "export_opnames"), _INSTEAD)
 
 __all__ = [
     "script", "ignore", "unused", "export", "interface", "script_if_tracing", "is_scripting", "is_tracing", "annotate",
     "isinstance", "Final", "ScriptModule", "ScriptFunction", "RecursiveScriptModule", "TracerWarning", "Error", "Attribute",
     "trace", "trace_module", "save", "load", "freeze", "optimize_for_inference", "annotations", "fuser", "optimized_execution",
+    "CompilationUnit", "export_opnames", "onednn_fusion_enabled", "strict_fusion",
     "enable_onednn_fusion", "fork", "wait", "set_fusion_strategy",
 ]

@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 from collections.abc import Callable
 
-from .._absent import absent
-from . import symbolic_helper, symbolic_opset9, symbolic_opset11, symbolic_opset12
+from .._absent import absent, absent_type
+from .._lazy import submodules
+from ..nn.modules.module import Module
+from . import errors, symbolic_helper, symbolic_opset9, symbolic_opset11, symbolic_opset12
 
 _INSTEAD = "save the weights with torch.save and run torch.onnx in PyTorch"
 export = absent("torch.onnx.export", _INSTEAD)
 dynamo_export = absent("torch.onnx.dynamo_export", _INSTEAD)
+ONNXProgram = absent_type("torch.onnx.ONNXProgram", _INSTEAD)
+InputObserver = absent_type("torch.onnx.InputObserver", "torch.export.AdditionalInputs finds which sizes vary")
+OnnxExporterError = errors.OnnxExporterError
+__getattr__ = submodules(__name__)
+
+
+class ExportableModule(Module, abc.ABC):
+    """A model that says by itself how it is exported: its example arguments, and what else is told."""
+
+    @abc.abstractmethod
+    def example_arguments(self) -> tuple[tuple, dict[str, object] | None]:
+        """(args, kwargs) to export with."""
+
+    def dynamic_shapes(self) -> object:
+        """Which sizes vary; None: none do."""
+        return None
+
+    def input_names(self) -> list[str] | None:
+        """Names of the inputs."""
+        return None
+
+    def output_names(self) -> list[str] | None:
+        """Names of the outputs."""
+        return None
 
 # (operator, opset) -> symbolic function
 SYMBOLICS: dict[tuple[str, int], Callable] = {}

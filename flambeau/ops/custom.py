@@ -6,10 +6,11 @@ registered backward its derivative. So eager, autograd and capture treat it as t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,19 @@ SIGNATURE_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITION
 
 _below: list[CustomOperator] = []
 """Operators whose functions for autograd are at work: what these call is the operator itself."""
+
+
+shapes_of: list[tuple[CustomOperator, tuple]] = []
+"""Operators whose functions of shapes are at work, with their arguments."""
+
+
+@contextlib.contextmanager
+def _asked_for_shapes(operator: CustomOperator, values: Any) -> Iterator[None]:
+    shapes_of.append((operator, tuple(values)))
+    try:
+        yield
+    finally:
+        shapes_of.pop()
 
 
 def _above(operator: CustomOperator, fn: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -130,7 +144,7 @@ class CustomOperator:
                                       f"torch.library.register_fake({self.qualname!r})")
         stand_ins = [_without_data(v) for v in values]
         positional, keyword = self._call_arguments(tuple(stand_ins))
-        with dispatch.fake_mode():
+        with dispatch.fake_mode(), _asked_for_shapes(self, values):
             return _specs_of(self.fake(*positional, **keyword))
 
     def set_backward(self, backward: Callable, setup_context: Callable | None, context: Callable[[], Any]) -> None:

@@ -289,8 +289,11 @@ def supported_activities() -> set[ProfilerActivity]:
     return {ProfilerActivity.CPU}
 
 
-def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None, use_gzip: bool = False) -> Callable[[profile], None]:
-    """An `on_trace_ready` that writes `dir_name/WORKER.N.pt.trace.json` (`.gz`, if compressed) for each trace."""
+def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None, use_gzip: bool = False,
+                              use_python_export: bool = False) -> Callable[[profile], None]:
+    """An `on_trace_ready` that writes `dir_name/WORKER.N.pt.trace.json` (`.gz`, if compressed) for each trace. Traces are
+    written in Python in any case (`use_python_export`)."""
+    del use_python_export
 
     def handler(prof: profile) -> None:
         os.makedirs(dir_name, exist_ok=True)
