@@ -95,9 +95,9 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = No
     if restricted and pickle_load_args:
         raise TypeError(f"torch.load with weights_only=True takes no argument {', '.join(pickle_load_args)}")
 
-    def unpickle(data: bytes, refer: Callable[[Any], Any]) -> Any:
+    def unpickle(data: bytes, refer: Callable[[Any], Any], sparse: list | None = None) -> Any:
         if restricted:
-            return restricted_load(data, refer, {**_library, **_allowed})
+            return restricted_load(data, refer, {**_library, **_allowed}, sparse)
         return TrustingUnpickler(io.BytesIO(data), refer, **pickle_load_args).load()
 
     shared = bool(mmap) and now.mmap_flags == MAP_SHARED

@@ -20,12 +20,13 @@ from typing import IO, Any
 import numpy as np
 
 from ..core.dtypes import uint8
+from ..core.sparse import SparseTensor
 from ..core.storage import Storage
 from ..core.tensor import Tensor, from_array
 from ..ops.storages import UntypedStorage
 from .errors import LoadError
 from .locations import MAP_LOCATION, restored, wants_meta
-from .names import LoadedStorage, StorageType, rebuild_tensor
+from .names import LoadedStorage, StorageType, check_sparse, rebuild_tensor
 
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 START = b"\x80\x02\x8a\x0a"  # a pickled ten-byte integer: the magic number
@@ -33,8 +34,9 @@ _FACTS = {"protocol_version": PROTOCOL, "little_endian": sys.byteorder == "littl
 _DAMAGE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, EOFError, struct.error,
            pickle.UnpicklingError, tarfile.TarError)
 
-Unpickle = Callable[[bytes, Callable[[Any], Any]], Any]
-"""Makes the object of a pickle, given what its references to storages stand for."""
+Unpickle = Callable[..., Any]
+"""(bytes, refer, sparse=None) -> the object of a pickle, given what its references to storages stand for; in the list `sparse` are
+entered the sparse tensors that are still to be checked."""
 
 
 def write(file: IO[bytes], pickled: memoryview, storages: dict[str, tuple[Storage, int]]) -> None:
@@ -87,12 +89,20 @@ class _Storages:
             raise LoadError(f"{self.source} is truncated: it describes more than it can hold")
         if wants_meta(location, self.map_location):
             return LoadedStorage(kind, None, nbytes), None
-        array = np.empty(nbytes, np.uint8)
+        array = np.zeros(nbytes, np.uint8)    # whatever the pickle does before the bytes are read sees nobody's memory
         owner = from_array(array)
         placed = restored(UntypedStorage(owner._storage), location, self.map_location)
         if placed._storage is not owner._storage:
             owner = placed.elements(uint8)
         return LoadedStorage(kind, owner, nbytes), array
+
+    def fill_all(self, keys: Any, file: IO[bytes]) -> None:
+        """Read the bytes of all storages, in this order; LoadError where some have none."""
+        for key in keys:
+            self.fill(key, file)
+        missing = self.made.keys() - set(keys)
+        if missing:
+            raise LoadError(f"{self.source} has no bytes for the storages {reprlib.repr(sorted(missing))}")
 
     def fill(self, key: Any, file: IO[bytes]) -> None:
         """Read the bytes of a storage."""
@@ -138,9 +148,10 @@ def read(file: IO[bytes], source: str, map_location: MAP_LOCATION, unpickle: Unp
         if facts["little_endian"] is not (sys.byteorder == "little"):
             raise LoadError(f"{source} holds numbers of another byte order: write it again on a machine like this one")
         storages = _Storages(source, len(whole.getbuffer()), map_location)
-        made = unpickle(next_pickle(whole), storages.refer)
-        for key in _plain(whole, unpickle):
-            storages.fill(key, whole)
+        sparse: list[SparseTensor] = []
+        made = unpickle(next_pickle(whole), storages.refer, sparse)
+        storages.fill_all(_plain(whole, unpickle), whole)
+        check_sparse(sparse)
     except _DAMAGE as error:
         what = "" if isinstance(error, LoadError) else f"it is truncated or damaged: {type(error).__name__}: "
         raise LoadError(f"{source}, of the format that PyTorch wrote before version 1.6: {what}{error}") from error

@@ -12,7 +12,7 @@ import math
 import operator
 import reprlib
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -23,10 +23,11 @@ from ..core.homes import is_own as _is_own
 from ..core.homes import own_name
 from ..core.memory_format import layout, layout_named, sparse_coo
 from ..core.size import Size
+from ..core.sparse import SparseTensor
 from ..core.tensor import Layout, Tensor, fake, view_tensor
 from ..nn.parameter import Parameter, _rebuild_parameter
 from ..ops.storages import CLASSES, TypedStorage, UntypedStorage
-from ..sparse.construct import sparse_compressed_tensor, sparse_coo_tensor
+from ..sparse.construct import check_indices, sparse_compressed_tensor, sparse_coo_tensor
 from .errors import LoadError
 
 
@@ -133,7 +134,7 @@ def _rebuild_meta_tensor_no_storage(kind: dtype, size: tuple, stride: tuple, req
 
 
 def _rebuild_sparse_tensor(kind: Any, parts: Any) -> Tensor:
-    """A tensor of this layout; its indices are checked, as the file may lie."""
+    """A tensor of this layout. Its indices are checked once their bytes are read (`check_sparse`), as the file may lie."""
     counts = (3, 4) if kind is sparse_coo else (4,)    # older files do not say whether it is coalesced
     if not isinstance(kind, layout) or not isinstance(parts, tuple) or len(parts) not in counts:
         raise LoadError(f"the checkpoint describes a tensor of layout {reprlib.repr(kind)} with parts {reprlib.repr(parts)}")
@@ -143,10 +144,23 @@ def _rebuild_sparse_tensor(kind: Any, parts: Any) -> Tensor:
     size = _plain_tuple(parts[2 if kind is sparse_coo else 3])
     try:
         if kind is sparse_coo:
-            return sparse_coo_tensor(parts[0], parts[1], size, check_invariants=True, is_coalesced=parts[3:] == (True,))
-        return sparse_compressed_tensor(parts[0], parts[1], parts[2], size, layout=kind, check_invariants=True)
+            return sparse_coo_tensor(parts[0], parts[1], size, check_invariants=False, is_coalesced=parts[3:] == (True,))
+        return sparse_compressed_tensor(parts[0], parts[1], parts[2], size, layout=kind, check_invariants=False)
     except (RuntimeError, TypeError) as error:
-        raise LoadError(f"the checkpoint describes a {kind} tensor of size {list(size)} that cannot be: {error}") from error
+        raise _impossible(kind, size, error) from error
+
+
+def check_sparse(tensors: Iterable[SparseTensor]) -> None:
+    """LoadError where the indices of one of them are not what its layout and its size ask for."""
+    for tensor in tensors:
+        try:
+            check_indices(tensor)
+        except (RuntimeError, TypeError) as error:
+            raise _impossible(tensor.layout, tuple(tensor.shape), error) from error
+
+
+def _impossible(kind: Any, size: tuple, error: Exception) -> LoadError:
+    return LoadError(f"the checkpoint describes a {kind} tensor of size {list(size)} that cannot be: {error}")
 
 
 def _get_layout(name: Any) -> layout:

@@ -17,9 +17,10 @@ from itertools import chain
 from typing import IO, Any
 
 from ..core.size import Size
+from ..core.sparse import SparseTensor
 from ..core.tensor import Tensor
 from .errors import LoadError
-from .names import SAFE_CALLS, SAFE_GLOBALS, find_torch_global, is_own
+from .names import SAFE_CALLS, SAFE_GLOBALS, check_sparse, find_torch_global, is_own
 
 PersistentLoad = Callable[[Any], Any]
 
@@ -120,6 +121,7 @@ class _Machine:
         self.marks: list[list[Any]] = []  # the stacks below the marks that are open
         self.memo: dict[int, Any] = {}
         self.work = 0  # that may still be done beyond reading each opcode
+        self.sparse: list[SparseTensor] = []  # whose indices are still to be checked
 
     def run(self, data: bytes) -> Any:
         """The object that `data` describes."""
@@ -233,7 +235,10 @@ class _Machine:
                           "allowed function.")
         if call is not function or call in SAFE_CALLS:
             self.spend(measure(args) + sum(len(arg) for arg in args if isinstance(arg, (str, bytes))))
-        self.push(call(*args))
+        made = call(*args)
+        if isinstance(made, SparseTensor):
+            self.sparse.append(made)
+        self.push(made)
 
     def new_object(self) -> None:
         args, kind = self.stack.pop(), self.stack.pop()
@@ -307,12 +312,20 @@ _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
 }  # fmt: skip
 
 
-def restricted_load(data: bytes, persistent_load: PersistentLoad, allowed: Mapping[tuple[str, str], Any]) -> Any:
+def restricted_load(data: bytes, persistent_load: PersistentLoad, allowed: Mapping[tuple[str, str], Any],
+                    sparse: list[SparseTensor] | None = None) -> Any:
     """The object that the pickle `data` describes, `allowed` being the user's additions to `SAFE_GLOBALS`.
 
-    Raises LoadError, naming it, at the first thing that is not plain data.
+    Raises LoadError, naming it, at the first thing that is not plain data. Where the bytes of tensors come behind the pickle, sparse
+    tensors are entered in `sparse`, for `check_sparse` to look at when they are read.
     """
-    return _Machine({**SAFE_GLOBALS, **allowed}, allowed, persistent_load).run(data)
+    machine = _Machine({**SAFE_GLOBALS, **allowed}, allowed, persistent_load)
+    made = machine.run(data)
+    if sparse is None:
+        check_sparse(machine.sparse)
+    else:
+        sparse += machine.sparse
+    return made
 
 
 def unsafe_globals(data: bytes, allowed: Mapping[tuple[str, str], Any]) -> list[str]:

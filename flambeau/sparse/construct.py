@@ -110,10 +110,21 @@ def sparse_coo_tensor(indices: Any = None, values: Any = None, size: Any = None,
         raise RuntimeError(f"values has incorrect size, expected {[index.shape[1], *shape[index.shape[0]:]]}, got {list(entries.shape)}")
     pattern = Pattern(sparse_coo, (index,), shape, bool(is_coalesced))
     if check_sparse_tensor_invariants.is_enabled() if check_invariants is None else check_invariants:
-        _check_bounds(index, shape)
-        if is_coalesced:
-            _check_sorted(pattern)
+        _check_pattern(pattern, entries)
     return _finished(entries, pattern, requires_grad)
+
+
+def check_indices(tensor: SparseTensor) -> None:
+    """RuntimeError where the indices of a sparse tensor are not what its layout and its size ask for."""
+    _check_pattern(tensor._pattern, tensor._entries)
+
+
+def _check_pattern(pattern: Pattern, entries: Tensor) -> None:
+    if pattern.layout is not sparse_coo:
+        return _check_compressed(pattern, entries)
+    _check_bounds(pattern.indices[0], pattern.shape)
+    if pattern.coalesced:
+        _check_sorted(pattern)
 
 
 def _refuse_pinned(pin_memory: bool) -> None:
@@ -183,7 +194,7 @@ def sparse_compressed_tensor(compressed_indices: Any, plain_indices: Any, values
         size = (*((lines, width) if layout is sparse_csr else (width, lines)), *entries.shape[1:])
     pattern = Pattern(layout, (starts, across), _sizes(size))
     if check_sparse_tensor_invariants.is_enabled() if check_invariants is None else check_invariants:
-        _check_compressed(pattern, entries)
+        _check_pattern(pattern, entries)
     return _finished(entries, pattern, requires_grad)
 
 
@@ -279,5 +290,6 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: La
     return made if layout is None else made.to_sparse(layout=layout)
 
 
-__all__ = ["check_sparse_tensor_invariants", "compressed_names", "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor",
+__all__ = ["check_indices", "check_sparse_tensor_invariants", "compressed_names",
+           "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor",
            "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor", "spdiags", "typed"]
