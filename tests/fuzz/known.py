@@ -264,9 +264,8 @@ KNOWN = (
     Known("the softmax of scores that are infinite, by no mask, is NaN; torch takes a row that sees nothing for one, and the NaN of what a "
           "mask hides for one that is seen", values=_of("scaled_dot_product_attention"),
           where=lambda v: (np.isnan(v.ours) | np.isnan(v.theirs)) & _not_finite(v)),
-    Known("a position that is NaN stands for -1, as documented, and an infinite one is outside; torch weighs with NaN where it pads with "
-          "zeros, and where it interpolates cubically", values=_of("grid_sample"),
-          where=lambda v: _lost(v) & _any({"grid": _argument(v, 1, "grid")}, lambda x: ~np.isfinite(x))),
+    Known("a position that is NaN stands for -1, as documented, and an infinite one is outside; what torch makes of it hangs on the padding", values=_of("grid_sample"),
+          where=lambda v: _any({"grid": _argument(v, 1, "grid")}, lambda x: ~np.isfinite(x))),
     Known("torch's cov of weighted observations takes their mean off the input itself", version=_of("cov"), values=_of("cov"),
           where=lambda v: (x := compare.array(_argument(v, 0, "input"))).tobytes() == v.ours.tobytes() and x.shape == v.ours.shape),
     Known("torch's polygamma is NaN of infinity, and not infinite at some poles; its zeta is NaN where it vanishes",
@@ -279,7 +278,7 @@ KNOWN = (
           | (compare.array(_argument(v, 0, "input")) < -1000)),
     Known("squares beyond float32, in which both take the variance (torch's batches channels last apart), and infinite weights: torch, "
           "which makes one factor of weight and deviation and takes the mean times it off, has NaN; equal elements leave their rounding",
-          values=_of("layer_norm", "group_norm", "instance_norm", "batch_norm", "native_layer_norm", "native_batch_norm"), where=lambda v: (
+          values=_of("layer_norm", "group_norm", "instance_norm", "batch_norm", "native_layer_norm"), where=lambda v: (
               (np.isnan(v.theirs) | (v.ours == 0)) & _any(v.inputs, lambda x: ~(np.abs(x) < 1e18))) | (
                   (v.ours == 0) & (np.abs(v.theirs) < 1e-3))),
     Known("which of several elements for one place stays is nobody's promise", where=_put_there, values=lambda step: (
@@ -304,7 +303,8 @@ KNOWN = (
           values=lambda step: step.op == "@" or _of("mm", "bmm", "matmul", "linear", "bilinear", "mv", "dot", "vdot", "inner", "tensordot",
                                                     "cov", "corrcoef", *_PLUS_PRODUCTS)(step)),
     Known("torch computes with integers in integers, which overflow: sums of products, squares, differences, means",
-          values=_of("cov", "corrcoef", "local_response_norm", "triplet_margin_loss", "triplet_margin_with_distance_loss"), where=lambda v:
+          values=_of("cov", "corrcoef", "local_response_norm", "triplet_margin_loss", "triplet_margin_with_distance_loss",
+                     "gradient"), where=lambda v:
           _large_integers(v) or ("triplet" not in v.step.op and compare.array(_argument(v, 0, "input")).dtype.kind in "iub")),
     Known("torch adds the margin to one distance, in which it is lost if that is large, before it takes the other off",
           values=lambda step: "triplet_margin" in step.op, where=lambda v: np.abs(v.ours - v.theirs) <= 4 * max((
@@ -394,7 +394,7 @@ KNOWN = (
           whole=lambda step, theirs: "conv" in step.op and hasattr(theirs, "numel") and not theirs.numel() and 0 in theirs.shape[:-1]),
     Known("torch's kron doesn't count writing to an out= of another dtype", version=_of("kron")),
     Known("torch views what it should reshape, and guesses sizes of nothing", error=lambda ours, theirs, step: ours is None and _of(
-          "kron", "take_along_dim", "bilinear", "matrix_exp")(step)
+          "kron", "take_along_dim", "bilinear", "matrix_exp", "conv_tbc")(step)
           and _says(theirs, "view size is not compatible", "cannot reshape tensor of 0")),
     Known("what is read is read before anything is written: operands may overlap what they are written to; torch refuses that where it "
           "sees it", error=lambda ours, theirs, step: (ours is None or isinstance(ours, (IndexError, RuntimeError)))
@@ -504,8 +504,8 @@ KNOWN = (
           "triplet_margin_loss", "vector_norm")(step) and any(
               type(x) in (int, float) and x == 0 for x in (*step.args, step.kwargs.get("p"), step.kwargs.get("ord")))),
     Known(
-        "torch's Python stumbles over an argument of a wrong type; Flambeau says which",
-        error=lambda ours, theirs, step: isinstance(ours, TypeError) and (
+        "torch's Python stumbles over an argument of a wrong type; Flambeau says which, or takes a number for a tensor",
+        error=lambda ours, theirs, step: (isinstance(ours, TypeError) or _says(theirs, "'float' object", "'int' object")) and (
             isinstance(theirs, AttributeError) or _says(theirs, "At least one of 'min' or 'max' must not be None")),
     ),
     Known(
@@ -535,7 +535,7 @@ KNOWN = (
         layout=_of("slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter"),
     ),
     Known("torch writes running statistics without counting it as a write",
-          version=_of("batch_norm", "instance_norm", "native_batch_norm")),
+          version=_of("batch_norm", "instance_norm")),
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from .draw import Draw
 from .parameters import boolean, one_of, small
 from .program import Input, Ref
-from .special import Fields, _each_of, _float, channels, image, of_rank, probability, sized
+from .special import Fields, _each_of, _float, image, of_rank, probability, sized
 
 
 def beside_the_first(*shape: int) -> Any:
@@ -171,8 +171,6 @@ LAYERS: dict[str, Fields] = {
         label_smoothing=one_of(0.0, 0.1),
     ),
     "multilabel_margin_loss": dict(input=lambda d: d.fresh([d.int(1, 4) for _ in range(d.int(1, 2))], _float(d)), target=classes_of_each),
-    "native_batch_norm": dict(input=of_rank(2, 4, 1), weight=channels(), bias=channels(), training=boolean, momentum=one_of(0.1),
-                              running_mean=channels(), running_var=channels(None, "unit")),
     "native_layer_norm": dict(input=of_rank(1, 4, 1), weight=lambda d: d.fresh(d.args["normalized_shape"]),
                               bias=lambda d: d.fresh(d.args["normalized_shape"])),
     "conv_tbc": dict(input=lambda d: d.fresh((d.int(2, 4), 2, 3), _float(d)), weight=lambda d: d.fresh((d.int(1, 2), 3, 2)),

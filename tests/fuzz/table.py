@@ -51,7 +51,7 @@ UNDETERMINED = words("""
 """)
 INTERNAL = words("""
     affine_grid_generator grid_sampler grid_sampler_2d grid_sampler_3d embedding_renorm_ native_group_norm
-    native_channel_shuffle range convolution
+    native_channel_shuffle native_batch_norm range convolution
 """)
 # torch reads and writes beyond what it is given where a class is not there, as in programs made small.
 UNCHECKED = words("ctc_loss")

@@ -483,6 +483,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     """
     spatial = tuple(size)[2:]
     rank = len(spatial)
+    if rank not in (2, 3):
+        raise NotImplementedError(f"affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms. Got size {tuple(size)}.")
     if theta.ndim != 3 or tuple(theta.shape[1:]) != (rank, rank + 1):
         raise ValueError(f"Expected a batch of {rank}D affine matrices of shape Nx{rank}x{rank + 1} for size {tuple(size)}. "
                          f"Got {theta.shape}.")

@@ -42,9 +42,11 @@ def _normalized(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Ten
 def native_batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
                       training: bool, momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """batch_norm, with the mean and 1 / the deviation that it used (none of the running ones)."""
+    if (running_mean is None) != (running_var is None):
+        raise ValueError("running_mean and running_var must either both be None or neither be None")
     if not training:
-        assert running_mean is not None
-        assert running_var is not None
+        if running_mean is None or running_var is None:
+            raise RuntimeError("native_batch_norm(): expected running_mean and running_var where training=False")
         out = _normalized(input, weight, bias, running_mean, (running_var + eps).rsqrt())
         return out, input.new_empty(0), input.new_empty(0)
     dims = [d for d in range(input.ndim) if d != 1]
