@@ -14,6 +14,8 @@ from .archive import load
 from .compile import Error
 from .compile import fork as fork_task
 from .module import RecursiveScriptModule, ScriptFunction, ScriptMethod, ScriptModule, TopLevelTracedModule
+from .save import save
+from .trace import TracerWarning, TracingCheckError, trace, trace_module, tracing
 
 annotations: Any = importlib.import_module(f"{__name__}.annotations")  # type: ignore[no-redef]  # "from __future__" has bound the name
 
@@ -58,7 +60,9 @@ def is_scripting() -> bool:
     return False
 
 
-is_tracing = is_scripting
+def is_tracing() -> bool:
+    """Whether torch.jit.trace is running what asks."""
+    return tracing() is not None
 
 
 def annotate(the_type: Any, the_value: Any) -> Any:
@@ -102,10 +106,6 @@ def optimized_execution(should_optimize: bool) -> Iterator[None]:
     yield
 
 
-class TracerWarning(Warning):
-    """What torch.jit.trace warns with."""
-
-
 class Attribute:
     """A value with a type for TorchScript; here the pair alone."""
 
@@ -114,7 +114,7 @@ class Attribute:
 
 
 __getattr__ = absent_names(
-    "torch.jit", ("trace", "trace_module", "save", "load", "freeze", "optimize_for_inference", "_get_trace_graph"), _INSTEAD)
+    "torch.jit", ("freeze", "optimize_for_inference", "_get_trace_graph"), _INSTEAD)
 
 __all__ = [
     "script", "ignore", "unused", "export", "interface", "script_if_tracing", "is_scripting", "is_tracing", "annotate",
