@@ -17,6 +17,8 @@ from .archive import load
 from .compile import Error
 from .compile import fork as fork_task
 from .module import RecursiveScriptModule, ScriptFunction, ScriptMethod, ScriptModule, TopLevelTracedModule
+from .save import save
+from .trace import TracerWarning, TracingCheckError, trace, trace_module, tracing
 
 annotations: Any = importlib.import_module(f"{__name__}.annotations")  # type: ignore[no-redef]  # "from __future__" has bound the name
 
@@ -54,7 +56,9 @@ def is_scripting() -> bool:
     return False
 
 
-is_tracing = is_scripting
+def is_tracing() -> bool:
+    """Whether torch.jit.trace is running what asks."""
+    return tracing() is not None
 
 
 def annotate(the_type: Any, the_value: Any) -> Any:
@@ -133,10 +137,6 @@ def optimize_for_inference(mod: Any, other_methods: list[str] | None = None) -> 
     return freeze(mod, other_methods)
 
 
-class TracerWarning(Warning):
-    """What torch.jit.trace warns with."""
-
-
 class Attribute:
     """A value with a type for TorchScript; here the pair alone."""
 
@@ -145,7 +145,7 @@ class Attribute:
 
 
 __getattr__ = absent_names(
-    "torch.jit", ("trace", "trace_module", "save", "load", "_get_trace_graph", "CompilationUnit", "export_opnames"), _INSTEAD)
+    "torch.jit", ("_get_trace_graph", "CompilationUnit", "export_opnames"), _INSTEAD)
 
 __all__ = [
     "script", "ignore", "unused", "export", "interface", "script_if_tracing", "is_scripting", "is_tracing", "annotate",

@@ -292,7 +292,7 @@ class Compiler:
         if root == "CONSTANTS":
             return self.archived(node)
         if root == "__torch__":
-            return self.named(node, name)
+            return self.named(name)
         obj, attr = self.expression(node.value), node.attr
         return lambda frame: read(obj(frame), attr)
 
@@ -304,7 +304,7 @@ class Compiler:
         value = self.program.constants[int(at)]
         return lambda frame: value
 
-    def named(self, node: ast.expr, name: str) -> Expression:
+    def named(self, name: str) -> Expression:
         """A function of the program, or a member of an enum; its class may follow in the text."""
         def load(frame: Frame) -> Any:
             found = self.program.functions.get(name)
@@ -383,13 +383,13 @@ class Compiler:
         """What is called: a function that is known now, or (what computes it,)."""
         root, _, rest = name.partition(".")
         if not rest and root:
-            return self.plain_callee(node, root)
+            return self.plain_callee(root)
         if root == "torch" and script.allowed(rest):
             return script.function(rest, self.program.version)
         if root == "ops":
             return self.operator(node, rest)
         if root == "__torch__":
-            return self.defined(node, name)
+            return self.defined(name)
         if root in ("torch", "CONSTANTS"):
             raise refuse(node, f"Unknown builtin op: aten::{rest}. Could not find any similar ops to aten::{rest}")
         if isinstance(node.func, ast.Attribute):
@@ -397,7 +397,7 @@ class Compiler:
             return (lambda frame: method(obj(frame), attr),)
         raise refuse(node, f"{ast.unparse(node.func)[:60]} is nothing that TorchScript calls")
 
-    def plain_callee(self, node: ast.Call, name: str) -> Callable[..., Any] | tuple[Expression]:
+    def plain_callee(self, name: str) -> Callable[..., Any] | tuple[Expression]:
         """A cast, a function of Python's that TorchScript has, or a local name of a function."""
         if name in CASTS:
             return script.function(CASTS[name])
@@ -428,7 +428,7 @@ class Compiler:
             return lambda *args, **kwargs: self.program.custom_operator(qualified)(*args, **kwargs)
         raise refuse(node, f"Unknown builtin op: {space}::{rest}. Could not find any similar ops to {space}::{rest}")
 
-    def defined(self, node: ast.Call, name: str) -> Callable[..., Any]:
+    def defined(self, name: str) -> Callable[..., Any]:
         """A function of the program, `CLASS.__new__`, or the class of a NamedTuple."""
         def call(*args: Any, **kwargs: Any) -> Any:
             function = self.program.functions.get(name)
@@ -441,8 +441,8 @@ class Compiler:
 
         return call
 
-    def _new(self, node: ast.Call, name: str) -> Expression:
-        def make(frame: Frame) -> ScriptObject:
+    def _new(self, name: str) -> Expression:
+        def make(_: Frame) -> ScriptObject:
             made_of = self.program.classes.get(name)
             if made_of is None or made_of.kind != "class":
                 raise Error(f"the archive has no class {name}")
@@ -485,7 +485,7 @@ class Compiler:
     def _call_or_new(self, node: ast.Call) -> Expression:
         name = dotted(node.func)
         if name.startswith("__torch__.") and name.endswith(".__new__"):
-            return self._new(node, name.removesuffix(".__new__"))
+            return self._new(name.removesuffix(".__new__"))
         return self._call(node)
 
     EXPRESSIONS: dict[type, Callable[..., Expression]] = {

@@ -122,7 +122,7 @@ class ScriptFunction(_Callable):
 class ScriptModule(Module):
     """A module whose methods are TorchScript's: made by torch.jit.load, trace and script, never by hand."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         if type(self) is ScriptModule or not isinstance(self, RecursiveScriptModule):
             raise NotImplementedError("classes that inherit from torch.jit.ScriptModule are not implemented: inherit from nn.Module, "
                                       "and give the module to torch.jit.script or torch.jit.trace")

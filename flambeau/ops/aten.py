@@ -101,6 +101,12 @@ class Overload(AtenOperator):
         return super().__call__(*args, **kwargs)
 
 
+def whole_layers() -> bool:
+    """Whether what runs is written down by someone who wants a recurrent network's layers as one operator."""
+    modes = dispatch.state.function_modes
+    return bool(modes) and getattr(modes[-1], "whole_layers", False)
+
+
 @functools.cache
 def _overload(schema: Schema) -> Overload:
     return Overload(schema)

@@ -327,6 +327,18 @@ def _cell(mode: str) -> Callable:
     return form
 
 
+@_aten
+def stft(self: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None, *rest: Any,
+         **named: Any) -> Tensor:
+    """Spectra of frames; without center= and pad_mode= (of the overload `center`) there are no frames beyond the ends."""
+    centers = "center" in named or "pad_mode" in named or (len(rest) > 1 and isinstance(rest[1], str))
+    names = ("center", "pad_mode") if centers else ()
+    given = dict(zip((*names, "normalized", "onesided", "return_complex", "align_to_window"), rest)) | named
+    if given.pop("align_to_window", None):
+        raise NotImplementedError("aten.stft(align_to_window=True) is not implemented")
+    return _call("stft", self, n_fft, hop_length, win_length, window, **({} if centers else {"center": False}), **given)
+
+
 for _name in ("LSTM", "GRU", "RNN_TANH", "RNN_RELU"):
     FORMS[_name.lower()], FORMS[f"{_name.lower()}_cell"] = _recurrent(_name), _cell(_name)
 

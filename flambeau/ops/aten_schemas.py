@@ -193,7 +193,11 @@ def operation(schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     positional: list[Any] = []
     for at, (name, p) in enumerate(parameters.items()):
         if name in named and (p.kind is p.VAR_POSITIONAL or (p.kind < p.VAR_POSITIONAL and len(positional) == at)):
-            positional.append(named.pop(name))
+            value = named.pop(name)
+            if p.kind is p.VAR_POSITIONAL and isinstance(value, list):
+                positional.extend(value)
+            else:
+                positional.append(value)
     return fn, positional, named
 
 
@@ -244,15 +248,51 @@ def _conversion(given: dict[str, Any]) -> dict[str, Any]:
 def _resizing(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """`interpolate` as the operator for its mode and number of dimensions, which takes lists."""
     dims, mode = given["input"].ndim - 2, given.get("mode", "nearest")
-    given = {name: value for name, value in given.items() if name != "mode"}
+    smooth = "_aa" if given.get("antialias") else ""
+    given = {name: value for name, value in given.items() if name not in ("mode", "antialias")}
+    sizes, factor = given["input"].shape[2:], given.get("scale_factor")
+    if not given.get("recompute_scale_factor"):
+        given.pop("recompute_scale_factor", None)
+    elif factor is not None and all(isinstance(n, int) for n in sizes):
+        factors = factor if isinstance(factor, (tuple, list)) else [factor] * dims
+        given = {"input": given["input"], "size": [int(n * f) for n, f in zip(sizes, factors)],
+                 **{name: value for name, value in given.items() if name == "align_corners"}}
+    if mode not in ("nearest", "nearest-exact"):
+        given["align_corners"] = bool(given.get("align_corners"))
     for name, kind in (("size", int), ("scale_factor", float)):
         if name in given:
             value = given[name]
-            given[name] = list(value) if isinstance(value, (tuple, list)) else [value if isinstance(value, SymInt) else kind(value)] * dims
-    return f"upsample_{mode}{dims}d", given
+            one = value if isinstance(value, (tuple, list)) or (kind is int and isinstance(value, (SymInt, int))) else kind(value)
+            given[name] = list(one) if isinstance(one, (tuple, list)) else [one] * dims
+    exact = "_" if smooth or mode == "nearest-exact" else ""
+    return f"{exact}upsample_{mode.replace('-', '_')}{dims}d{smooth}", given
 
 
-_PREPARED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"arange": _range, "to": _conversion}
+def _sampling(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """`grid_sample` with numbers for its modes."""
+    mode, padding = given.get("mode", "bilinear"), given.get("padding_mode", "zeros")
+    return "grid_sampler", given | {"mode": ("bilinear", "nearest", "bicubic").index(mode), "padding_mode": (
+        "zeros", "border", "reflection").index(padding), "align_corners": bool(given.get("align_corners"))}
+
+
+def _grid(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """`affine_grid` with a bool."""
+    return "affine_grid_generator", given | {"align_corners": bool(given.get("align_corners"))}
+
+
+def _pooling(name: str) -> Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]:
+    """`max_pool` by whether it gives indices."""
+    def renamed(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        return (name, given) if not given.pop("return_indices", False) else (f"{name}_with_indices", given)
+
+    return renamed
+
+
+_RENAMED: dict[str, Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]] = {
+    "interpolate": _resizing, "grid_sample": _sampling, "affine_grid": _grid, "max_pool2d": _pooling("max_pool2d"),
+    "max_pool3d": _pooling("max_pool3d")}
+_PREPARED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "arange": _range, "to": _conversion, "stft": lambda given: {"center": True, "pad_mode": "reflect", **given}}
 
 
 def overload_of(name: str, fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Schema, list, dict] | None:
@@ -262,8 +302,8 @@ def overload_of(name: str, fn: Callable, args: Sequence[Any], kwargs: Mapping[st
         return None
     given = _PREPARED.get(name, lambda g: g)(given)
     name = ALIASES.get(name, name)
-    if name == "interpolate":
-        name, given = _resizing(given)
+    if name in _RENAMED:
+        name, given = _RENAMED[name](given)
     if name[0] == "_" and name not in schemas() and name[1:] in schemas() and behind(name[1:]) is not None:
         theirs = {a.name for a in schemas()[name[1:]][0].arguments}
         name = name[1:] if set(list(inspect.signature(fn).parameters)[1:]) <= theirs else name    # what an operator is inside

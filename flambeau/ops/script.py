@@ -359,7 +359,23 @@ def _backward(x: Any, gradient: Any = None, retain_graph: bool | None = None, cr
     x.backward(gradient, retain_graph, create_graph)
 
 
+def _with_indices(name: str) -> Callable[..., Any]:
+    return lambda x, *args: OPERATORS[name](x, *args, return_indices=True)
+
+
+def _consecutive(x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> tuple[Tensor, ...]:
+    """The distinct values in a row, with two tensors more, empty where they are not asked for."""
+    found = OPERATORS["unique_consecutive"](x, return_inverse, return_counts, dim)
+    parts = iter(found if isinstance(found, tuple) else (found,))
+    empty = OPERATORS["empty"]((0,), dtype=DTYPES["int64"])
+    return next(parts), next(parts) if return_inverse else empty, next(parts) if return_counts else empty
+
+
+GIVES_SEVERAL = frozenset((*(f"adaptive_max_pool{n}d" for n in (1, 2, 3)), *(f"atleast_{n}d" for n in (1, 2, 3)), "unique_consecutive"))
+"""Operators that give one tensor in a program of Python's, and are the first of several in ATen."""
+
 ON_TENSORS: dict[str, Callable[..., Any]] = {
+    **{f"adaptive_max_pool{n}d": _with_indices(f"adaptive_max_pool{n}d") for n in (1, 2, 3)}, "unique_consecutive": _consecutive,
     "size": _sized, "stride": _strided, "len": len, "dim": lambda x: x.ndim, "list": lambda x: list(x.unbind(0)),
     **{name: _asked(name) for name in ["numel", "is_floating_point", "is_complex", "is_signed", "is_contiguous", "type_as", "get_device",
         "storage_offset", "element_size", "requires_grad_", "retain_grad", "detach_", "squeeze_", "unsqueeze_", "transpose_", "t_",
@@ -377,7 +393,13 @@ ON_TENSORS: dict[str, Callable[..., Any]] = {
 }
 """What operators that have no signature in the table do to tensors."""
 
+def _of_each(name: str) -> Callable[[Any], Any]:
+    """An operator of a tensor, or of each of a list."""
+    return lambda x: [OPERATORS[name](t) for t in x] if isinstance(x, list) else OPERATORS[name](x)
+
+
 PLAIN: dict[str, Callable[..., Any]] = {
+    **{f"atleast_{n}d": _of_each(f"atleast_{n}d") for n in (1, 2, 3)},
     "is_grad_enabled": lambda: dispatch.state.grad_enabled, "set_grad_enabled": _set_grad_enabled, "device": device, "warn": _warn,
     "manual_seed": _manual_seed, "tensor": _tensor, "is_scripting": lambda: True, "_get_tracing_state": lambda: False,
     "wait": lambda future: future.wait(),

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...core import dispatch
 from ...core.tensor import Tensor
+from ...ops import aten
 from ...ops.nn.recurrent import Weights, recurrent_layers, recurrent_step
 from .. import functional as F
 from .. import init
@@ -104,6 +105,10 @@ class RNNBase(Module):
 
     # -- running ---------------------------------------------------------------------------------------
     def _run(self, x: Tensor, states: State, mask: Tensor | None) -> tuple[Tensor, State]:
+        if mask is None and aten.whole_layers():
+            given = (self._flat_weights, self.bias, self.num_layers, self.dropout, self.training, self.bidirectional, False)
+            out, *after = getattr(aten, self.mode.lower()).input(x, list(states) if self.mode == "LSTM" else states[0], *given)
+            return out, tuple(after)
         weights = []
         for names in self._all_weights:
             by_kind = {name.rsplit("_l", 1)[0]: getattr(self, name) for name in names}
@@ -255,7 +260,12 @@ class RNNCellBase(Module):
             states = (x.new_zeros((x.shape[0], self.hidden_size)),) * count
         elif single:
             states = tuple(s.unsqueeze(0) for s in states)
-        out = recurrent_step(self.mode, F.linear(x, self.weight_ih, self.bias_ih), states, self.weight_hh, self.bias_hh)
+        if aten.whole_layers():
+            cell, hx = getattr(aten, f"{self.mode.lower()}_cell").default, list(states) if self.mode == "LSTM" else states[0]
+            found = cell(x, hx, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+            out = found if self.mode == "LSTM" else (found,)
+        else:
+            out = recurrent_step(self.mode, F.linear(x, self.weight_ih, self.bias_ih), states, self.weight_hh, self.bias_hh)
         return tuple(o.squeeze(0) for o in out) if single else out
 
     def extra_repr(self) -> str:
