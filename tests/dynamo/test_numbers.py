@@ -354,3 +354,23 @@ def outcome(f: Callable, *args: Any) -> str:
         return str(f(*args))
     except Exception as error:
         return type(error).__name__
+
+
+def test_a_number_of_which_sizes_are_made_is_least_what_they_need() -> None:
+    """A size of 1 is a version of its own; of n + 1 that is n = 0."""
+    f = alone(lambda x, n: x[:n + 1] * 2)
+    compiled = torch.compile(f, backend="aot_eager")
+    for n in (0, 1, 2, 3, 4, 0):
+        assert torch.equal(compiled(data(6), n), f(data(6), n))
+    assert versions(f) == 2
+
+
+def test_a_number_that_is_a_size_at_times_is_a_number_at_others() -> None:
+    f = alone(lambda x, n, whole: x * n if whole else x[:n] * 2)
+    compiled = torch.compile(f, backend="aot_eager")
+    for whole, n in ((False, 2), (False, 3), (False, 5), (True, 1), (True, 0), (True, 4)):
+        assert torch.equal(compiled(data(6), n, whole), f(data(6), n, whole))
+    assert versions(f) == 3
+    for n in (1, 0, 1):     # a size of 1 or 0 is fixed
+        assert torch.equal(compiled(data(6), n, False), f(data(6), n, False))
+    assert versions(f) == 5
