@@ -25,13 +25,13 @@ class Shapes:
         self._ints: dict[str, float | None] = {}
         self._sizes_among_ints: dict[str, int] = {}
         self._captures = 0
-        self._history: dict[str, dict[int, tuple[float, ...]]] = {}
+        self._history: dict[str, dict[int, tuple[int, ...]]] = {}
 
     def begin(self) -> None:
         """One more capture."""
         self._captures += 1
 
-    def seen(self, name: str, dim: int = 0) -> tuple[tuple[int, float], ...]:
+    def seen(self, name: str, dim: int) -> tuple[tuple[int, int], ...]:
         """What was found at a dimension, capture by capture. Sizes of which this differs are not one size, though they may be equal now."""
         return tuple((capture, sizes[dim]) for capture, sizes in self._history[name].items() if len(sizes) > dim)
 
@@ -75,7 +75,6 @@ class Shapes:
         fixed = config.specialize_float if isinstance(value, float) else config.specialize_int
         if fixed or self.dynamic is False or not config.dynamic_shapes:
             return False
-        self._history.setdefault(name, {})[self._captures] = (value,)
         known = self._ints.setdefault(name, value)
         if known != value:
             self._ints[name] = None

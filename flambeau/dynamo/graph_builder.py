@@ -202,9 +202,8 @@ class GraphBuilder:
         least = self.shapes.least(name)
         if abs(value) < least:      # perhaps it is the size of no tensor this time
             least = 0
-        seen = self.shapes.seen(str(source)) if least else None
         token = self.size_token(source if sign > 0 else negated)
-        symbol = sign * self.shape_env.create_symint(abs(value), token, alone=not least, seen=seen, least=least)
+        symbol = sign * self.shape_env.create_symint(abs(value), token, alone=True, least=least)
         return SymVariable(symbol, source) if isinstance(symbol, SymInt) else ConstantVariable(symbol)
 
     def numbers_as_sizes(self, graph: fx.Graph) -> bool:

@@ -374,3 +374,28 @@ def test_a_number_that_is_a_size_at_times_is_a_number_at_others() -> None:
     for n in (1, 0, 1):     # a size of 1 or 0 is fixed
         assert torch.equal(compiled(data(6), n, False), f(data(6), n, False))
     assert versions(f) == 5
+
+
+def test_numbers_that_are_equal_for_a_while_are_not_one() -> None:
+    """A ring's position and its length."""
+    class Ring:
+        def __init__(self) -> None:
+            self.rows, self.at, self.length = torch.ones(40, 2), 0, 0
+
+        def push(self, x: torch.Tensor) -> torch.Tensor:
+            self.at += len(x)
+            self.length = min(6, self.length + len(x))
+            return self.rows[:self.length].sum(0) * self.rows[:self.at].sum(0) + x.sum(0)
+
+    rings = Ring(), Ring()
+    graphs = []
+
+    def backend(gm: Any, examples: Any) -> Any:
+        graphs.append(gm)
+        return gm.forward
+
+    push = torch.compile(rings[0].push, backend=backend)
+    for k in (2, 2, 3, 2, 4, 2, 3):
+        x = torch.full((k, 2), float(k))
+        assert torch.equal(push(x), rings[1].push(x))
+    assert len(graphs) <= 3
