@@ -150,6 +150,10 @@ class ShapeEnv:
         """A symbol with a source, with the bound that it was made with."""
         return var(name, lo=self._least[name])
 
+    def least(self, name: str) -> int:
+        """What a symbol with a source is at least."""
+        return self._least[name]
+
     def numbers(self) -> list[str]:
         """The symbols that stand for numbers and not for sizes."""
         return [name for name, least in self._least.items() if least < 2]

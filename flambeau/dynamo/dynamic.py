@@ -23,15 +23,15 @@ class Shapes:
         """May what needs the value of a float be done between two graphs? Not with fullgraph."""
         self._sizes: dict[str, list[int | None]] = {}
         self._ints: dict[str, float | None] = {}
-        self._sizes_among_ints: set[str] = set()
+        self._sizes_among_ints: dict[str, int] = {}
         self._captures = 0
-        self._history: dict[str, dict[int, tuple[float, ...]]] = {}
+        self._history: dict[str, dict[int, tuple[int, ...]]] = {}
 
     def begin(self) -> None:
         """One more capture."""
         self._captures += 1
 
-    def seen(self, name: str, dim: int = 0) -> tuple[tuple[int, float], ...]:
+    def seen(self, name: str, dim: int) -> tuple[tuple[int, int], ...]:
         """What was found at a dimension, capture by capture. Sizes of which this differs are not one size, though they may be equal now."""
         return tuple((capture, sizes[dim]) for capture, sizes in self._history[name].items() if len(sizes) > dim)
 
@@ -75,7 +75,6 @@ class Shapes:
         fixed = config.specialize_float if isinstance(value, float) else config.specialize_int
         if fixed or self.dynamic is False or not config.dynamic_shapes:
             return False
-        self._history.setdefault(name, {})[self._captures] = (value,)
         known = self._ints.setdefault(name, value)
         if known != value:
             self._ints[name] = None
@@ -85,13 +84,13 @@ class Shapes:
         """Was an int below this source seen to change, or will it?"""
         return name in self.changing or any(known is None and other.startswith(name) for other, known in self._ints.items())
 
-    def is_size(self, name: str) -> bool:
-        """Was an int found to be a size of tensors?"""
-        return name in self._sizes_among_ints
+    def least(self, name: str) -> int:
+        """What an int is at least that was found to be a size of tensors, or one of which sizes are made; 0 of others."""
+        return self._sizes_among_ints.get(name, 0)
 
-    def note_size(self, name: str) -> None:
-        """An int is a size of tensors."""
-        self._sizes_among_ints.add(name)
+    def note_size(self, name: str, least: int) -> None:
+        """An int is a size of tensors, or sizes are made of it."""
+        self._sizes_among_ints[name] = max(least, self.least(name))
 
     def _is_given_anew(self, name: str) -> bool:
         """Is this one of what changes with the rounds of a loop, or an element of it?"""

@@ -25,6 +25,7 @@ from ..core.symbolic import (
     SymBool,
     SymFloat,
     SymInt,
+    bounds_lo,
     hint_of,
     substitute,
     sym_max,
@@ -198,21 +199,29 @@ class GraphBuilder:
         """A Python int that is a variable of the graph: a number from 0 on, or a size where an earlier attempt has found it to be one. Of a
         negative one, its opposite is."""
         name, sign = (str(source), 1) if value >= 0 else (str(negated := source.derive("(-{0})")), -1)
-        is_size = self.shapes.is_size(name)
-        seen = self.shapes.seen(str(source)) if is_size else None
+        least = self.shapes.least(name)
+        if abs(value) < least:      # perhaps it is the size of no tensor this time
+            least = 0
         token = self.size_token(source if sign > 0 else negated)
-        symbol = sign * self.shape_env.create_symint(abs(value), token, alone=not is_size, seen=seen, least=2 if is_size else 0)
+        symbol = sign * self.shape_env.create_symint(abs(value), token, alone=True, least=least)
         return SymVariable(symbol, source) if isinstance(symbol, SymInt) else ConstantVariable(symbol)
 
     def numbers_as_sizes(self, graph: fx.Graph) -> bool:
-        """Are there numbers among the sizes of the graph's tensors? They are noted as sizes."""
+        """Are there numbers among the sizes of the graph's tensors, which are 2 or more? They are noted with what they are at least, for
+        that; one that is less now is fixed."""
+        least: dict[str, int] = {}
         numbers = set(self.shape_env.numbers()) - self.shape_env.replacements.keys()
-        if not numbers:
-            return False
-        found = {name for node in graph.nodes for tensor in _tensors_in(node.meta.get("val"))
-                 for size in (*tensor.shape, *tensor.stride()) if isinstance(size, SymInt) for name in free_variables(size.expr)} & numbers
-        for name in found:
-            self.shapes.note_size(str(self.symbol_source(name)))
+        for node in graph.nodes if numbers else ():
+            for tensor in _tensors_in(node.meta.get("val")):
+                for size in (*tensor.shape, *tensor.stride()):
+                    for name in free_variables(size.expr) & numbers if isinstance(size, SymInt) else ():
+                        least[name] = max(least.get(name, 0), _least_for(size.expr, name))
+        found = {name: bound for name, bound in least.items() if bound > self.shape_env.least(name)}
+        for name, bound in found.items():
+            source = str(self.symbol_source(name))
+            self.shapes.note_size(source, bound)
+            if self.shape_env.hints[name] < bound:
+                self.pinned.add(source)
         return bool(found)
 
     def float_input(self, source: Source, example: float) -> SymFloat:
@@ -679,6 +688,12 @@ def _leaves(value: Any) -> list[Any]:
     if isinstance(value, (list, tuple)):
         return [leaf for item in value for leaf in _leaves(item)]
     return _leaves(list(value.values())) if isinstance(value, dict) else [value]
+
+
+def _least_for(size: Expr, name: str) -> int:
+    """What a number is at least for a size that is made of it to be 2 or more: for n + 1, 1."""
+    rest = size - var(name, lo=bounds_lo(size, name))
+    return max(0, 2 - rest) if isinstance(rest, int) and rest >= 0 else 2
 
 
 def _tensors_in(value: Any) -> list[Tensor]:

@@ -299,3 +299,13 @@ def test_module_made_inside() -> None:
     seen = check(lambda x: nn.MSELoss()(x, x + 1), inputs())
     assert not seen.breaks
     run(f, inputs(), torch.tensor([0, 1]))
+
+
+def test_an_average_over_all_batches_is_one_graph() -> None:
+    """BatchNorm without a momentum divides by its count of batches, which stays a tensor."""
+    norms = [torch.nn.BatchNorm1d(3, momentum=None) for _ in range(2)]
+    compiled = torch.compile(norms[0], backend="aot_eager", fullgraph=True)
+    for k in range(4):
+        x = torch.arange(12.0).reshape(4, 3) * (k + 1) ** 2
+        torch.testing.assert_close(compiled(x), norms[1](x))
+    torch.testing.assert_close(norms[0].state_dict(), norms[1].state_dict())

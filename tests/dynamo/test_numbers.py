@@ -355,3 +355,48 @@ def outcome(f: Callable, *args: Any) -> str:
         return str(f(*args))
     except Exception as error:
         return type(error).__name__
+
+
+def test_a_number_of_which_sizes_are_made_is_least_what_they_need() -> None:
+    """A size of 1 is a version of its own; of n + 1 that is n = 0."""
+    f = alone(lambda x, n: x[:n + 1] * 2)
+    compiled = torch.compile(f, backend="aot_eager")
+    for n in (0, 1, 2, 3, 4, 0):
+        assert torch.equal(compiled(data(6), n), f(data(6), n))
+    assert versions(f) == 2
+
+
+def test_a_number_that_is_a_size_at_times_is_a_number_at_others() -> None:
+    f = alone(lambda x, n, whole: x * n if whole else x[:n] * 2)
+    compiled = torch.compile(f, backend="aot_eager")
+    for whole, n in ((False, 2), (False, 3), (False, 5), (True, 1), (True, 0), (True, 4)):
+        assert torch.equal(compiled(data(6), n, whole), f(data(6), n, whole))
+    assert versions(f) == 3
+    for n in (1, 0, 1):     # a size of 1 or 0 is fixed
+        assert torch.equal(compiled(data(6), n, False), f(data(6), n, False))
+    assert versions(f) == 5
+
+
+def test_numbers_that_are_equal_for_a_while_are_not_one() -> None:
+    """A ring's position and its length."""
+    class Ring:
+        def __init__(self) -> None:
+            self.rows, self.at, self.length = torch.ones(40, 2), 0, 0
+
+        def push(self, x: torch.Tensor) -> torch.Tensor:
+            self.at += len(x)
+            self.length = min(6, self.length + len(x))
+            return self.rows[:self.length].sum(0) * self.rows[:self.at].sum(0) + x.sum(0)
+
+    rings = Ring(), Ring()
+    graphs = []
+
+    def backend(gm: Any, examples: Any) -> Any:
+        graphs.append(gm)
+        return gm.forward
+
+    push = torch.compile(rings[0].push, backend=backend)
+    for k in (2, 2, 3, 2, 4, 2, 3):
+        x = torch.full((k, 2), float(k))
+        assert torch.equal(push(x), rings[1].push(x))
+    assert len(graphs) <= 3

@@ -7,6 +7,7 @@ from typing import Any
 from ...core.dtypes import int64
 from ...core.tensor import Tensor
 from ...ops.creation import ones, tensor, zeros
+from ...ops.nn.steps import step_number
 from .. import functional as F
 from ..parameter import UninitializedBuffer, UninitializedParameter
 from .lazy import LazyModuleMixin, lazy_family
@@ -79,7 +80,7 @@ class _BatchNorm(_NormBase):
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:     # the plain average over all batches
-                momentum = 1.0 / float(self.num_batches_tracked)
+                momentum = 1.0 / step_number(self.num_batches_tracked)
         use_batch = self.training or (self.running_mean is None and self.running_var is None)
         keep = not self.training or self.track_running_stats
         return F.batch_norm(input, self.running_mean if keep else None, self.running_var if keep else None, self.weight, self.bias,

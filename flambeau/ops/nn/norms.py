@@ -17,6 +17,7 @@ from ..promotion import cast
 from ..registry import operator
 from ..writing import with_out
 from .activations import check_float, widened
+from .steps import add_scaled
 
 
 def _count(shape: Sequence, dims: Sequence[int]) -> Any:
@@ -349,11 +350,11 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     return out
 
 
-def _move(running: Tensor | None, statistic: Tensor, momentum: float) -> None:
+def _move(running: Tensor | None, statistic: Tensor, momentum: Any) -> None:
     if running is not None and running.dtype.itemsize < 4:     # rounded once
         running.copy_(widened(running) * (1 - momentum) + widened(statistic.detach()) * momentum)
     elif running is not None:
-        running.mul_(1 - momentum).add_(statistic.detach().to(running.dtype), alpha=momentum)
+        add_scaled(running.mul_(1 - momentum), statistic.detach().to(running.dtype), momentum)
 
 
 # -- group_norm, instance_norm ------------------------------------------------------------------------------------
