@@ -84,7 +84,7 @@ _absent = absent_names(
     "torch.distributed", ("shrink_group",), "use groups of new_group() without the ranks that are gone",
 )
 _submodules = submodules(__name__, "distributed_c10d", "run", "launch", "algorithms", "tensor", "device_mesh", "fsdp",
-                         "_composable", "checkpoint", "_functional_collectives", "nn", "optim", "rpc", "autograd")
+                         "_composable", "checkpoint", "_functional_collectives", "nn", "optim", "rpc", "autograd", "pipelining")
 
 
 def __getattr__(name: str) -> object:
