@@ -15,6 +15,7 @@ import pytest
 import flambeau as fl
 from flambeau import distributed as dist
 from flambeau.distributed import pipelining
+from flambeau.distributed.fsdp import fully_shard
 from flambeau.distributed.pipelining import PipelineStage, SplitPoint, microbatch, pipeline, schedules
 from tests.distributed.processes import Ranks, needs_mpi, run
 
@@ -58,7 +59,7 @@ def loss_of(out: Any, target: Any, weight: float = 1.0) -> Any:
 def train(torch: Any, rank: int, world: int, *plans: tuple) -> list:
     """Steps of schedules; what this process's stages come to."""
     dist.init_process_group("gloo")
-    return [steps(rank, world, *plan) for plan in plans]
+    return [both_ways(wrap) if wrap else steps(rank, world, *plan) for *plan, wrap in plans]
 
 
 def steps(rank: int, world: int, name: str, stages: int, count: int) -> dict:
@@ -86,6 +87,25 @@ def steps(rank: int, world: int, name: str, stages: int, count: int) -> dict:
     return found
 
 
+WRAPS: dict[str, Callable] = {
+    "DDP": lambda module, mesh: fl.nn.parallel.DistributedDataParallel(module, process_group=mesh.get_group()),
+    "fully_shard": lambda module, mesh: fully_shard(module, mesh=mesh),
+}
+
+
+def both_ways(wrap: str) -> dict:
+    """Two stages, each in two processes that share the batch: gradients, and how often they were reduced."""
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "pp"))
+    part, place = mesh["dp"].get_local_rank(), mesh["pp"].get_local_rank()
+    made = pipeline(Net(), data(0)[:1], split_spec={"blocks.2": SplitPoint.BEGINNING})
+    module = WRAPS[wrap](made.get_stage_module(place), mesh["dp"])
+    stage = PipelineStage(module, place, 2, "cpu", group=mesh["pp"].get_group())
+    ids, target = (t.tensor_split(2)[part] for t in data(3, 16))
+    pipelining.Schedule1F1B(stage, 4, loss_fn=loss_of).step(*((ids,) if place == 0 else ()), target=target)
+    grads = {n.removeprefix("module."): p.grad for n, p in module.named_parameters()}
+    return {n: (g.full_tensor() if hasattr(g, "full_tensor") else g).tolist() for n, g in grads.items()}
+
+
 def alone(count: int) -> dict:
     """The same by one process."""
     net, found = Net(), {"losses": [], "outputs": []}
@@ -103,10 +123,19 @@ def alone(count: int) -> dict:
 
 @needs_mpi
 @pytest.mark.parametrize(("world", "plans"), [
-    (2, [("ScheduleGPipe", 2, 4), ("ScheduleInterleaved1F1B", 4, 4), ("ScheduleLoopedBFS", 4, 2)]), (4, [("Schedule1F1B", 4, 8)])])
+    (2, [("ScheduleGPipe", 2, 4, ""), ("ScheduleInterleaved1F1B", 4, 4, ""), ("ScheduleLoopedBFS", 4, 2, "")]),
+    (4, [("Schedule1F1B", 4, 8, ""), ("DDP",), ("fully_shard",)])])
 def test_training_is_that_of_one_process(world: int, plans: list) -> None:
     for plan, ranks in zip(plans, zip(*run(train, world, *plans, timeout=100))):
-        check(ranks, alone(plan[-1]))
+        if plan[-1]:
+            net, (ids, target) = Net(), data(3, 16)
+            loss_of(net(ids), target).backward()
+            for name, p in net.named_parameters():
+                found = [rank[name] for rank in ranks if name in rank]
+                assert len(found) == 2
+                np.testing.assert_allclose(found, [p.grad.tolist()] * 2, rtol=1e-5, atol=1e-5, err_msg=name)
+        else:
+            check(ranks, alone(plan[-2]))
 
 
 def check(ranks: tuple, expected: dict) -> None:

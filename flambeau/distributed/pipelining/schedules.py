@@ -169,8 +169,7 @@ class _Run:
     def _forward(self, action: Action, came: list[tuple[Tensor, bool]]) -> None:
         stage, number = self.stages[action.stage], action.number
         args = self.args[number] if stage.is_first else tuple(t.requires_grad_(wants and self.training) for t, wants in came)
-        with stage.gradients_settled(number == self.count - 1):
-            outputs = stage.forward_one_chunk(number, args, self.kwargs[number], self.training)
+        outputs = stage.forward_one_chunk(number, args, self.kwargs[number], self.training)
         if not stage.is_last:
             self._give(Action(FORWARD, action.stage + 1, number), outputs)
         elif self.schedule._loss_fn is not None and self.targets[number] is not None:
@@ -183,8 +182,7 @@ class _Run:
             if number >= len(self.losses):
                 raise RuntimeError("a step with a loss function needs `target` in the process of the last stage")
             loss = self.losses[number] / self.count if self.schedule._scale else self.losses[number]
-        with stage.gradients_settled(number == self.count - 1):
-            grads = stage.backward_one_chunk(number, loss, [t for t, _ in came])
+        grads = stage.backward_one_chunk(number, loss, [t for t, _ in came], number == self.count - 1)
         if stage.is_last:
             self.losses[number] = self.losses[number].detach()
             stage.results[number] = _detached(stage.results[number])

@@ -10,8 +10,10 @@ from ...autograd import backward
 from ...core.device import device as Device
 from ...core.tensor import Tensor
 from ...nn import Module
+from ...nn.parallel import DistributedDataParallel
 from ...ops.creation import empty, zeros_like
 from ..collectives import irecv, isend
+from ..fsdp import FSDPModule, FullyShardedDataParallel
 from ..groups import default_group, get_process_group_ranks
 from ..objects import recv_object_list, send_object_list
 from ..process_group import ProcessGroup
@@ -41,6 +43,8 @@ class PipelineStage:
         if not 0 <= stage_index < num_stages:
             raise ValueError(f"Stage index {stage_index} is out of range of {num_stages}")
         given = {"dw_builder": dw_builder, "get_mesh": get_mesh, "output_grads": output_grads, "input_grads": input_grads}
+        if isinstance(submodule, FullyShardedDataParallel):
+            raise NotImplementedError("a PipelineStage of FullyShardedDataParallel is not implemented; use fully_shard")
         if said := [name for name, value in given.items() if value is not None]:
             raise NotImplementedError(f"PipelineStage({said[0]}=) is not implemented; leave it out")
         self.submod, self.stage_index, self.num_stages, self.device = submodule, stage_index, num_stages, Device(device)
@@ -75,7 +79,8 @@ class PipelineStage:
         """The output of a microbatch. `keep` it, and what came in, for its gradients."""
         if not self.is_first and self._said[0] not in (None, len(args)):
             raise RuntimeError(f"stage {self.stage_index} gets {len(args)} tensors, and its input_args have {self._said[0]}")
-        value = self.submod(*args, **kwargs)
+        with self.submod.no_sync() if isinstance(self.submod, DistributedDataParallel) else contextlib.nullcontext():
+            value = self.submod(*args, **kwargs)
         if self.is_last:
             self.results[number] = value
         outputs = () if self.is_last else _tensors(value, self.stage_index)
@@ -85,9 +90,11 @@ class PipelineStage:
             self.inputs[number], self.outputs[number] = args, outputs
         return outputs
 
-    def backward_one_chunk(self, number: int, loss: Tensor | None, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Gradients of what came in, from those of the outputs or of the loss. Those of parameters go where they always do."""
+    def backward_one_chunk(self, number: int, loss: Tensor | None, grads: Sequence[Tensor], last: bool) -> tuple[Tensor, ...]:
+        """Gradients of what came in, from those of the outputs or of the loss. Those of parameters go where they always do; modules that
+        reduce them between processes do so with the `last` microbatch."""
         outputs, inputs = self.outputs.pop(number), self.inputs.pop(number)
+        self._reduce_now(last, outputs if loss is None else (loss,))
         if loss is not None:
             backward(loss)
         elif pairs := [(o, g) for o, g in zip((o for o in outputs if o.requires_grad), grads)]:
@@ -96,15 +103,12 @@ class PipelineStage:
             return ()
         return tuple(zeros_like(t) if t.grad is None else t.grad for t in inputs if t.requires_grad)
 
-    @contextlib.contextmanager
-    def gradients_settled(self, last: bool) -> Any:
-        """Modules that reduce gradients between processes do so for the last microbatch alone."""
-        with contextlib.ExitStack() as stack:
-            if hasattr(self.submod, "no_sync") and not last:
-                stack.enter_context(self.submod.no_sync())
-            elif hasattr(self.submod, "set_requires_gradient_sync"):
-                self.submod.set_requires_gradient_sync(last)
-            yield
+    def _reduce_now(self, now: bool, roots: Sequence[Tensor]) -> None:
+        if isinstance(self.submod, FSDPModule):
+            self.submod.set_requires_gradient_sync(now)
+        elif isinstance(self.submod, DistributedDataParallel) and now:
+            self.submod.reducer.prepare(roots)
+            self.submod.require_forward_param_sync = True
 
     # -- travelling ------------------------------------------------------------------------------------------------
     def _peer(self, stage: int) -> int:
