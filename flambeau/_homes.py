@@ -170,7 +170,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
                                                                                             "checkpoint_wrapper CheckpointWrapper"),
     "distributed.elastic.multiprocessing.errors": (_PROCESSES, "ChildFailedError record"),
     "distributed.fsdp.sharded_grad_scaler": (_PROCESSES, "ShardedGradScaler"),
-    "distributed.pipelining": (_PROCESSES, "pipeline PipelineStage Schedule1F1B ScheduleGPipe SplitPoint"),
     "distributed.tensor.experimental": (_PROCESSES, "local_map context_parallel implicit_replication register_sharding"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
     "export.unflatten": (_EXPORT, "unflatten _assign_attr _AttrKind InterpreterModule"),

@@ -16,6 +16,7 @@ from ...nn.parameter import Parameter
 from ..device_mesh import DeviceMesh, current_mesh
 from .api import distribute_module, distribute_tensor
 from .dtensor import DTensor
+from .loss import loss_parallel
 from .placement_types import Placement, Replicate, Shard
 
 
@@ -185,7 +186,7 @@ def _named(module: Module, path: Sequence[str]) -> list[Module]:
     return [found for c in children for found in _named(c, path[1:])]
 
 
-__getattr__ = absent_names("torch.distributed.tensor.parallel", ("loss_parallel", "PrepareModuleInputOutput"),
-                           "let the last layer's output_layouts be Replicate()")
+__getattr__ = absent_names("torch.distributed.tensor.parallel", ("PrepareModuleInputOutput",),
+                           "use PrepareModuleInput and PrepareModuleOutput, one after the other")
 __all__ = ["ColwiseParallel", "ParallelStyle", "PrepareModuleInput", "PrepareModuleOutput", "RowwiseParallel", "SequenceParallel",
-           "parallelize_module"]
+           "loss_parallel", "parallelize_module"]
