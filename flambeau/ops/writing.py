@@ -150,6 +150,12 @@ def store_out(out: Tensor, result: Tensor) -> Tensor:
     if dispatch.state.grad_enabled and (out.requires_grad or result.requires_grad):
         raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
                            "grad; use the function's result, or torch.no_grad()")
+    _fit(out, result)
+    return assign(out, result, anew=True)
+
+
+def _fit(out: Tensor, result: Tensor) -> None:
+    """Give what is given as `out=` the shape of the result."""
     if out.shape != result.shape:
         if out.shape.numel():
             if out._view is not None:
@@ -161,7 +167,6 @@ def store_out(out: Tensor, result: Tensor) -> Tensor:
         out.resize_(result.shape)
         if not result.is_contiguous() and is_dense(*result._layout[:2]):
             out.as_strided_(*result._layout[:2], out._layout.offset)    # an empty one lies as the result would
-    return assign(out, result, anew=True)
 
 
 def with_out(fn: Callable) -> Callable:
@@ -191,6 +196,8 @@ def store_apart(out: Tensor, result: Tensor, *args: Tensor) -> Tensor:
     """`store_out`, with `with_out_apart`'s checks."""
     refuse_shared(out, args)
     same_dtype(out, result)
+    _fit(out, result)       # it may reach into an argument now
+    refuse_shared(out, args)
     return store_out(out, result)
 
 

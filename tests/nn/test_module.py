@@ -392,3 +392,16 @@ def test_linear_cross_entropy_is_a_linear_layer_and_cross_entropy():
     fl.testing.assert_close(m(x, target), expected)
     m(x, target).backward()
     assert x.grad is not None and m.linear.weight.grad is not None
+
+
+@pytest.mark.parametrize("dtype", [fl.float16, fl.bfloat16])
+@pytest.mark.parametrize("function", ["module", "native"])
+def test_narrow_running_statistics_are_rounded_once(dtype, function):
+    x = fl.tensor([[0.75], [-0.5]]).to(dtype)
+    mean, var = fl.tensor([0.1]).to(dtype), fl.tensor([0.3]).to(dtype)
+    expected = [(0.3 * m.float() + 0.7 * s).to(dtype) for m, s in ((mean, x.float().mean()), (var, x.float().var()))]
+    if function == "native":
+        fl.native_batch_norm(x, None, None, mean, var, True, 0.7, 1e-5)
+    else:
+        nn.functional.batch_norm(x, mean, var, training=True, momentum=0.7)
+    assert [mean.item(), var.item()] == [e.item() for e in expected]

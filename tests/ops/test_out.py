@@ -189,3 +189,10 @@ def test_pieces_go_into_a_list_of_tensors(name, args):
         fl.testing.assert_close(a, b)
     with pytest.raises(RuntimeError, match="expected 2 tensors as out=, got 1"):
         getattr(fl, name)(x, *args, out=[fl.empty(0)])
+
+
+def test_an_out_that_grows_into_an_argument_is_refused():
+    memory = fl.tensor([0, 1, 2])
+    out = memory.as_strided((1,), (1,), 0).detach()
+    with pytest.warns(UserWarning, match="was resized"), pytest.raises(RuntimeError, match="single memory location"):
+        fl.gather(fl.tensor([5, 6, 7]), 0, memory[1:], out=out)

@@ -47,16 +47,17 @@ def native_batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None,
     if not training:
         if running_mean is None or running_var is None:
             raise RuntimeError("native_batch_norm(): expected running_mean and running_var where training=False")
-        out = _normalized(input, weight, bias, running_mean, (running_var + eps).rsqrt())
-        return out, input.new_empty(0), input.new_empty(0)
+        out = _normalized(widened(input), weight, bias, running_mean, (widened(running_var) + eps).rsqrt())
+        return cast(out, input.dtype), input.new_empty(0), input.new_empty(0)
     dims = [d for d in range(input.ndim) if d != 1]
-    mean, scale = _statistics(input, dims, eps)
+    x = widened(input)
+    mean, scale = _statistics(x, dims, eps)
     with dispatch.grad_enabled(False):
         if running_mean is not None:
-            running_mean.copy_(widened(running_mean) * (1 - momentum) + widened(mean) * momentum)
+            running_mean.copy_(widened(running_mean) * (1 - momentum) + mean * momentum)
         if running_var is not None:
-            running_var.copy_(widened(running_var) * (1 - momentum) + widened(input.var(dims)) * momentum)
-    return _normalized(input, weight, bias, mean, scale), mean.detach(), scale.detach()
+            running_var.copy_(widened(running_var) * (1 - momentum) + x.var(dims) * momentum)
+    return tuple([cast(t, input.dtype) for t in (_normalized(x, weight, bias, mean, scale), mean.detach(), scale.detach())])
 
 
 @operator
