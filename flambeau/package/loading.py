@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..serialization.api import _Storages
+from ..serialization.api import Storages
 from ..serialization.unpickler import TrustingUnpickler
 from .globs import Directory, GlobGroup, GlobPattern
 from .importers import Importer, demangled, is_mangled
@@ -27,7 +27,7 @@ _numbers = itertools.count()
 
 
 class _Parts:
-    """The storages of a package, as `_Storages` asks for them."""
+    """The storages of a package, as `Storages` asks for them."""
 
     swapped = False
 
@@ -46,7 +46,7 @@ class _Parts:
 
 
 class _Unpickler(TrustingUnpickler):
-    def __init__(self, importer: PackageImporter, data: bytes, storages: _Storages) -> None:
+    def __init__(self, importer: PackageImporter, data: bytes, storages: Storages) -> None:
         super().__init__(io.BytesIO(data), lambda ref: storages.load((*ref[:2], str(ref[2]), *ref[3:])))   # PyTorch's keys are numbers
         self._importer = importer
 
@@ -114,7 +114,7 @@ class PackageImporter(Importer):
     def load_pickle(self, package: str, resource: str, map_location: Any = None) -> Any:
         """The object of a pickle, whose modules are this package's."""
         parts: Any = _Parts(self)
-        return _Unpickler(self, self.load_binary(package, resource), _Storages(parts, map_location)).load()
+        return _Unpickler(self, self.load_binary(package, resource), Storages(parts, map_location)).load()
 
     # -- modules ----------------------------------------------------------------------------------------------------
     def import_module(self, name: str, package: Any = None) -> ModuleType:
