@@ -264,8 +264,8 @@ KNOWN = (
     Known("the softmax of scores that are infinite, by no mask, is NaN; torch takes a row that sees nothing for one, and the NaN of what a "
           "mask hides for one that is seen", values=_of("scaled_dot_product_attention"),
           where=lambda v: (np.isnan(v.ours) | np.isnan(v.theirs)) & _not_finite(v)),
-    Known("a position that is NaN stands for -1, as documented, and an infinite one is outside; what torch makes of it hangs on the padding", values=_of("grid_sample"),
-          where=lambda v: _any({"grid": _argument(v, 1, "grid")}, lambda x: ~np.isfinite(x))),
+    Known("a position that is NaN stands for -1, as documented, and an infinite one is outside; what torch makes of it hangs on the "
+          "padding", values=_of("grid_sample"), where=lambda v: _any({"grid": _argument(v, 1, "grid")}, lambda x: ~np.isfinite(x))),
     Known("torch's cov of weighted observations takes their mean off the input itself", version=_of("cov"), values=_of("cov"),
           where=lambda v: (x := compare.array(_argument(v, 0, "input"))).tobytes() == v.ours.tobytes() and x.shape == v.ours.shape),
     Known("torch's polygamma is NaN of infinity, and not infinite at some poles; its zeta is NaN where it vanishes",
