@@ -149,7 +149,8 @@ class CallgrindStats:
             return stats.transform(lambda name: re.sub(r"^.*/(?=(site-packages|lib|build)/)", "", name))
 
         names = [f"{part}_{kind}_stats" for part in ("baseline", "stmt") for kind in ("inclusive", "exclusive")]
-        return replace(self, **{name: short(getattr(self, name)) for name in names})
+        changes: dict[str, Any] = {name: short(getattr(self, name)) for name in names}
+        return replace(self, **changes)
 
     def __repr__(self) -> str:
         return f"{object.__repr__(self)}\n{self.task_spec}\n  Instructions: {self.counts()}, without noise {self.counts(denoise=True)}\n" \
