@@ -27,6 +27,7 @@ from .amp.autocast_mode import is_autocast_available
 from .autograd.function import FunctionCtx
 from .core.device import device
 from .core.dtypes import dtype
+from .core.lazy import LazyModule
 from .core.symbolic import unknown_size
 from .core.tensor import Tensor
 from .ops import custom
@@ -106,7 +107,8 @@ def custom_op(
         unknown = set(mutated) - set(signature.parameters)
         if unknown:
             raise ValueError(f"{name}: mutates_args names {sorted(unknown)}, which are not arguments of {fn.__name__}{signature}")
-        operator = custom.define(name, signature, mutated)
+        operator = custom.define(name, signature, mutated, infer_schema(fn, mutates_args=mutates_args) if schema is None else
+                                 schema[schema.index("("):])
         _add_kernel(operator, device_types, fn)
         return CustomOpDef(operator)
 
@@ -293,7 +295,7 @@ def register_autocast(op: Any, device_type: str, cast_inputs: Any, /, *, lib: An
 
 def define(qualname: str, schema: str, *, lib: Any = None, tags: Any = ()) -> None:
     """Define `namespace::name` with a schema such as "(Tensor x, int n=1) -> Tensor"; `impl` gives its function."""
-    custom.define(qualname, *_signature(schema))
+    custom.define(qualname, *_signature(schema), schema[schema.index("("):])
 
 
 def impl(qualname: Any, types: str | Iterable[str], func: Any = None, *, lib: Any = None) -> Any:
@@ -323,13 +325,15 @@ class Library:
         if kind not in ("DEF", "FRAGMENT", "IMPL"):
             raise ValueError(f"Unsupported kind: {kind}; expected 'DEF', 'FRAGMENT' or 'IMPL'")
         self.ns, self.kind, self.dispatch_key = ns, kind, dispatch_key
+        self._defined: list[str] = []
 
     def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
         """Define an operator from "name(Tensor x) -> Tensor"; its name comes back."""
         if alias_analysis not in ("", "FROM_SCHEMA", "CONSERVATIVE"):
             raise RuntimeError(f"Invalid alias_analysis type {alias_analysis}")
         name, _ = parse_schema(schema)
-        custom.define(f"{self.ns}::{name}", *_signature(schema))
+        custom.define(f"{self.ns}::{name}", *_signature(schema), schema[schema.index("("):])
+        self._defined.append(name)
         return name
 
     def impl(
@@ -348,6 +352,9 @@ class Library:
         key = dispatch_key or self.dispatch_key
         if fn is fallthrough_kernel:
             return
+        if qualname.startswith("aten::"):
+            raise NotImplementedError(f"Library.impl({qualname}): operators of torch's own keep their kernels; take them over in a "
+                                      "TorchDispatchMode or TorchFunctionMode")
         if key == "Meta":
             register_fake(qualname, fn, allow_override=allow_override)
         elif key in _DEVICE_OF_KEY:
@@ -367,8 +374,25 @@ class Library:
                 "or torch.library.register_autograd for gradients"
             )
 
+    def _destroy(self) -> None:
+        """Take back what it defined."""
+        for name in self._defined:
+            custom.undefine(f"{self.ns}::{name}")
+        self._defined.clear()
+
     def _register_fake(self, op_name: str, fn: Callable, _stacklevel: int = 1, *, allow_override: bool = True) -> None:
         register_fake(f"{self.ns}::{op_name}", fn, allow_override=allow_override)
+
+
+_checks: Any = LazyModule("flambeau._opcheck")      # which compiles
+
+
+def opcheck(op: Any, args: tuple, kwargs: dict | None = None, *, test_utils: Any = None, raise_exception: bool = True,
+            atol: float | None = None, rtol: float | None = None) -> dict[str, Any]:
+    """Is a custom operator, called so, what it says it is: its schema (writes, aliases), gradients, shapes without data, and compiled with
+    sizes that vary? {check: "SUCCESS"}; OpCheckError says what failed, or is the check's value if not `raise_exception`."""
+    named = {} if test_utils is None else {"test_utils": test_utils}
+    return _checks.opcheck(op, args, kwargs, raise_exception=raise_exception, atol=atol, rtol=rtol, **named)
 
 
 # -- schemas as text ---------------------------------------------------------------------------------------
@@ -428,7 +452,7 @@ def _type_text(kind: Any) -> str | None:
 
 def _default_text(value: Any) -> str | None:
     if value is None or isinstance(value, (bool, int, float)):
-        return str(value)
+        return re.sub(r"\.0$", ".", str(value))
     return f'"{value}"' if isinstance(value, str) else str(value).rpartition(".")[2] if isinstance(value, dtype) else None
 
 
@@ -503,7 +527,7 @@ __getattr__ = absent_names("torch.library", ("register_torch_dispatch",),
 
 __all__ = [
     "FakeImplCtx", "fallthrough_kernel", "get_ctx", "get_kernel",
-    "custom_op", "CustomOpDef", "Library", "define", "impl", "impl_abstract", "infer_schema", "register_autocast",
+    "custom_op", "CustomOpDef", "Library", "define", "impl", "impl_abstract", "infer_schema", "opcheck", "register_autocast",
     "register_autograd", "register_fake", "register_kernel", "register_vmap", "parse_schema",
     "triton_op", "wrap_triton",
 ]

@@ -265,9 +265,9 @@ def test_profiles(tmp_path):
     assert [plan(i).name[:6] for i in range(8)] == ["NONE", "WARMUP", "RECORD", "NONE", "NONE", "WARMUP", "RECORD", "NONE"]
     with profile(record_shapes=True) as taken:
         (fl.add(X, X), fl.add(X, X), fl.add(X, X[0]))
-    counts = {str(e.input_shapes): e.count for e in taken.key_averages(group_by_input_shape=True) if e.key == "add"}
+    counts = {str(e.input_shapes): e.count for e in taken.key_averages(group_by_input_shape=True) if e.key == "aten::add"}
     assert counts == {"[[3, 4], [3, 4]]": 2, "[[3, 4], [4]]": 1}
-    assert [e.count for e in taken.key_averages() if e.key == "add"] == [3]
+    assert [e.count for e in taken.key_averages() if e.key == "aten::add"] == [3]
     text = taken.key_averages(group_by_input_shape=True).table(header="above", time_unit="ms", max_name_column_width=20)
     assert text.startswith("above\n") and "Self CPU ms" in text and "[[3, 4], [4]]" in text
     fl.profiler.tensorboard_trace_handler(f"{tmp_path}/new", use_gzip=True)(taken)

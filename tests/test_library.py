@@ -96,7 +96,7 @@ def test_in_place() -> None:
 def test_registration_may_come_first() -> None:
     name = next(_names)
     library.register_fake(name, lambda x: x.new_empty((2,)))
-    library.custom_op(name, lambda x: x, mutates_args=())
+    library.custom_op(name, lambda x: x, mutates_args=(), schema="(Tensor x) -> Tensor")
     with dispatch.fake_mode():
         namespace, _, short = name.partition("::")
         assert tuple(getattr(getattr(fl.ops, namespace), short)(fl.zeros(5)).shape) == (2,)
@@ -117,7 +117,7 @@ def test_libraries_with_schemas() -> None:
 @pytest.mark.parametrize(("call", "error", "message"), [
     (lambda: library.custom_op("plain", lambda x: x, mutates_args=()), ValueError, "namespace::name"),
     (lambda: library.custom_op("a::b", lambda x: x, mutates_args=("y",)), ValueError, "mutates_args"),
-    (lambda: library.custom_op("a::c", lambda *x: x, mutates_args=()), ValueError, "fixed number"),
+    (lambda: library.custom_op("a::c", lambda *x: x, mutates_args=()), ValueError, "varargs"),
     (lambda: library.Library("x", "NO"), ValueError, "Unsupported kind"),
     (lambda: library.parse_schema("f(Tensor x"), ValueError, "not an operator schema"),
     (lambda: library.Library("x", "IMPL").impl("f", len, "Python"), NotImplementedError, "dispatch key"),

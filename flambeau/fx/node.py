@@ -308,7 +308,8 @@ def _show(a: Argument) -> str:
 def function_name(fn: Any) -> str:
     """The name that a callable goes by: an operator's own, else its path in its module, else its plain name."""
     if (info := getattr(fn, "_operator", None)) is not None:
-        return getattr(info, "name", None) or info.__name__
+        name = getattr(info, "name", None)
+        return name if isinstance(name, str) and name else info.__name__
     path = getattr(fn, "__qualname__", None) or ""
     return path if path and "<" not in path else getattr(fn, "__name__", None) or getattr(fn, "name", None) or ""
 

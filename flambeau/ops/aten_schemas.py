@@ -29,7 +29,9 @@ ALIASES = {"cross_entropy": "cross_entropy_loss", "logsigmoid": "log_sigmoid", "
            "functional_batch_norm": "batch_norm", "functional_instance_norm": "instance_norm",
            "__abs__": "abs", "__neg__": "neg", "__invert__": "bitwise_not", "unfold_windows": "im2col", "fold": "col2im"}
 """Operators that ATen has another name for."""
-_BEHIND = {aten: ours for ours, aten in ALIASES.items() if aten not in OPERATORS}
+@functools.cache
+def _behind() -> dict[str, str]:
+    return {aten: ours for ours, aten in ALIASES.items() if aten not in OPERATORS}
 
 
 _MEMORY_FORMATS = (contiguous_format, preserve_format, channels_last, channels_last_3d)     # as ATen numbers them
@@ -107,14 +109,15 @@ def _default(kind: str, text: str) -> Any:
 class Schema:
     """The signature of one overload."""
 
-    def __init__(self, line: str) -> None:
+    def __init__(self, line: str, namespace: str = "aten") -> None:
         head, _, rest = line.partition("(")
+        rest, arrow, self.result = rest.partition(") -> ")
         self.name, _, overload = head.partition(".")
         self.overload_name = overload or "default"
-        self.text = f"aten::{line}"
+        self.text = f"{namespace}::{line}"
         self.arguments: list[Argument] = []
         keyword = False
-        for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", rest[:-1]):
+        for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", rest if arrow else rest[:-1]):
             part = part.strip()
             if part == "*":
                 keyword = True
@@ -162,7 +165,7 @@ def schema_of(name: str, overload: str) -> Schema | None:
 # -- the operators' own parameters -----------------------------------------------------------------------------------------------
 def behind(name: str) -> Callable | None:
     """The operator of the table that computes `aten.NAME`."""
-    return OPERATORS.get(_BEHIND.get(name, name))
+    return OPERATORS.get(_behind().get(name, name))
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from typing import Any
 from ..core import dispatch
 from ..core.tensor import Tensor, bump_version, fake, from_array, refuse_inference_write
 from . import batching
+from .aten_schemas import Schema
 from .registry import General, Primitive, Spec, call_override
 
 SIGNATURE_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -53,8 +54,10 @@ class CustomOperator:
 
     tags = frozenset({"extern", "custom"})
 
-    def __init__(self, qualname: str, signature: inspect.Signature, mutates: tuple[str, ...] = ()) -> None:
-        self.qualname, self.signature, self.mutates = qualname, signature, mutates
+    _overloadname = "default"
+
+    def __init__(self, qualname: str, signature: inspect.Signature, mutates: tuple[str, ...] = (), schema: str = "") -> None:
+        self.qualname, self.signature, self.mutates, self._text = qualname, signature, mutates, schema
         self.namespace, _, self.__name__ = qualname.partition("::")
         self.kernels: dict[str, Callable] = {}
         self.differentiated: dict[str, Callable] = {}    # by device: what is called in the operator's place, and calls it in turn
@@ -67,6 +70,29 @@ class CustomOperator:
 
     def __repr__(self) -> str:
         return f"<custom operator {self.qualname}{self.signature}>"
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.__name__}.default"
+
+    @property
+    def _schema(self) -> Schema:
+        """The signature as PyTorch writes it."""
+        if not self._text:
+            raise RuntimeError(f"{self.qualname} has no schema: its annotations say too little")
+        return Schema(self.__name__ + self._text, self.namespace)
+
+    @property
+    def overloadpacket(self) -> CustomOperator:
+        """The operator, which has one overload."""
+        return self
+
+    def overloads(self) -> list[str]:
+        """The names of its overloads."""
+        return ["default"]
+
+    def name(self) -> str:
+        """`namespace::name`."""
+        return self.qualname
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if dispatch.override_classes or dispatch.state.overrides:
@@ -273,18 +299,24 @@ def split(qualname: str) -> tuple[str, str]:
     return namespace, name.partition(".")[0]
 
 
-def define(qualname: str, signature: inspect.Signature, mutates: tuple[str, ...] = ()) -> CustomOperator:
-    """Make the operator `namespace::name` and put it into its namespace."""
+def define(qualname: str, signature: inspect.Signature, mutates: tuple[str, ...] = (), schema: str = "") -> CustomOperator:
+    """Make the operator `namespace::name` and put it into its namespace. `schema`: "(Tensor x) -> Tensor"."""
     namespace, name = split(qualname)
     bad = [p for p in signature.parameters.values() if p.kind not in SIGNATURE_KINDS]
     if bad:
         raise ValueError(f"{qualname}: an operator has a fixed number of arguments, got {', '.join(map(str, bad))}")
     home = NAMESPACES.setdefault(namespace, Namespace())
-    made = CustomOperator(f"{namespace}::{name}", signature, mutates)
+    made = CustomOperator(f"{namespace}::{name}", signature, mutates, schema)
     setattr(home, name, made)
     for register in PENDING.pop(f"{namespace}::{name}", ()):
         register(made)
     return made
+
+
+def undefine(qualname: str) -> None:
+    """Take the operator `namespace::name` out of its namespace."""
+    namespace, name = split(qualname)
+    vars(NAMESPACES[namespace]).pop(name, None)
 
 
 def find(qualname: str) -> CustomOperator | None:
