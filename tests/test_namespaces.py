@@ -48,7 +48,7 @@ def test_facts_of_devices() -> None:
     (lambda: cuda.device(0).__enter__(), AssertionError, "CUDA"),
     (lambda: distributed.shrink_group([1]), ValueError, "init_process_group"),
     (lambda: distributed.get_rank(), ValueError, "init_process_group"),
-    (lambda: jit.trace(len, 1), NotImplementedError, "torch.compile"),
+    (lambda: jit.trace(len, None), RuntimeError, "example_inputs"),
     (lambda: jit.save(None, "x"), NotImplementedError, "torch.save"),
     (lambda: fl.export.draft_export(None), NotImplementedError, "export"),
     (lambda: fl.onnx.export(None), NotImplementedError, "torch.onnx"),

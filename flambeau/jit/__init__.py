@@ -13,6 +13,7 @@ from .._absent import absent_names
 from ..futures import Future
 from ..nn.branches import boolean_dispatch
 from ..nn.modules.module import Module
+from .tracing import ScriptFunction, ScriptModule, TracingCheckError, load, save, trace, trace_module
 
 annotations: Any = importlib.import_module(f"{__name__}.annotations")  # type: ignore[no-redef]  # "from __future__" has bound the name
 
@@ -134,20 +135,6 @@ def optimize_for_inference(mod: Any, other_methods: list[str] | None = None) -> 
     return freeze(mod, other_methods)
 
 
-class ScriptModule(Module):
-    """The class that scripted modules have in torch; no object here is one."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(f"torch.jit.ScriptModule is not implemented; {_INSTEAD}")
-
-
-class ScriptFunction:
-    """The class that scripted functions have in torch; no object here is one."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(f"torch.jit.ScriptFunction is not implemented; {_INSTEAD}")
-
-
 class RecursiveScriptModule(ScriptModule):
     """The class that torch.jit.script(module) gives in torch; no object here is one."""
 
@@ -168,7 +155,7 @@ class Attribute:
 
 
 __getattr__ = absent_names(
-    "torch.jit", ("trace", "trace_module", "save", "load", "_get_trace_graph", "CompilationUnit", "export_opnames"), _INSTEAD)
+    "torch.jit", ("_get_trace_graph", "CompilationUnit", "export_opnames"), _INSTEAD)
 
 __all__ = [
     "script", "ignore", "unused", "export", "interface", "script_if_tracing", "is_scripting", "is_tracing", "annotate",
