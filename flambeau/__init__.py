@@ -168,6 +168,7 @@ _LAZY: dict[str, tuple[str, Any]] = {
         ".futures": ("Future",),
         ".random": ("thread_safe_generator",),
         "._lobpcg": ("lobpcg",),
+        "._schemas": ("parse_schema",),
         ".jit": ("ScriptModule", "ScriptFunction", "fork", "wait"),
         "._dynamo": ("disable=_disable_dynamo",),
         ".ops.printing": ("set_printoptions",),

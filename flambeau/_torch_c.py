@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._absent import absent, absent_type
+from ._schemas import Argument, FunctionSchema, parse_schema
 from .autograd.batched import levels
 from .autograd.grad_mode import is_grad_enabled
 from .core import dispatch
@@ -114,7 +115,7 @@ per_tensor_affine, per_channel_affine, per_tensor_symmetric, per_channel_symmetr
 
 _NO_SCRIPT = "Flambeau has no TorchScript: compile with torch.compile"
 _SCRIPT_TYPES = (
-    "Graph", "Value", "Node", "Block", "Argument", "FunctionSchema", "ScriptMethod", "ScriptModule", "ScriptFunction", "ScriptObject",
+    "Graph", "Value", "Node", "Block", "ScriptMethod", "ScriptModule", "ScriptFunction", "ScriptObject",
     "CompilationUnit", "Type", "TensorType", "IntType", "FloatType", "BoolType", "StringType", "ListType", "TupleType", "DictType",
     "OptionalType", "ClassType", "NoneType", "AnyType", "JITException", "PyTorchFileReader", "PyTorchFileWriter")
 globals().update({name: absent_type(f"torch._C.{name}", _NO_SCRIPT) for name in _SCRIPT_TYPES})
@@ -138,6 +139,9 @@ EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} |
     "_ExcludeDispatchKeyGuard": absent("torch._C._ExcludeDispatchKeyGuard", "use torch.autocast(..., enabled=False)"),
     **{name: globals()[name] for name in _SCRIPT_TYPES},
     "_disabled_torch_function_impl": _disabled_torch_function_impl,
+    "Argument": Argument,
+    "FunctionSchema": FunctionSchema,
+    "parse_schema": parse_schema,
     "_TensorMeta": type(Tensor),
     "Tag": Tag,
     "qscheme": qscheme,
