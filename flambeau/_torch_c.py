@@ -12,7 +12,7 @@ from ._schemas import Argument, FunctionSchema, parse_schema
 from .autograd.batched import levels
 from .autograd.grad_mode import is_grad_enabled
 from .core import dispatch
-from .core.device import device
+from .core.device import default_device, device
 from .core.dtypes import dtype
 from .core.memory_format import layout, memory_format
 from .core.size import Size
@@ -142,6 +142,7 @@ EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} |
     "Argument": Argument,
     "FunctionSchema": FunctionSchema,
     "parse_schema": parse_schema,
+    "_get_default_device": lambda: str(default_device()),
     "_TensorMeta": type(Tensor),
     "Tag": Tag,
     "qscheme": qscheme,
