@@ -23,7 +23,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     # module: (where its names live, the names; "name=other" where they have another one there)
     "functional": ("", "atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist chain_matmul "
                        "einsum istft lu meshgrid norm split stft tensordot unique unique_consecutive unravel_index"),
-    "_tensor": ("", "Tensor"),
+    "_tensor": ("", "Tensor _rebuild_from_type_v2=serialization.names._rebuild_from_type_v2"),
     "_C._functorch": ("func.vmap", "is_batchedtensor _add_batch_dim=add_batch_dim _remove_batch_dim=remove_batch_dim"),
     "_library.infer_schema": ("library", "infer_schema"),
     "_library.custom_ops": ("library", "CustomOpDef custom_op"),
@@ -32,9 +32,15 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "distributed.constants": ("distributed", "default_pg_timeout"),
     "distributed._tensor": ("distributed.tensor", "DTensor DeviceMesh Shard Replicate Partial Placement distribute_tensor "
                                                     "distribute_module"),
-    "distributed.fsdp.api": ("distributed.fsdp", "BackwardPrefetch CPUOffload FullStateDictConfig MixedPrecision ShardingStrategy "
+    "distributed.fsdp.api": ("distributed.fsdp", "FullOptimStateDictConfig LocalOptimStateDictConfig LocalStateDictConfig "
+                                                 "OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig "
+                                                 "StateDictConfig StateDictSettings BackwardPrefetch "
+                                                 "CPUOffload FullStateDictConfig MixedPrecision ShardingStrategy "
                                                  "StateDictType"),
-    "distributed.fsdp.fully_sharded_data_parallel": ("distributed.fsdp", "BackwardPrefetch CPUOffload FullStateDictConfig "
+    "distributed.fsdp.fully_sharded_data_parallel": ("distributed.fsdp", "FullOptimStateDictConfig LocalOptimStateDictConfig "
+                                                     "LocalStateDictConfig OptimStateDictConfig ShardedOptimStateDictConfig "
+                                                     "ShardedStateDictConfig StateDictConfig StateDictSettings BackwardPrefetch CPUOffload "
+                                                     "FullStateDictConfig "
                                                      "FullyShardedDataParallel MixedPrecision ShardingStrategy StateDictType"),
     "distributed.rpc.constants": ("distributed.rpc.options", "DEFAULT_RPC_TIMEOUT_SEC DEFAULT_INIT_METHOD DEFAULT_NUM_WORKER_THREADS "
                                                              "UNSET_RPC_TIMEOUT"),
@@ -49,6 +55,12 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "package.package_importer": ("package", "PackageImporter"),
     "package.importer": ("package", "Importer ObjMismatchError ObjNotFoundError OrderedImporter sys_importer"),
     "package.glob_group": ("package.globs", "GlobGroup GlobPattern"),
+    "export.decomp_utils": ("export", "CustomDecompTable"),
+    "onnx.operators": ("_private", "shape_as_tensor"),
+    "autograd.profiler_legacy": ("profiler.by_autograd", "profile"),
+    "profiler.profiler": ("profiler", "ExecutionTraceObserver ProfilerAction ProfilerActivity _default_schedule_fn profile schedule "
+                                      "supported_activities tensorboard_trace_handler"),
+    "mtia": ("_homes", "is_available=no"),
     "quantization": ("ao.quantization", "QuantStub DeQuantStub QConfig QuantWrapper convert prepare prepare_qat fuse_modules quantize "
                                         "quantize_dynamic quantize_qat default_qconfig get_default_qconfig get_default_qat_qconfig "
                                         "FakeQuantize FakeQuantizeBase ObserverBase default_observer default_weight_observer"),

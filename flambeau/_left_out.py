@@ -10,7 +10,7 @@ _SCALES = "no tensor is quantized: keep integers in torch.int8 and scales beside
           "quantisation does"
 NAMES = {name: absent_name(f"torch.{name}", instead) for instead, names in {
     "Flambeau has no TorchScript: compile with torch.compile": (
-        "ScriptClass", "import_ir_module", "import_ir_module_from_buffer", "merge_type_from_type_comment", "parse_ir", "parse_schema",
+        "ScriptClass", "import_ir_module", "import_ir_module_from_buffer", "merge_type_from_type_comment", "parse_ir",
         "parse_type_comment", "unify_type_list"),
     _SCALES: ("quantize_per_channel", "quantize_per_tensor", "quantize_per_tensor_dynamic", "quantized_batch_norm",
               "quantized_max_pool1d", "quantized_max_pool2d"),

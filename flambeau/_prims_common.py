@@ -200,6 +200,11 @@ def make_channels_last_2d_strides_for(shape: Sequence) -> tuple:
     return (h * w * c, 1, w * c, c)
 
 
+def is_contiguous_or_false(a: Tensor) -> bool:
+    """Whether it lies in rows; False too where sizes do not tell."""
+    return a.is_contiguous()
+
+
 def is_contiguous(a: Tensor) -> bool:
     """Whether a tensor lies in rows."""
     return a.is_contiguous()

@@ -9,11 +9,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ._absent import absent_type
+from ._schemas import Argument, FunctionSchema, parse_schema
 from .amp.autocast_mode import without_casts
 from .autograd.batched import levels
 from .autograd.grad_mode import is_grad_enabled
 from .core import dispatch
-from .core.device import device
+from .core.device import default_device, device
 from .core.dtypes import dtype
 from .core.memory_format import layout, memory_format
 from .core.size import Size
@@ -128,7 +129,7 @@ per_tensor_affine, per_channel_affine, per_tensor_symmetric, per_channel_symmetr
 
 _NO_SCRIPT = "Flambeau has no TorchScript: compile with torch.compile"
 _SCRIPT_TYPES = (
-    "Graph", "Value", "Node", "Block", "Argument", "FunctionSchema", "ScriptMethod", "ScriptModule", "ScriptFunction", "ScriptObject",
+    "Graph", "Value", "Node", "Block", "ScriptMethod", "ScriptModule", "ScriptFunction", "ScriptObject",
     "CompilationUnit", "Type", "TensorType", "IntType", "FloatType", "BoolType", "StringType", "ListType", "TupleType", "DictType",
     "OptionalType", "ClassType", "NoneType", "AnyType", "JITException", "PyTorchFileReader", "PyTorchFileWriter")
 globals().update({name: absent_type(f"torch._C.{name}", _NO_SCRIPT) for name in _SCRIPT_TYPES})
@@ -152,6 +153,10 @@ EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} |
     "_ExcludeDispatchKeyGuard": _ExcludeDispatchKeyGuard,
     **{name: globals()[name] for name in _SCRIPT_TYPES},
     "_disabled_torch_function_impl": _disabled_torch_function_impl,
+    "Argument": Argument,
+    "FunctionSchema": FunctionSchema,
+    "parse_schema": parse_schema,
+    "_get_default_device": lambda: str(default_device()),
     "_TensorMeta": type(Tensor),
     "Tag": Tag,
     "qscheme": qscheme,

@@ -96,3 +96,8 @@ class ExceptionWrapper:
         except Exception:  # its constructor takes other arguments
             raise RuntimeError(message) from None
         raise error
+
+
+def _element_size(dtype: Any) -> int:
+    """Bytes of one element."""
+    return dtype.itemsize

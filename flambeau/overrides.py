@@ -109,6 +109,11 @@ def get_overridable_functions() -> dict[Any, list[Callable]]:
     return {"torch": list(OPERATORS.values())}
 
 
+def get_default_nowrap_functions() -> set[Callable]:
+    """Attributes of tensors that give a tensor as it is, of whatever class: gradients and what a view looks into."""
+    return {prop.__get__ for prop in (Tensor.grad, Tensor._base)}  # type: ignore[attr-defined]
+
+
 def get_ignored_functions() -> set[Callable]:
     """The operators that make tensors from data: no class can answer them."""
     return {fn for fn in OPERATORS.values() if "from_data" in vars(fn)["_operator"].tags}

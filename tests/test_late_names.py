@@ -234,3 +234,30 @@ def test_a_smaller_group() -> None:
                 dist.shrink_group(wrong)
     finally:
         dist.destroy_process_group()
+
+
+@LIBRARIES
+def test_signatures_as_objects(t: Any) -> None:
+    text = "ns::f.over(Tensor(a!) self, int[] b=[1, 2], *, float? c=None) -> (Tensor(a!), int)"
+    found = t.parse_schema(text)
+    assert (found.name, found.overload_name, str(found), found.is_mutable) == ("ns::f", "over", text, True)
+    assert [(a.name, str(a.type), a.default_value, a.has_default_value(), a.kwarg_only) for a in found.arguments] == [
+        ("self", "Tensor", None, False, False), ("b", "List[int]", [1, 2], True, False), ("c", "Optional[float]", None, True, True)]
+    assert [str(r.type) for r in found.returns] == ["Tensor", "int"] and found.arguments[0].alias_info.is_write
+    newer = t.parse_schema("f(Tensor x, int n=1) -> Tensor")
+    assert newer.is_backward_compatible_with(t.parse_schema("f(Tensor x) -> Tensor"))
+    assert not newer.is_backward_compatible_with(t.parse_schema("f(int x) -> Tensor"))
+    with pytest.raises(RuntimeError):
+        t.parse_schema("foo(")
+
+
+def test_drafts_of_programs() -> None:
+    class Fixed(fl.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.reshape(3, 4) * 2
+
+    with pytest.warns(UserWarning, match="vary less"):
+        draft = fl.export.draft_export(Fixed(), (fl.ones(4, 3),), dynamic_shapes={"x": {0: fl.export.Dim.DYNAMIC}})
+    assert not draft._report.successful() and draft.module()(fl.ones(4, 3)).shape == (3, 4)
+    right = fl.export.draft_export(Model(), (fl.ones(4, 2), 1))
+    assert right._report.successful() and "nothing" in str(right._report)

@@ -11,6 +11,7 @@ from .._lazy import submodules
 from ..utils import _pytree
 from .decompose import CustomDecompTable, default_decompositions
 from .dims import Dim, DimHint, ShapesCollection, dims
+from .draft import draft_export
 from .graph_signature import ExportBackwardSignature, ExportGraphSignature
 from .inputs import AdditionalInputs
 from .program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
@@ -41,10 +42,10 @@ class FlatArgsAdapter(abc.ABC):
 
 _INSTEAD = "torch.export.export gives the graph with its inputs flat"
 __getattr__ = submodules(__name__, otherwise=absent_names("torch.export", (
-    "export_for_training", "UnflattenedModule", "draft_export", "unflatten"), _INSTEAD))
+    "export_for_training", "UnflattenedModule", "unflatten"), _INSTEAD))
 
 __all__ = [
-    "AdditionalInputs", "Constraint", "CustomDecompTable", "ExportBackwardSignature", "FlatArgsAdapter",
+    "AdditionalInputs", "Constraint", "CustomDecompTable", "ExportBackwardSignature", "FlatArgsAdapter", "draft_export",
     "Dim", "ExportGraphSignature", "ExportedProgram", "ModuleCallEntry", "ModuleCallSignature", "ShapesCollection",
     "default_decompositions", "dims", "export", "load", "register_dataclass", "save",
 ]

@@ -216,6 +216,11 @@ def _deprecated(name: str) -> Any:
     return old
 
 
+def _no_grad_uniform_(tensor: Tensor, a: float, b: float, generator: Any = None) -> Tensor:
+    """`uniform_`, by the name that libraries of old import."""
+    return uniform_(tensor, a, b, generator)
+
+
 uniform, normal, constant, eye, dirac = (_deprecated(n) for n in ("uniform", "normal", "constant", "eye", "dirac"))
 xavier_uniform, xavier_normal = _deprecated("xavier_uniform"), _deprecated("xavier_normal")
 kaiming_uniform, kaiming_normal = _deprecated("kaiming_uniform"), _deprecated("kaiming_normal")

@@ -394,3 +394,24 @@ def filled(param: Tensor, value: Any) -> Tensor:
     made = zeros(param)
     as_real(made).add_(value)
     return made
+
+
+def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
+    """The types of devices whose steps a CUDA graph may record."""
+    return ["cuda", "xla"] if supports_xla else ["cuda"]
+
+
+def _default_to_fused_or_foreach(params: Any, differentiable: bool, use_fused: bool = False) -> tuple[bool, bool]:
+    """(fused, foreach) where nobody chose: neither on a CPU; foreach for parameters that all lie on GPUs."""
+    on_gpu = not differentiable and all(p is None or p.device.type == "cuda" for p in params)
+    return use_fused and on_gpu, on_gpu and not use_fused
+
+
+def _use_grad_for_differentiable(func: Callable) -> Callable:
+    """Decorate a `step`: gradients are recorded if the optimizer is `differentiable`."""
+    @functools.wraps(func)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with enable_grad() if self.defaults["differentiable"] else no_grad():
+            return func(self, *args, **kwargs)
+
+    return step

@@ -146,6 +146,11 @@ def schedule(
     return action
 
 
+def _default_schedule_fn(_: int) -> ProfilerAction:
+    """Record at every step."""
+    return ProfilerAction.RECORD
+
+
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 

@@ -54,6 +54,11 @@ def lambda_auto_wrap_policy(module: Module, recurse: bool, nonwrapped_numel: int
     return recurse or bool(lambda_fn(module))
 
 
+def _or_policy(module: Module, recurse: bool, nonwrapped_numel: int, policies: Iterable[Callable]) -> bool:
+    """Whether any of several policies holds."""
+    return any(policy(module=module, recurse=recurse, nonwrapped_numel=nonwrapped_numel) for policy in policies)
+
+
 def wrapped(module: Module, policy: Callable, make: Callable[[Module], Module]) -> int:
     """Replace the submodules that `policy` chooses by what `make` makes of them, the inner ones first; how many elements are in units."""
     inside = 0

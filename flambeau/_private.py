@@ -1,0 +1,50 @@
+"""Functions that PyTorch keeps for itself and libraries call nevertheless: answers by public operators."""
+
+from __future__ import annotations
+
+from .core.dtypes import dtype, int32, int64
+from .core.tensor import Tensor
+from .nn.scaled import ScalingType, scaled_mm
+from .ops.registry import OPERATORS
+
+
+def _shape_as_tensor(self: Tensor) -> Tensor:
+    """The sizes as a tensor of int64."""
+    return OPERATORS["tensor"](list(self.shape), dtype=int64)
+
+
+shape_as_tensor = _shape_as_tensor
+
+
+def _scaled_mm(self: Tensor, mat2: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None,
+               scale_result: Tensor | None = None, out_dtype: dtype | None = None, use_fast_accum: bool = False) -> Tensor:
+    """torch.nn.functional.scaled_mm, whose kind of scales follows from their number."""
+    if scale_result is not None:
+        raise NotImplementedError("_scaled_mm(scale_result=...) is not implemented; multiply the result")
+    recipe = ScalingType.TensorWise if scale_a.numel() == scale_b.numel() == 1 else ScalingType.RowWise
+    return scaled_mm(self, mat2, scale_a, recipe, scale_b, recipe, bias=bias, output_dtype=out_dtype or self.dtype,
+                     use_fast_accum=use_fast_accum)
+
+
+def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: dtype) -> Tensor:
+    """The gradient of softmax along `dim` by its result."""
+    weighted = grad_output * output
+    return (weighted - output * weighted.sum(dim, keepdim=True)).to(input_dtype)
+
+
+def _convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: bool = False) -> Tensor:
+    """Where each of `size` rows begins among the sorted numbers of rows, and where the last one ends."""
+    counts = OPERATORS["bincount"](input, minlength=size)
+    ends = OPERATORS["cumsum"](counts, 0)
+    return OPERATORS["cat"]([ends.new_zeros((1,)), ends]).to(int32 if out_int32 else int64)
+
+
+def _convert_indices_from_csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False,
+                                     transpose: bool = False) -> Tensor:
+    """(2, entries): the numbers of rows and columns of a compressed tensor's entries, the columns first if `transpose`."""
+    rows = OPERATORS["arange"](crow_indices.shape[0] - 1, dtype=int64).repeat_interleave(OPERATORS["diff"](crow_indices))
+    pair = (col_indices, rows) if transpose else (rows, col_indices)
+    return OPERATORS["stack"]([x.to(int32 if out_int32 else int64) for x in pair])
+
+
+__all__ = ["shape_as_tensor"]

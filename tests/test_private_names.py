@@ -1,0 +1,68 @@
+"""Names that PyTorch keeps for itself and libraries use, against torch's answers."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+
+torch = pytest.importorskip("torch", reason="torch is the oracle")
+LIBRARIES = pytest.mark.parametrize("t", [torch, fl], ids=["torch", "flambeau"])
+
+
+@LIBRARIES
+def test_shapes_and_indices(t: Any) -> None:
+    assert t._shape_as_tensor(t.ones(2, 3)).tolist() == [2, 3]
+    rows = t._convert_indices_from_coo_to_csr(t.tensor([0, 0, 2]), 4)
+    assert rows.tolist() == [0, 2, 2, 3, 3]
+    assert t._convert_indices_from_csr_to_coo(rows, t.tensor([1, 3, 0])).tolist() == [[0, 0, 2], [1, 3, 0]]
+    assert t._convert_indices_from_csr_to_coo(rows, t.tensor([1, 3, 0]), out_int32=True, transpose=True).tolist() == [[1, 3, 0], [0, 0, 2]]
+    assert t._segment_reduce(t.ones(3), "sum", lengths=t.tensor([1, 2])).tolist() == [1, 2]
+
+
+def test_products_and_gradients() -> None:
+    rng = np.random.default_rng(0)
+    a, b, g = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, 32), (48, 32), (3, 4)))
+    found = []
+    for t in (torch, fl):
+        x, y = t.tensor(a).to(t.float8_e4m3fn), t.tensor(b).to(t.float8_e4m3fn).t()
+        out = t.tensor(g).softmax(1)
+        found.append((t._scaled_mm(x, y, t.tensor(2.0), t.tensor(0.5), out_dtype=t.float32).numpy(),
+                      t._softmax_backward_data(t.tensor(g), out, 1, t.float32).numpy()))
+    for theirs, ours in zip(*found):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@LIBRARIES
+def test_optimizers_of_others(t: Any) -> None:
+    optimizer = importlib.import_module(f"{t.__name__}.optim.optimizer")
+    assert "cuda" in optimizer._get_capturable_supported_devices()
+    assert tuple(optimizer._default_to_fused_or_foreach([t.ones(1)], differentiable=False)) == (False, False)
+
+    class Mine(t.optim.Optimizer):  # type: ignore[name-defined, misc]
+        @optimizer._use_grad_for_differentiable
+        def step(self) -> bool:
+            return t.is_grad_enabled()
+
+    made = [Mine([t.ones(1, requires_grad=True)], {"differentiable": flag}).step() for flag in (False, True)]
+    assert made == [False, True]
+
+
+@LIBRARIES
+def test_small_answers(t: Any) -> None:
+    def of(module: str) -> Any:
+        return importlib.import_module(f"{t.__name__}.{module}")
+
+    assert of("_utils")._element_size(t.float64) == 8
+    assert of("mtia").is_available() is False
+    assert of("_prims_common").is_contiguous_or_false(t.ones(2, 2)) and not of("_prims_common").is_contiguous_or_false(t.ones(2, 3).T)
+    assert of("profiler.profiler")._default_schedule_fn(3) is t.profiler.ProfilerAction.RECORD
+    assert t.Tensor.grad.__get__ in of("overrides").get_default_nowrap_functions()
+    assert not of("distributed.fsdp.wrap")._or_policy(t.nn.Linear(1, 1), False, 1, [lambda **_: False])
+    assert of("export.decomp_utils").CustomDecompTable is t.export.CustomDecompTable
+    x = t.zeros(3)
+    assert of("nn.init")._no_grad_uniform_(x, 1.0, 2.0) is x and (x >= 1).all()
