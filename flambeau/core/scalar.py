@@ -56,6 +56,11 @@ class ScalarOp:
         return "I" in self.native and "F" not in self.native
 
     @property
+    def of_fractions(self) -> bool:
+        """Whether it is said of floats (and complex numbers) alone, and gives one."""
+        return self.native == "F" and self.result == SAME and not self.ordered
+
+    @property
     def keeps_zero(self) -> bool:
         """Whether it is a function of one number that gives 0 for 0."""
         with np.errstate(all="ignore"):

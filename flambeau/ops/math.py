@@ -18,7 +18,7 @@ from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
 from .order import elementwise, in_rows
-from .pointwise import _sine_over, logaddexp_backward, not_tensors, where
+from .pointwise import _sine_over, logaddexp_backward, not_tensors, where, with_fractions
 from .primitives import lies_like
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, rounded, to_float
 from .reductions import _differ, linalg_vector_norm, scalar_type, vector_norm_vjp
@@ -344,7 +344,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 @elementwise
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """log2(2^input + 2^other), without overflow."""
-    return _logaddexp2(*prepare(input, other))
+    return _logaddexp2(*with_fractions("logaddexp2", *prepare(input, other)))
 
 
 @operator(name="_logaddexp2", fused=True, vjp=lambda g, x, y: logaddexp_backward(g, x, y, math.log(2)))

@@ -30,7 +30,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .checks import checked
 from .order import elementwise, in_rows
-from .primitives import PointwisePrimitive
+from .primitives import NO_FRACTIONS, PointwisePrimitive
 from .promotion import (
     as_elements,
     broadcast,
@@ -210,6 +210,13 @@ def _check_not_bool(kind: Any, what: str) -> None:
 def _check_float(x: Any, y: Any) -> None:
     if x.dtype.category != FLOAT:
         raise NotImplementedError(f'"nextafter_cpu" not implemented for \'{x.dtype}\'; it takes floating-point tensors')
+
+
+def with_fractions(name: str, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Both; NotImplementedError where they are integers or bools, of which there is no such function."""
+    if x.dtype.category < FLOAT:
+        raise NotImplementedError(f'"{name}_cpu" not implemented for \'{x.dtype}\': {NO_FRACTIONS.why}')
+    return x, y
 
 
 def _check_zero_division(x: Any, y: Any) -> Any:
@@ -730,7 +737,7 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """log(e^input + e^other), without overflow."""
     if not isinstance(other, Tensor):
         raise not_tensors("logaddexp", input, other)
-    return _logaddexp(*prepare(input, other))
+    return _logaddexp(*with_fractions("logaddexp", *prepare(input, other)))
 
 
 @operator(fused=True)

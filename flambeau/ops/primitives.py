@@ -38,21 +38,22 @@ class Spec(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """What a primitive does not take, whatever the sizes and whoever runs it: tensors of this category and beyond."""
+    """What a primitive does not take, whatever the sizes and whoever runs it: tensors of these categories."""
 
-    category: int
+    categories: range
     why: str
-    empty: bool     # not even where there is nothing to compute
+    empty: bool = True     # not even where there is nothing to compute
 
     def check(self, record: Any, args: tuple) -> None:
         """NotImplementedError where one of the arguments is such a tensor."""
         for a in args:
-            if isinstance(a, Tensor) and a.dtype.category >= self.category and (self.empty or 0 not in a._layout.shape):
+            if isinstance(a, Tensor) and a.dtype.category in self.categories and (self.empty or 0 not in a._layout.shape):
                 raise NotImplementedError(f'"{record.name}_cpu" not implemented for \'{a.dtype}\': {self.why}')
 
 
-NO_ORDER = Refused(COMPLEX, "complex numbers have no order", empty=False)
-NO_BITS = Refused(FLOAT, "bitwise operations take integers and bools", empty=True)
+NO_ORDER = Refused(range(COMPLEX, COMPLEX + 1), "complex numbers have no order", empty=False)
+NO_BITS = Refused(range(FLOAT, COMPLEX + 1), "bitwise operations take integers and bools")
+NO_FRACTIONS = Refused(range(FLOAT), "it takes floating-point tensors")
 
 
 Flops = Callable[..., int]
@@ -435,8 +436,8 @@ def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable
         kind="pointwise", tensors=len(params) if tensors is None else tensors, why_absent=why_absent,
         scalar=_native(operation))
     record.params = params
-    if operation is not None and TABLE[operation].of_bits:
-        record.refuses = NO_BITS
+    if operation is not None and (TABLE[operation].of_bits or TABLE[operation].of_fractions):
+        record.refuses = NO_BITS if TABLE[operation].of_bits else NO_FRACTIONS
     return register(PRIMITIVES, name, record)
 
 

@@ -599,7 +599,9 @@ def test_none_stands_for_no_sizes():
 
 OF_BITS = ("bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
 IN_ORDER = ("sign", "maximum", "minimum", "fmax", "fmin", "relu", "lt", "le", "gt", "ge", "floor", "ceil", "trunc")
-REFUSED = [*((name, kind) for name in OF_BITS for kind in ("float16", "bfloat16", "float32", "float64", "complex64")),
+OF_FRACTIONS = ("hypot", "logaddexp", "logaddexp2", "nextafter")
+REFUSED = [*((name, kind) for name in OF_FRACTIONS for kind in ("bool", "uint8", "int32", "int64")),
+           *((name, kind) for name in OF_BITS for kind in ("float16", "bfloat16", "float32", "float64", "complex64")),
            *((name, "complex64") for name in IN_ORDER), ("abs", "bool")]
 
 
