@@ -345,6 +345,7 @@ KNOWN = (
     Known("torch's matmul changes the strides of a vector that is out=",
           whole=lambda step, theirs: _of("matmul", "linear")(step) and "out" in step.kwargs and getattr(theirs, "ndim", 0) == 1),
     Known("how the nodes of a tape are called is a library's own", whole=lambda step, theirs: step.op == "repr" and "grad_fn" in theirs),
+    Known("detach_copy passes no gradient on, as detach; torch's does", gradient=_of("detach_copy")),
     Known("counts have no derivative; torch says that a histogram has one, and refuses it", gradient=_of("histogram")),
     Known("strides of dimensions of one element, which say nothing; all others are compared after each step",
           whole=lambda step, theirs: step.op == "stride"),
