@@ -333,3 +333,8 @@ def test_an_array_is_converted_as_a_tensor_is(values, kind):
     torch, array = pytest.importorskip("torch"), np.array(values)
     mine, theirs = (lib.tensor(array, dtype=getattr(lib, kind)) for lib in (fl, torch))
     assert mine.tolist() == theirs.tolist() == fl.tensor(array).to(getattr(fl, kind)).tolist()
+
+
+def test_a_tensor_is_no_dtype():
+    with pytest.raises(TypeError, match="type_as"):
+        fl.ones(2).type(fl.ones(3, dtype=fl.int64))
