@@ -622,7 +622,9 @@ def excused_gradients(steps: Iterable[Step], at: np.ndarray, ours: np.ndarray, t
 
 def excuses_index(step: Step, name: str) -> bool:
     """Whether `name` is the second result of a step, of which it is free which of several indices it holds."""
-    return name == f"{step.target}[1]" and any(k.index is not None and k.index(step) for k in KNOWN)
+    out = step.kwargs.get("out")
+    second = {f"{step.target}[1]"} | ({code(out[1])} if isinstance(out, tuple) and len(out) == 2 else set())
+    return name in second and any(k.index is not None and k.index(step) for k in KNOWN)
 
 
 # torch's derivatives that stumble where Flambeau's don't: over bools, a missing weight, int32 indices, a real operand beside a complex one
