@@ -563,7 +563,7 @@ def ordered_by_size(step: Step) -> bool:
 
 def shows_places(step: Step) -> bool:
     """Whether a step reads memory by where it lies, which in a batch is elsewhere; torch's vmap of it makes other shapes."""
-    return _of("as_strided_")(step)
+    return _of("as_strided_", "as_strided_scatter")(step)
 
 
 def excuses_step(step: Step, theirs: Any) -> bool:
