@@ -205,6 +205,8 @@ def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     if dtype is None:
         place = "" if self.device.type == "cpu" else f"{self.device.type}."
         return f"torch.{place}{_OLD_NAMES.get(self.dtype.name, self.dtype.name.capitalize())}Tensor"
+    if isinstance(dtype, Tensor):
+        raise TypeError("type(): dtype must be a type, str, or dtype object, not a tensor; type_as() takes one")
     where = getattr(dtype, "where", None)
     if isinstance(dtype, str):
         old = {f"{short}Tensor": name for name, short in _OLD_NAMES.items()}

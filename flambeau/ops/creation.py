@@ -222,7 +222,7 @@ def _leaves(data: Any, shape: tuple, depth: int, out: list) -> None:
 def _leaf_dtype(leaves: list) -> dtype:
     kind: dtype | None = None
     for leaf in leaves:
-        mine = leaf.dtype if isinstance(leaf, Tensor) else number_dtype(leaf)
+        mine = leaf.dtype if isinstance(leaf, Tensor) else int64 if type(leaf) is int else number_dtype(leaf)
         kind = mine if kind is None else dtypes.promote_types(kind, mine)
     return default_dtype() if kind is None else kind
 
@@ -238,9 +238,13 @@ def _plain_array(data: Any) -> np.ndarray | None:
         array = np.array(data)
     except (ValueError, TypeError, OverflowError, RuntimeError):
         return None
-    return array if array.dtype in _PARSED else None
+    if array.dtype not in _PARSED:
+        return None
+    # NumPy makes floats of integers, too: of those beside floats, and of all where no one dtype holds them
+    return None if array.dtype.kind in "fc" and np.any(np.abs(array) >= _DIGITS) else array
 
 
+_DIGITS = 2.0**53
 _PARSED = {np.dtype(t) for t in (np.bool_, np.int64, np.float64, np.complex128)}
 
 
@@ -268,10 +272,33 @@ def _from_leaves(data: Any, kind: dtype | None) -> Tensor:
         parts = [v.reshape(1).to(kind) if isinstance(v, Tensor) else prims.full((1,), v, kind, CPU) for v in leaves]
         return prims.cat(parts, 0).reshape(shape)
     values = [v.item() if isinstance(v, (Tensor, np.generic, np.ndarray)) else v for v in leaves]
-    if any(isinstance(v, int) and not -(1 << 63) <= v < 1 << 63 for v in values) and kind is not dtypes.uint64 and kind.category < FLOAT:
-        raise ValueError("Overflow when unpacking long long")
-    array = np.array(values) if values else np.zeros(0)
-    return from_array(_convert_array(array, kind).reshape(shape), kind)
+    return from_array(_array_of_numbers(values, kind).reshape(shape), kind)
+
+
+def _array_of_numbers(values: list, kind: dtype) -> np.ndarray:
+    """Python numbers as an array, none of which loses digits on its way."""
+    if kind is bool_:
+        return np.array([bool(v) for v in values], np.bool_)
+    if any(isinstance(v, complex) for v in values) and not kind.is_complex:
+        raise TypeError("must be real number, not complex")
+    if kind.category >= FLOAT:
+        wide: Any = complex if kind.is_complex else float
+        return _convert_array(np.array([wide(v) for v in values], wide), kind)
+    return _convert_array(np.array([_whole(v, kind) for v in values], np.uint64 if kind is dtypes.uint64 else np.int64), kind)
+
+
+def _whole(value: Any, kind: dtype) -> int:
+    """A real number as an integer of 64 bits."""
+    if isinstance(value, float):
+        low, high = limits(kind) if kind.is_signed else (0, limits(kind)[1])
+        if not low <= value <= high:
+            raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow: {value}")
+        return int(value)
+    if kind is dtypes.uint64 and not 0 <= value < 1 << 64:
+        raise OverflowError("can't convert negative int to unsigned" if value < 0 else f"int too big to convert: {value}")
+    if kind is not dtypes.uint64 and not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"Overflow when unpacking long long: {value}")
+    return value
 
 
 def constant_on(made: Tensor, where: device) -> Tensor:
@@ -291,11 +318,16 @@ def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor
         raise TypeError("new(): invalid data type 'str'")
     if isinstance(data, (np.ndarray, np.generic)):
         array = np.array(data, copy=True, order="C")
-        made = from_array(array if kind is None else _convert_array(array, kind), kind or dtype_of_numpy(array.dtype))
+        if isinstance(data, np.generic) and kind is not None:
+            made = from_array(_convert_array(array, kind), kind)
+        else:
+            made = from_array(array, dtype_of_numpy(array.dtype))
+            if kind is not None and kind is not made.dtype:     # as a tensor is converted, but past all modes
+                made = PRIMITIVES["convert"].run((made, kind))
     else:
         if hasattr(data, "__array__") and not isinstance(data, (list, tuple, range)):
             return from_data(np.asarray(data), kind, where)
-        array = _plain_array(data)  # type: ignore[assignment]
+        array = _plain_array(data) if kind is not dtypes.uint64 else None  # type: ignore[assignment]
         if array is None:
             made = _from_leaves(data, kind)
         else:

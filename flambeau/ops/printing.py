@@ -102,7 +102,7 @@ class _ComplexStyle:
 
     def __init__(self, values: np.ndarray, options: PrintOptions):
         self.real, self.imag = _Style(values.real, options), _Style(values.imag, options)
-        self.width = self.real.width + self.imag.width + 2
+        self.width = self.real.width + self.imag.width + 1
 
     def text(self, value: complex) -> str:
         """`a+bj`, the real part padded."""
@@ -200,7 +200,7 @@ def tensor_text(x: Tensor, prefix: str = "tensor(") -> str:
         body = elements_text(x, len(prefix))
     suffixes = _suffixes(x)
     text = prefix + body
-    last = len(text) - text.rfind("\n") - 1 if "\n" in text else len(text)
+    last = len(text) - text.rfind("\n") + 1     # two more than the line has, as torch counts it
     for suffix in suffixes:
         if last + len(suffix) + 2 > _options[0].linewidth:
             text += ",\n" + " " * len(prefix) + suffix

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, ClassVar
 
-from ..autograd.grad_mode import enable_grad, is_grad_enabled, set_grad_enabled
+from ..autograd.grad_mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from ..backends.cuda.recording import under_way
 from ..core.device import CPU, device
 from ..core.dtypes import float32, float64

@@ -9,7 +9,8 @@ from .program import LONGEST, Input
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 COMPLEX = ("complex64", "complex128")
-INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+UNSIGNED = ("uint16", "uint32", "uint64")    # of which torch has few operators: it does not flip them
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8", *UNSIGNED)
 DTYPES = {
     "float32": 40,
     "float64": 10,
@@ -23,6 +24,7 @@ DTYPES = {
     "bool": 7,
     "complex64": 5,
     "complex128": 3,
+    **dict.fromkeys(UNSIGNED, 0.7),
 }
 SPECIAL = (
     math.nan,
@@ -50,6 +52,9 @@ EXTREMES = {
     "int16": (2**15 - 1, -(2**15)),
     "int8": (127, -128),
     "uint8": (255, 0),
+    "uint16": (2**16 - 1, 0),
+    "uint32": (2**32 - 1, 0),
+    "uint64": (2**64 - 1, 0),
 }
 
 
@@ -74,7 +79,7 @@ def values(rng: Random, dtype: str, count: int, kind: str | None = None) -> tupl
     if dtype == "bool":
         return tuple(rng.random() < 0.5 for _ in range(count))
     if dtype in INTEGERS:
-        low = 0 if dtype == "uint8" or kind == "unit" else -5
+        low = 0 if dtype.startswith("uint") or kind == "unit" else -5
         drawn = [rng.randint(low, 9) for _ in range(count)]
         if kind == "special":
             drawn = [rng.choice(EXTREMES[dtype]) if rng.random() < 0.15 else v for v in drawn]
@@ -130,7 +135,7 @@ def make(rng: Random, name: str, dtype: str, shape: tuple[int, ...], *, kind: st
     for chance in (1 - plain, 0.25):    # a view, and now and then one of a view
         if rng.random() >= chance:
             break
-        ways = [(way, weight) for way, weight in LAYOUTS if stored or way is _selected]
+        ways = [(way, weight) for way, weight in LAYOUTS if (stored or way is _selected) and (way is not _flipped or dtype not in UNSIGNED)]
         stored, beneath = rng.choices([w for w, _ in ways], [w for _, w in ways])[0](rng, stored)
         views = beneath + views
     return Input(name, dtype, stored, values(rng, dtype, max(1, math.prod(stored)), kind), views)

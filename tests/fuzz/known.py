@@ -265,7 +265,8 @@ KNOWN = (
           "mask hides for one that is seen", values=_of("scaled_dot_product_attention"),
           where=lambda v: (np.isnan(v.ours) | np.isnan(v.theirs)) & _not_finite(v)),
     Known("a position that is NaN stands for -1, as documented, and an infinite one is outside; what torch makes of it hangs on the "
-          "padding", values=_of("grid_sample"), where=lambda v: _any({"grid": _argument(v, 1, "grid")}, lambda x: ~np.isfinite(x))),
+          "padding", values=_of("grid_sample"),
+          where=lambda v: _any({"grid": _argument(v, 1, "grid")}, lambda x: ~np.isfinite(x))),
     Known("torch's cov of weighted observations takes their mean off the input itself", version=_of("cov"), values=_of("cov"),
           where=lambda v: (x := compare.array(_argument(v, 0, "input"))).tobytes() == v.ours.tobytes() and x.shape == v.ours.shape),
     Known("torch's polygamma is NaN of infinity, and not infinite at some poles; its zeta is NaN where it vanishes",
@@ -333,7 +334,8 @@ KNOWN = (
           "what holds one, the loss of an infinite score", where=lambda v: _lost(v) & _not_finite(v),
           values=_of("var_mean", "std_mean", "quantile", "nanquantile", "zeta", "binary_cross_entropy_with_logits")),
     Known("what weights of 0 make of infinities hangs on the algorithm", values=lambda step: "fft" in step.op
-          or _of("interpolate", "upsample", "tensordot")(step), where=lambda v: (_lost(v) | ~np.isfinite(v.ours)) & _not_finite(v)),
+          or _of("interpolate", "upsample", "tensordot", "grid_sample")(step),
+          where=lambda v: (_lost(v) | ~np.isfinite(v.ours)) & _not_finite(v)),
     Known("a float that is beyond an integer's 32 bits comes to anything there", values=_of("to", "byte", "char", "short", "int", "type",
           "type_as", "copy_"), where=lambda v: v.theirs.dtype.kind in "iu" and _any(v.inputs, lambda x: ~(np.abs(x) < 2**31))),
     Known("torch scales a truth value where a product has no terms", error=lambda ours, theirs, step: ours is None
@@ -345,6 +347,16 @@ KNOWN = (
     Known("torch's matmul changes the strides of a vector that is out=",
           whole=lambda step, theirs: _of("matmul", "linear")(step) and "out" in step.kwargs and getattr(theirs, "ndim", 0) == 1),
     Known("how the nodes of a tape are called is a library's own", whole=lambda step, theirs: step.op == "repr" and "grad_fn" in theirs),
+    Known("torch lets aminmax write to its own operand where that is a number by its side", error=lambda ours, theirs, step:
+          theirs is None and _of("aminmax")(step) and "out" in step.kwargs and _says(ours, "refer to a single memory location")),
+    Known("a window of too many sizes is refused; torch does not look at the rest of them", error=lambda ours, theirs, step:
+          theirs is None and "max_unpool" in step.op and _says(ours, "to be a single integer value or a list of")),
+    Known("torch's edges of bins of one width are rounded otherwise: what lies upon one may be counted beside it", values=_of("histogram"),
+          where=lambda v: np.isclose(v.ours.sum(), v.theirs.sum())),
+    Known("what is beyond all steps is the last one; torch makes an integer of it first, which wraps around",
+          values=_of("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"),
+          where=lambda v: _any(v.inputs, lambda x: ~(np.abs(x) < 1e7))),
+    Known("detach_copy passes no gradient on, as detach; torch's does", gradient=_of("detach_copy")),
     Known("counts have no derivative; torch says that a histogram has one, and refuses it", gradient=_of("histogram")),
     Known("strides of dimensions of one element, which say nothing; all others are compared after each step",
           whole=lambda step, theirs: step.op == "stride"),
@@ -551,7 +563,7 @@ def ordered_by_size(step: Step) -> bool:
 
 def shows_places(step: Step) -> bool:
     """Whether a step reads memory by where it lies, which in a batch is elsewhere; torch's vmap of it makes other shapes."""
-    return _of("as_strided_")(step)
+    return _of("as_strided_", "as_strided_scatter")(step)
 
 
 def excuses_step(step: Step, theirs: Any) -> bool:
@@ -610,7 +622,9 @@ def excused_gradients(steps: Iterable[Step], at: np.ndarray, ours: np.ndarray, t
 
 def excuses_index(step: Step, name: str) -> bool:
     """Whether `name` is the second result of a step, of which it is free which of several indices it holds."""
-    return name == f"{step.target}[1]" and any(k.index is not None and k.index(step) for k in KNOWN)
+    out = step.kwargs.get("out")
+    second = {f"{step.target}[1]"} | ({code(out[1])} if isinstance(out, tuple) and len(out) == 2 else set())
+    return name in second and any(k.index is not None and k.index(step) for k in KNOWN)
 
 
 # torch's derivatives that stumble where Flambeau's don't: over bools, a missing weight, int32 indices, a real operand beside a complex one

@@ -57,7 +57,8 @@ def unpool(spatial: int) -> Fields:
 # -- bags of rows
 def offsets(d: Draw) -> Ref:
     n = d.it.shape[0]
-    rising = [0, *sorted(d.int(0, n) for _ in range(d.int(1, 3)))]      # two at least: torch reads beyond one that is the last
+    # the size of the input is the last, as include_last_offset wants it: torch takes less for one thing or another
+    rising = [0, *sorted(d.int(0, n) for _ in range(d.int(0, 2))), n]
     return d.keep(Input(f"x{d.made}", "int64", (len(rising),), tuple(rising)))
 
 

@@ -74,8 +74,9 @@ EXTRA = {
         cfloat(self) cdouble(self) resolve_conj(self) item(self) tolist(self) is_contiguous(self) numel(self) stride(self) size(self)
         dim(self) is_floating_point(self) storage_offset(self) is_complex(self) element_size(self) polygamma(self,n)
         view(self,shape) is_signed(self) sum_to_size(self,normalized_shape) type(self,dtype) dim_order(self) nelement(self)
-        ndimension(self) is_conj(self) is_neg(self) is_inference(self) get_device(self) index_copy(self,dim,index,source)
-        narrow_copy(self,dim,start,length) to_dense(self) cpu(self) __len__(self) __bool__(self) __float__(self) __int__(self)
+        ndimension(self) is_inference(self) get_device(self) index_copy(self,dim,index,source)
+        narrow_copy(self,dim,start,length) histogram(self,bins,=range?,=weight?,=density?)
+        to_dense(self) cpu(self) __len__(self) __bool__(self) __float__(self) __int__(self)
         __complex__(self) __index__(self) __contains__(self,value) __reversed__(self) new_tensor(self,data)
     """,
     "torch.nn.functional": """
@@ -97,7 +98,7 @@ EXTRA = {
         select_copy(input,dim,index) split_copy(tensor,split_size_or_sections) split_with_sizes_copy(tensor,split_size_or_sections)
         squeeze_copy(input) t_copy(input) transpose_copy(input,dim0,dim1) unbind_copy(input) unfold_copy(input,dimension,size,step)
         unsqueeze_copy(input,dim) view_as_complex_copy(input) view_as_real_copy(input) view_copy(input,shape)
-        slice_copy(input,dim?) is_tensor(input) is_signed(input) is_conj(input)
+        slice_copy(input,dim?) is_tensor(input) is_signed(input)
         lstm_cell(input,hx,w_ih,w_hh,b_ih?,b_hh?) gru_cell(input,hx,w_ih,w_hh,b_ih?,b_hh?)
         rnn_tanh_cell(input,hx,w_ih,w_hh,b_ih?,b_hh?) rnn_relu_cell(input,hx,w_ih,w_hh,b_ih?,b_hh?)
         cholesky_ex(input) istft(input,n_fft,hop_length?,window?,onesided?,length?) einsum(equation,*operands)

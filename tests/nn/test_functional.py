@@ -520,3 +520,14 @@ def test_statistics_of_a_norm_have_no_gradient():
     for lib in (flambeau, torch):
         out, mean, rstd = lib.native_layer_norm(lib.ones(2, 3).requires_grad_(), (3,), None, None, 1e-5)
         assert out.requires_grad and not mean.requires_grad and not rstd.requires_grad
+
+
+@pytest.mark.parametrize("spatial, order", [(2, "channels_last"), (3, "channels_last_3d")])
+def test_unpooled_images_lie_as_torchs(spatial, order):
+    found = []
+    for lib in (flambeau, torch):
+        x = lib.ones((2, 2) + (2,) * spatial)
+        index = lib.zeros(tuple(x.shape), dtype=lib.int64)
+        unpool = getattr(lib.nn.functional, f"max_unpool{spatial}d")
+        found.append([unpool(each, index, 2).stride() for each in (x, x.contiguous(memory_format=getattr(lib, order)))])
+    assert found[0] == found[1]

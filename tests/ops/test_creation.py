@@ -306,3 +306,37 @@ def test_constructors_of_old_refuse_what_is_neither_sizes_nor_a_sequence(make, g
     with pytest.raises(TypeError) as mine:
         make(fl, given)
     assert str(mine.value) == str(theirs.value)
+
+
+LARGE = [[2**64 - 1], [2**64 - 1, 1], [2**63, 1], [2**63, 1.5], [2**63, True], [2**63, -1], [-2**63, 2**63], [2**53 + 1, 0.5],
+         [2**53 + 1, 1], [2**64, 1], [2**64, 1.5], [10**30, 1.5], [-2**63 - 1], [[2**63], [1]], [2**63 - 1, -2**63], [True, 2**63],
+         [-1, 1], [1j, 2**53 + 1]]
+
+
+@pytest.mark.parametrize("kind", [None, "int64", "uint64", "uint8", "float64", "float32", "bool", "complex128"])
+@pytest.mark.parametrize("values", LARGE, ids=str)
+def test_no_integer_loses_digits_on_its_way(values, kind):
+    """Whatever stands beside it: NumPy makes floats of integers that no one dtype holds. torch takes no float for a uint64."""
+    torch, found = pytest.importorskip("torch"), []
+    for lib in (fl, torch):
+        try:
+            made = lib.tensor(values, dtype=kind and getattr(lib, kind))
+            found.append((made.tolist(), str(made.dtype).rpartition(".")[2]))
+        except (ValueError, OverflowError, RuntimeError, TypeError) as error:
+            found.append(type(error))
+    beyond_both = kind == "uint8" and values == [-2**63, 2**63]
+    floats = kind == "uint64" and any(isinstance(v, float) for v in values)
+    assert found[0] == found[1] or (beyond_both and found[0] is ValueError) or (floats and found[0][0] == [int(v) for v in values])
+
+
+@pytest.mark.parametrize("values, kind", [
+    ([300, -1], "uint8"), ([-1], "uint64"), ([1.5, -2.5], "int32"), ([True], "float16"), (300, "int8")])
+def test_an_array_is_converted_as_a_tensor_is(values, kind):
+    torch, array = pytest.importorskip("torch"), np.array(values)
+    mine, theirs = (lib.tensor(array, dtype=getattr(lib, kind)) for lib in (fl, torch))
+    assert mine.tolist() == theirs.tolist() == fl.tensor(array).to(getattr(fl, kind)).tolist()
+
+
+def test_a_tensor_is_no_dtype():
+    with pytest.raises(TypeError, match="type_as"):
+        fl.ones(2).type(fl.ones(3, dtype=fl.int64))

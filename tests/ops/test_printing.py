@@ -179,3 +179,21 @@ def test_tolist():
     assert fl.tensor([[1, 2]]).tolist() == [[1, 2]]
     assert fl.tensor([1.5], dtype=fl.bfloat16).tolist() == [1.5]
     assert np.array(fl.ones(2)).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "int32", "int64", "bool", "complex64", "complex128"])
+@pytest.mark.parametrize("value", [1, 10, 123, 1234, 123456, 1234567, 1e-6, 1e10, 1.5 - 2.25j, 1e6 + 1e-6j])
+def test_lines_end_where_torchs_do(kind, value):
+    """As many elements on a line, and what is said behind them on the same line or the next."""
+    torch = pytest.importorskip("torch")
+    if isinstance(value, complex) and "complex" not in kind:
+        value = value.real
+    if "int" in kind:
+        value = min(int(value), 2**31 - 1)
+    for n in range(1, 13):
+        for shape in ((n,), (1, n), (2, n), (1, 1, n)):
+            texts = []
+            for lib in (fl, torch):
+                x = lib.full(shape, value, dtype=getattr(lib, kind))
+                texts += [repr(x), repr(x.requires_grad_()) if x.is_floating_point() or x.is_complex() else ""]
+            assert texts[:2] == texts[2:]

@@ -432,7 +432,8 @@ def _max_unpool(spatial: int) -> Callable:
         lead = tuple(input.shape[:-spatial])
         flat = input.new_zeros((*lead, math.prod(sizes)))
         filled = flat.scatter(-1, indices.flatten(-spatial), input.flatten(-spatial))
-        return as_laid_out(filled.reshape(*lead, *sizes), input)
+        filled = filled.reshape(*lead, *sizes)
+        return as_laid_out(filled, input) if spatial == 2 else filled
 
     fn.__name__, fn.__doc__ = name, f"Zeros with the values of a max_pool{spatial}d back at their indices."
     return operator(fn, autocast={"cpu": "wide"} if spatial > 1 else None)
