@@ -1,6 +1,7 @@
 """The module protocols: registration, traversal, hooks, state_dict, conversion, copies, printing. Needs no torch."""
 
 import copy
+import importlib
 import inspect
 import pickle
 
@@ -354,3 +355,21 @@ def test_a_module_of_a_function_has_its_signature():
         Scaled(beta=1)
     with pytest.raises(AssertionError, match="max_val must be larger"):
         nn.Hardtanh(1.0, -1.0)
+
+
+def test_the_hooks_of_all_modules_have_torchs_names() -> None:
+    module = importlib.import_module("flambeau.nn.modules.module")
+    names = ["forward_pre_hooks", "forward_hooks", "backward_pre_hooks", "backward_hooks", "parameter_registration_hooks",
+             "buffer_registration_hooks", "module_registration_hooks", "forward_hooks_with_kwargs", "forward_hooks_always_called"]
+    before = {name: len(getattr(module, f"_global_{name}")) for name in names}
+    handles = [nn.modules.module.register_module_parameter_registration_hook(lambda m, name, p: None),
+               nn.modules.module.register_module_buffer_registration_hook(lambda m, name, b: None),
+               nn.modules.module.register_module_module_registration_hook(lambda m, name, s: None),
+               nn.modules.module.register_module_forward_pre_hook(lambda m, args: None),
+               nn.modules.module.register_module_full_backward_pre_hook(lambda m, g: None),
+               nn.modules.module.register_module_full_backward_hook(lambda m, gi, go: None),
+               nn.modules.module.register_module_forward_hook(lambda m, args, kwargs, out: None, with_kwargs=True, always_call=True)]
+    assert all(len(getattr(module, f"_global_{name}")) == before[name] + 1 for name in names)
+    for handle in handles:
+        handle.remove()
+    assert all(len(getattr(module, f"_global_{name}")) == before[name] for name in names)
