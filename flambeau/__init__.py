@@ -130,6 +130,8 @@ _LAZY: dict[str, tuple[str, Any]] = {
                                               "_jit_internal", "_VF", "_lowrank", "_export", "_ops", "_higher_order_ops")},
     "DeviceObjType": (".core.device", "device"),
     "legacy_contiguous_format": (".core.memory_format", "contiguous_format"),
+    "_convert_indices_from_coo_to_csr": (".sparse.convert", "_convert_indices_from_coo_to_csr"),
+    "_convert_indices_from_csr_to_coo": (".sparse.convert", "_convert_indices_from_csr_to_coo"),
 } | {
     name.rpartition("=")[2]: (module, name.partition("=")[0]) for module, names in {
         "._settings": (

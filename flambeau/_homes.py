@@ -117,16 +117,19 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "_export.utils": (_EXPORT, "_disable_aten_to_metadata_assertions"),
     "_functorch.vmap": ("use torch.func.vmap", "_add_batch_dim _maybe_remove_batch_dim _broadcast_to_and_flatten _get_name "
                                                "_remove_batch_dim _create_batched_inputs _unwrap_batched _process_batched_inputs"),
+    "_higher_order_ops.inline_asm_elementwise": ("write a Triton kernel", "inline_asm_elementwise"),
     "_higher_order_ops.out_dtype": ("cast the operands", "out_dtype"),
     "_inductor.codegen.cpp_template": (_COMPILER, "CppTemplate"),
     "_inductor.codegen.cpp_template_kernel": (_COMPILER, "CppTemplateKernel"),
     "_inductor.constant_folding": (_COMPILER, "ConstantFolder constant_fold"),
     "_inductor.freezing_utils": (_COMPILER, "maybe_set_is_frozen_param"),
-    "_inductor.fx_passes.freezing_patterns": (_COMPILER, "register_freezing_graph_pattern"),
+    "_inductor.fx_passes.freezing_patterns": (_COMPILER, "register_freezing_graph_pattern freezing_passes"),
     "_inductor.graph": (_COMPILER, "GraphLowering"),
-    "_inductor.ir": (_COMPILER, "TensorBox FixedLayout FlexibleLayout Buffer IRNode ChoiceCaller"),
-    "_inductor.select_algorithm": (_COMPILER, "TritonTemplate ExternKernelChoice autotune_select_algorithm realize_inputs"),
-    "_inductor.virtualized": (_COMPILER, "V"),
+    "_inductor.ir": (_COMPILER, "TensorBox FixedLayout FlexibleLayout Buffer IRNode ChoiceCaller CppTemplateBuffer Layout Pointwise "
+                                "get_fill_order"),
+    "_inductor.select_algorithm": (_COMPILER, "TritonTemplate ExternKernelChoice autotune_select_algorithm realize_inputs "
+                                              "DataProcessorTemplateWrapper"),
+    "_inductor.virtualized": (_COMPILER, "V ops"),
     "_subclasses.functional_tensor": (_COMPILER, "FunctionalTensor FunctionalTensorMode mb_unwrap_functional_tensor"),
     "_subclasses.meta_utils": ("use FakeTensorMode", "MetaConverter"),
     "ao.nn.intrinsic": (_FLOATS, "ConvBn2d ConvReLU2d LinearReLU"),
@@ -139,18 +142,22 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "ao.pruning": ("torch.nn.utils.prune masks weights", "BaseSparsifier WeightNormSparsifier get_arg_info_from_tensor_fqn FakeSparsity"),
     "ao.quantization.backend_config": (_FLOATS, "BackendConfig BackendPatternConfig DTypeConfig ObservationType DTypeWithConstraints "
                                                 "get_native_backend_config"),
-    "ao.quantization.backend_config.utils": (_FLOATS, "get_fusion_pattern_to_root_node_getter get_module_to_qat_module"),
+    "ao.quantization.backend_config.utils": (_FLOATS, "get_fusion_pattern_to_root_node_getter get_module_to_qat_module "
+                                                      "get_fused_module_classes get_pattern_to_dtype_configs get_qat_module_classes "
+                                                      "get_root_module_to_quantized_reference_module"),
     "ao.quantization.fake_quantize": (_FLOATS, "FakeQuantize FakeQuantizeBase FusedMovingAvgObsFakeQuantize default_fake_quant"),
     "ao.quantization.fuse_modules": (_FLOATS, "fuse_known_modules"),
     "ao.quantization.fx": (_FLOATS, "prepare convert fuse"),
-    "ao.quantization.fx._decomposed": (_FLOATS, "quantized_decomposed_lib _per_token_quant_qparam_dim_check"),
-    "ao.quantization.fx._equalize": (_FLOATS, "CUSTOM_MODULE_SUPP_LIST"),
+    "ao.quantization.fx._decomposed": (_FLOATS, "quantized_decomposed_lib _per_token_quant_qparam_dim_check quantize_per_channel_group"),
+    "ao.quantization.fx._equalize": (_FLOATS, "CUSTOM_MODULE_SUPP_LIST convert_eq_obs update_obs_for_equalization"),
     "ao.quantization.fx.custom_config": (_FLOATS, "PrepareCustomConfig ConvertCustomConfig FuseCustomConfig"),
-    "ao.quantization.fx.graph_module": (_FLOATS, "ObservedGraphModule FusedGraphModule"),
+    "ao.quantization.fx.graph_module": (_FLOATS, "ObservedGraphModule FusedGraphModule _is_observed_module _is_observed_standalone_module"),
     "ao.quantization.fx.lower_to_fbgemm": (_FLOATS, "lower_to_fbgemm"),
     "ao.quantization.fx.prepare": (_FLOATS, "prepare _insert_obs_or_fq _save_state _is_activation_post_process_node"),
-    "ao.quantization.fx.qconfig_mapping_utils": (_FLOATS, "_generate_node_name_to_qconfig"),
-    "ao.quantization.fx.utils": (_FLOATS, "get_new_attr_name_with_prefix"),
+    "ao.quantization.fx.qconfig_mapping_utils": (_FLOATS, "_generate_node_name_to_qconfig _compare_prepare_convert_qconfig_mappings "
+                                                          "_is_qconfig_supported_by_dtype_configs _update_qconfig_for_fusion "
+                                                          "_update_qconfig_for_qat"),
+    "ao.quantization.fx.utils": (_FLOATS, "get_new_attr_name_with_prefix _get_module graph_module_from_producer_nodes node_arg_is_weight"),
     "ao.quantization.observer": (_FLOATS, "ObserverBase UniformQuantizationObserverBase MinMaxObserver MovingAverageMinMaxObserver "
                                           "PerChannelMinMaxObserver HistogramObserver PlaceholderObserver AffineQuantizedObserverBase"),
     "ao.quantization.qconfig": (_FLOATS, "QConfig QConfigAny QConfigDynamic default_qconfig get_default_qconfig qconfig_equals"),
@@ -158,7 +165,8 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "ao.quantization.quantize": (_FLOATS, "convert prepare quantize _remove_qconfig"),
     "ao.quantization.quantize_fx": (_FLOATS, "prepare_fx prepare_qat_fx convert_fx fuse_fx convert_to_reference_fx"),
     "ao.quantization.quantizer": (_FLOATS, "Quantizer QuantizationAnnotation QuantizationSpec"),
-    "ao.quantization.utils": (_FLOATS, "get_new_attr_name_with_prefix calculate_qmin_qmax check_min_max_valid"),
+    "ao.quantization.utils": (_FLOATS, "get_new_attr_name_with_prefix calculate_qmin_qmax check_min_max_valid MatchAllNode _parent_name "
+                                       "get_qparam_dict is_per_channel to_underlying_dtype weight_is_quantized"),
     "backends.nnpack": ("oneDNN computes", "set_flags flags"),
     "cuda.jiterator": ("write the function with torch operators and compile it, or a torch.library.custom_op around a Triton kernel",
                        "_create_jit_fn _create_multi_output_jit_fn"),
@@ -175,7 +183,7 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "classes": ("TorchScript's classes are C++'s; write Python", "load_library"),
     "cuda.comm": (_PROCESSES, "broadcast broadcast_coalesced reduce_add reduce_add_coalesced scatter gather"),
     "distributed._shard.sharded_tensor": (_PROCESSES, "ShardedTensor Shard"),
-    "distributed._symmetric_memory": (_PROCESSES, "empty rendezvous"),
+    "distributed._symmetric_memory": (_PROCESSES, "empty rendezvous get_symm_mem_workspace"),
     "distributed._tensor.experimental": (_PROCESSES, "local_map context_parallel implicit_replication"),
     "distributed.algorithms.model_averaging.averagers": (_PROCESSES, "ModelAverager PeriodicModelAverager"),
     "distributed.algorithms._checkpoint.checkpoint_wrapper": ("use torch.utils.checkpoint", "CheckpointImpl apply_activation_checkpointing "
@@ -192,7 +200,8 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "nested._internal.nested_tensor": (_PAD, "NestedTensor nested_view_from_values_offsets nested_from_padded jagged_from_list"),
     "nested._internal.ops": (_PAD, "extract_kwargs"),
     "nn.attention.experimental": ("use scaled_dot_product_attention", ""),
-    "nn.attention.experimental._scaled_dot_product_attention_quantized": ("use scaled_dot_product_attention", ""),
+    "nn.attention.experimental._scaled_dot_product_attention_quantized": ("use scaled_dot_product_attention", "_scaled_dot_product_attent "
+                                                                                                              "ion_quantized"),
     "nn.intrinsic": (_FLOATS, "ConvBn2d ConvReLU2d LinearReLU"),
     "nn.qat": (_FLOATS, "Conv2d Linear"),
     "nn.quantizable": (_FLOATS, "LSTM MultiheadAttention"),
@@ -214,6 +223,11 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "utils.data._utils.signal_handling": ("the loader looks after its workers itself", "_set_worker_signal_handlers _set_worker_pids "
                                           "_remove_worker_pids _set_SIGCHLD_handler"),
     "utils.mobile_optimizer": (_EXPORT, "optimize_for_mobile"),
+    "testing._internal.composite_compliance": ("look at the operator's schema", "is_inplace is_inplace_view_fn is_view_fn"),
+    "testing._internal.common_utils": ("write unittest or pytest", "TestCase run_tests parametrize subtest instantiate_parametrized_tests "
+                                                                   "skipIfTorchDynamo IS_WINDOWS"),
+    "testing._internal.common_distributed": ("write unittest or pytest", "MultiProcessTestCase MultiThreadedTestCase skip_if_lt_x_gpu "
+                                                                         "requires_nccl"),
 }
 
 

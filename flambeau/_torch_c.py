@@ -179,6 +179,8 @@ EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} |
     "Generator": Generator,
     "is_grad_enabled": is_grad_enabled,
     "DisableTorchFunctionSubclass": DisableTorchFunctionSubclass,
+    "_is_torch_function_mode_enabled": lambda: bool(dispatch.state.function_modes),
+    "_is_torch_function_enabled": lambda: not dispatch.state.classes_off,
     "_has_torch_function": has_torch_function,
     "_has_torch_function_unary": has_torch_function_unary,
     "_has_torch_function_variadic": has_torch_function_variadic,

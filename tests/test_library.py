@@ -13,6 +13,7 @@ import pytest
 import flambeau as fl
 from flambeau import _torch_c, library
 from flambeau.core import dispatch
+from flambeau.ops import absent
 
 _names = (f"test{i}::op" for i in itertools.count())
 
@@ -374,3 +375,14 @@ def test_only_the_keys_of_autocast_can_be_left_out() -> None:
         assert fl.mm(fl.ones(2, 2), fl.ones(2, 2)).dtype is fl.float32
     with pytest.raises(NotImplementedError, match="CPU"):
         _torch_c._ExcludeDispatchKeyGuard(_torch_c.DispatchKeySet(_torch_c.DispatchKey.CPU))
+
+
+def test_operators_that_have_a_name_only() -> None:
+    for namespace, (instead, names) in absent.NAMES.items():
+        home = getattr(fl.ops, namespace)
+        for name in names.split():
+            op = getattr(home, name)
+            assert op.default is getattr(home, name).default and {op.default: 1}[op.default] == 1
+            with pytest.raises(NotImplementedError, match=instead[:20]):
+                op.default(1)
+        assert not hasattr(home, "no_such_operator")

@@ -98,3 +98,21 @@ def test_functions_of_pytorch_refuse_these_tensors() -> None:
     for call in (torch.lgamma, torch.exp_, torch.Tensor.exp_, torch.nn.functional.relu, lambda y: torch.cat([y, y]), torch.Tensor.t):
         with pytest.raises(TypeError):
             call(x)
+
+
+def test_classes_with_properties_in_the_place_of_a_tensors_own() -> None:
+    class Told(fl.Tensor):
+        dtype = property(lambda self: super().dtype)
+        device = property(lambda self: super().device)
+        shape = property(lambda self: super().shape)
+        ndim = property(lambda self: super().ndim)
+
+    plain = fl.arange(6.0).reshape(2, 3)
+    for x in (plain.as_subclass(Told), fl.Tensor._make_subclass(Told, plain), Told([[0.0, 1, 2], [3, 4, 5]])):
+        assert type(x) is Told and x.dtype is fl.float32 and x.shape == (2, 3) and x.ndim == 2
+        assert (x + 1).tolist() == (plain + 1).tolist() and x.sum(0).tolist() == [3, 5, 7]
+        assert x[0].as_subclass(fl.Tensor).tolist() == [0, 1, 2]
+        x.data = fl.ones(2, dtype=fl.int64)
+        assert x.dtype is fl.int64 and x.tolist() == [1, 1]
+    lying = type("Lying", (fl.Tensor,), {"dtype": property(lambda self: "mine")})
+    assert plain.as_subclass(lying).dtype == "mine" and plain.as_subclass(lying).as_subclass(fl.Tensor).dtype is fl.float32

@@ -7,6 +7,8 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from flambeau import _C
 
 
@@ -194,12 +196,22 @@ def canonical_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ..
     """A tuple of distinct dimensions counted from the front; None or () means all."""
     if dims is None or (isinstance(dims, (tuple, list)) and not dims):
         return tuple(range(rank))
-    if isinstance(dims, int):
+    if hasattr(dims, "__index__"):     # NumPy's numbers and tensors of one element are numbers too
         dims = (dims,)
     found = tuple(canonical_dim(d, rank) for d in dims)
     if len(set(found)) != len(found):
         raise RuntimeError(f"dim {max(found, key=found.count)} appears multiple times in the list of dims")
     return found if rank else ()
+
+
+def plain_numbers(values: Iterable) -> tuple:
+    """The values, NumPy's integers among them (also in tuples and lists) as Python's."""
+    return tuple(int(v) if isinstance(v, np.integer) else type(v)(plain_numbers(v)) if type(v) in (tuple, list) else v for v in values)
+
+
+def several(given: Any) -> tuple:
+    """One number, or as many as are given, as a tuple; NumPy's integers as Python's."""
+    return plain_numbers((given,) if hasattr(given, "__index__") else given)
 
 
 def _as_shape(given: Any) -> Sequence[int]:

@@ -327,9 +327,19 @@ class Tensor:
         if cls is not Tensor and not getattr(cls, "_plain_torch_function", False):
             dispatch.count_override(cls)
         made: Any = object.__new__(cls)
-        for name in ("_data", "_lay", "_store", "dtype", "device", "_grad", "_view"):
-            setattr(made, name, getattr(self, name))
+        look_at(made, self)
+        made._grad, made._view = self._grad, self._view
         return made
+
+
+def look_at(tensor: Tensor, other: Tensor) -> None:
+    """Let `tensor` have the memory, layout, dtype and device of `other`, whatever their classes say of the last two (properties)."""
+    tensor._data, tensor._lay, tensor._store = other._data, other._lay, other._store
+    for slot in _PUBLIC:
+        slot.__set__(tensor, slot.__get__(other))
+
+
+_PUBLIC: tuple[Any, ...] = (Tensor.dtype, Tensor.device)
 
 
 def _of_class(value: Any, cls: type) -> Any:

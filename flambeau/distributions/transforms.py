@@ -52,6 +52,7 @@ class Transform:
         if cache_size not in (0, 1):
             raise ValueError(f"cache_size must be 0 or 1, got {cache_size}")
         self._cache_size, self._cached = cache_size, (None, None)
+        self._inv: Any = None     # a class with an `inv` of its own keeps a weak reference to it here
 
     @property
     def sign(self) -> Any:
@@ -80,7 +81,7 @@ class Transform:
         return type(self) is type(other) and _alike(self._settings(), other._settings())
 
     def _settings(self) -> list:
-        return [value for name, value in sorted(vars(self).items()) if not name.startswith("_cache")]
+        return [value for name, value in sorted(vars(self).items()) if not name.startswith(("_cache", "_inv"))]
 
     def __call__(self, x: Tensor) -> Tensor:
         """y = f(x)."""
@@ -141,6 +142,9 @@ class _InverseTransform(Transform):
     codomain = property(lambda self: self._inv.domain)
     sign = property(lambda self: self._inv.sign)
     inv = property(lambda self: self._inv)
+
+    def _settings(self) -> list:
+        return [self._inv]
 
     def with_cache(self, cache_size: int = 1) -> Transform:
         return self._inv.with_cache(cache_size).inv

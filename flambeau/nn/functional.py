@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
+from .._absent import absent
 from ..core.dtypes import bool_, dtype
 from ..core.tensor import Tensor
 from ..overrides import (
@@ -319,5 +320,9 @@ def grouped_mm(mat_a: Tensor, mat_b: Tensor, *, offs: Tensor | None = None, bias
     each group). Two 3-d ones are multiplied as by bmm. What lies behind the last group is zero."""
     return _grouped_mm(mat_a, mat_b, offs, bias, out_dtype)
 
+
+_NO_SCALES = "multiply the operands by their scales in a wide dtype, then use torch.mm or nn.functional.grouped_mm"
+scaled_mm = absent("torch.nn.functional.scaled_mm", _NO_SCALES)
+scaled_grouped_mm = absent("torch.nn.functional.scaled_grouped_mm", _NO_SCALES)
 
 __all__ = [name for name, value in globals().items() if isinstance(value, FunctionType) and not name.startswith("_")]

@@ -9,7 +9,7 @@ from typing import Any
 from ..core import dispatch
 from ..core.device import as_device
 from ..core.dtypes import dtype
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, look_at
 from ..ops.creation import uninitialised
 from ..ops.promotion import default_dtype
 
@@ -112,8 +112,7 @@ class UninitializedTensorMixin:
         """Become an ordinary parameter (or buffer) of this shape, uninitialised."""
         kind, where = dtype or self.dtype, device or self.device
         made = _empty(tuple(shape), kind, where)
-        for slot in ("_data", "_lay", "_store", "dtype", "device"):
-            setattr(self, slot, getattr(made, slot))
+        look_at(self, made)
         self.__class__ = self._materialize_as
 
     def __getattribute__(self, name: str) -> Any:

@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'flambeau.ops' has no attribute '{name}'")
     if importlib.util.find_spec(f"{__name__}.{name}") is not None:
         return importlib.import_module(f"{__name__}.{name}")
-    return NAMESPACES.setdefault(name, Namespace())    # a namespace may be named before its operators are defined
+    return NAMESPACES.setdefault(name, Namespace(name))    # a namespace may be named before its operators are defined
 
 
 BACKENDS["cuda"] = loader(PRIMITIVES, COMPOSITES, MOVERS, FUSED, on_gpu)

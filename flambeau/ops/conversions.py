@@ -16,7 +16,7 @@ from ..core.memory_format import channels_last, channels_last_3d, contiguous_for
 from ..core.size import canonical_dim, copied_strides, looks_channels_last, permuted_strides
 from ..core.sparse import SparseTensor
 from ..core.storage import Aside, Storage
-from ..core.tensor import Tensor, fake, from_array, is_example
+from ..core.tensor import Tensor, fake, from_array, is_example, look_at
 from . import prims
 from .primitives import BACKENDS
 from .promotion import cast
@@ -443,8 +443,7 @@ def _set_data(self: Tensor, value: Tensor) -> None:
     """Let this tensor look at the memory of `value` instead."""
     if self.requires_grad and value.dtype.category < 2:
         raise RuntimeError(f"data set to a tensor that requires gradients must be floating point or complex, this is {value.dtype}")
-    for slot in ("_data", "_lay", "_store", "dtype", "device"):
-        setattr(self, slot, getattr(value, slot))
+    look_at(self, value)
     value._storage  # noqa: B018
     self._store = value._store
 

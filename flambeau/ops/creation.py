@@ -614,12 +614,19 @@ def _steps(start: Any, end: Any, step: Any) -> Any:
     return math.ceil((end - start) / step)
 
 
+def one_or_two_bounds(name: str, low: Any, high: Any) -> tuple[Any, Any]:
+    """(low, high) where one of them may be None: the other is the upper bound, by position or by name, and 0 the lower one."""
+    if low is None and high is None:
+        raise TypeError(f"{name}(): an upper bound is missing")
+    return (0, low if high is None else high) if low is None or high is None else (low, high)
+
+
 @operator
-def arange(start: Any, end: Any = None, step: Any = 1, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
+def arange(start: Any = None, end: Any = None, step: Any = 1, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
            device: Any = None, pin_memory: bool | None = False, requires_grad: bool | None = False) -> Tensor:
     """start, start + step, ... before end; int64 if all are integers, else the default dtype, unless given."""
-    if end is None:
-        start, end = 0, start
+    if start is None or end is None:
+        start, end = one_or_two_bounds("arange", start, end)
     if type(start) is int and type(end) is int and type(step) is int and start <= end and step > 0 and dtype is None and out is None:
         return finish(prims.iota(-((start - end) // step), start, step, int64, as_device(device)), requires_grad, None, layout, pin_memory)
     start, end, step = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end, step))
@@ -716,7 +723,7 @@ def count(n: Any) -> Any:
     """How many elements: an int, or out of a tensor; symbolic ones stay. TypeError for a float."""
     if isinstance(n, float):
         raise TypeError(f"expected an int as the number of elements, not {n!r}")
-    return int(n) if isinstance(n, Tensor) else n
+    return int(n) if isinstance(n, (Tensor, np.integer)) else n
 
 
 # -- exchange with NumPy and DLPack ------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from typing import Any
 from ..core import dispatch
 from ..core.tensor import Tensor, bump_version, fake, from_array, refuse_inference_write
 from . import batching
+from .absent import absent_operator
 from .aten_schemas import Schema
 from .registry import General, Primitive, Spec, call_override
 
@@ -282,7 +283,15 @@ def _dense(gs: tuple, results: tuple) -> list:
 class Namespace(SimpleNamespace):
     """`torch.ops.NAME`: the custom operators whose names begin with `NAME::`."""
 
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        vars(self)["__name__"] = name
+
     def __getattr__(self, name: str) -> Any:
+        found = absent_operator(self.__name__, name)
+        if found is not None:
+            setattr(self, name, found)
+            return found
         raise AttributeError(f"'_OpNamespace' object has no attribute '{name}': no operator of that name has been defined here")
 
 
@@ -305,7 +314,7 @@ def define(qualname: str, signature: inspect.Signature, mutates: tuple[str, ...]
     bad = [p for p in signature.parameters.values() if p.kind not in SIGNATURE_KINDS]
     if bad:
         raise ValueError(f"{qualname}: an operator has a fixed number of arguments, got {', '.join(map(str, bad))}")
-    home = NAMESPACES.setdefault(namespace, Namespace())
+    home = NAMESPACES.setdefault(namespace, Namespace(namespace))
     made = CustomOperator(f"{namespace}::{name}", signature, mutates, schema)
     setattr(home, name, made)
     for register in PENDING.pop(f"{namespace}::{name}", ()):
@@ -322,7 +331,8 @@ def undefine(qualname: str) -> None:
 def find(qualname: str) -> CustomOperator | None:
     """The operator `namespace::name`, or None."""
     namespace, name = split(qualname)
-    return getattr(NAMESPACES.get(namespace), name, None)
+    found = getattr(NAMESPACES.get(namespace), name, None)
+    return found if isinstance(found, CustomOperator) else None
 
 
 def when_defined(qualname: str, register: Callable[[CustomOperator], None]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.device import as_device
 from ..core.dtypes import COMPLEX, FLOAT, dtype, float32, float64
-from ..core.size import canonical_dim, permuted_strides
+from ..core.size import canonical_dim, permuted_strides, several
 from ..core.tensor import Tensor, from_array
 from . import prims
 from .creation import count, finish_line, kind_for
@@ -127,7 +127,7 @@ def _input(x: Tensor, name: str, *, real: bool = False) -> Tensor:
 
 def _counted(x: Tensor, dims: Any) -> tuple[int, ...]:
     """Dimensions counted from the front. IndexError."""
-    found = tuple(canonical_dim(d, x.ndim) for d in ((dims,) if isinstance(dims, int) else dims))
+    found = tuple(canonical_dim(d, x.ndim) for d in several(dims))
     if found and not x.ndim:
         raise IndexError(f"Dimension specified as {dims} but tensor has no dimensions")
     return found
@@ -135,13 +135,13 @@ def _counted(x: Tensor, dims: Any) -> tuple[int, ...]:
 
 def _dims(x: Tensor, s: Sequence | None, dim: Any) -> tuple[tuple[int, ...], Sequence]:
     if dim is None:
-        dim = range(x.ndim) if s is None else range(x.ndim - (1 if isinstance(s, int) else len(s)), x.ndim)
+        dim = range(x.ndim) if s is None else range(x.ndim - len(several(s)), x.ndim)
         if s is not None and len(dim) > x.ndim:
             raise RuntimeError(f"Got shape with {len(dim)} values but input tensor only has {x.ndim} dimensions.")
     dims = _counted(x, dim)
     if len(set(dims)) != len(dims):
         raise RuntimeError(f"FFT dims must be unique, got {list(dims)}")
-    sizes = (None,) * len(dims) if s is None else (s,) if isinstance(s, int) else tuple(s)
+    sizes = (None,) * len(dims) if s is None else several(s)
     if len(sizes) != len(dims):
         raise RuntimeError(f"When dim and shape were given, they must have the same length, got {list(dims)} and {list(sizes)}")
     return dims, sizes

@@ -21,7 +21,7 @@ from ..core import dispatch
 from ..core.dtypes import COMPLEX, FLOAT, dtype
 from ..core.locks import cached_property
 from ..core.scalar import TABLE, compares, evaluate
-from ..core.size import channels_last_strides, elementwise_strides, is_contiguous, looks_channels_last
+from ..core.size import channels_last_strides, elementwise_strides, is_contiguous, looks_channels_last, plain_numbers
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, laid_out, view_tensor
 from . import batching
 from .derivatives import Derivative, Pointwise
@@ -233,6 +233,8 @@ class ViewPrimitive(Primitive):
         out = _C.tensor_view(self, args, spec)
         if out is not NotImplemented:
             return out
+        if any(isinstance(n, np.integer) for n in (*spec.shape, *spec.strides, spec.offset)):
+            return self.run((args[0], *plain_numbers(args[1:])))
         base = args[0]
         if dispatch.state.fake and base._data is not None:
             base = fake(base._layout.shape, base.dtype, base.device, base._layout.strides, base._layout.offset)

@@ -36,10 +36,11 @@ from ..core.dtypes import (
 )
 from ..core.lazy import LazyFunctions
 from ..core.memory_format import memory_format, preserve_format
+from ..core.size import plain_numbers
 from ..core.tensor import Tensor, fake, from_array
 from . import prims
 from .checks import checked
-from .creation import _in_layout, _named_size, count, faking_like, finish, kind_for, sizes
+from .creation import _in_layout, _named_size, count, faking_like, finish, kind_for, one_or_two_bounds, sizes
 from .generators import Generator, default_generator, fake_draws, take_state
 from .prims.random import blocks
 from .promotion import broadcast, cast, default_dtype
@@ -226,18 +227,17 @@ randn = _factory("randn", _normal, "normal_", "Standard normal numbers.")
 
 
 @operator(tags=("random",))
-def randint(low: Any, high: Any = None, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None,
+def randint(low: Any = None, high: Any = None, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None,
             dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool | None = False,
             pin_memory: bool | None = False) -> Tensor:
     """Integers in [low, high): randint(high, size) or randint(low, high, size); int64 unless a dtype is given."""
     if size is None and isinstance(high, (tuple, list)):
-        low, high, size = 0, low, high
-    elif high is None:
-        low, high = 0, low
+        low, high, size = None, low, high
+    low, high = one_or_two_bounds("randint", low, high)
     if size is None:
         raise TypeError("randint(): missing the argument 'size', a tuple of ints")
     kind = kind_for(dtype, out, int64)
-    shape, low, high = sizes((size,), "randint"), math.trunc(low), math.trunc(high)
+    shape, low, high = sizes((size,), "randint"), *map(math.trunc, plain_numbers((low, high)))
     if out is not None and (filled := _filled_out(out, shape, "random_", generator, low, high)) is not None:
         return filled
     made = _integers(shape, low, high, kind, as_device(device), generator)
@@ -286,11 +286,11 @@ rand_like, randn_like = _like("rand_like", _uniform, "uniform_"), _like("randn_l
 
 
 @operator(tags=("random",))
-def randint_like(input: Tensor, low: int, high: int | None = None, *, generator: Generator | None = None, dtype: dtype | None = None,
-                 layout: Any = None, device: Any = None, requires_grad: bool | None = False, pin_memory: bool | None = False,
-                 memory_format: memory_format = preserve_format) -> Tensor:
+def randint_like(input: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None,
+                 dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool | None = False,
+                 pin_memory: bool | None = False, memory_format: memory_format = preserve_format) -> Tensor:
     """randint in the shape, dtype and device of `input` unless given."""
-    low, high = (0, low) if high is None else (low, high)
+    low, high = one_or_two_bounds("randint_like", low, high)
     kind, where = dtype or input.dtype, input.device if device is None else as_device(device)
     made = _drawn_like(input, kind, where, memory_format, generator, lambda shape: _integers(shape, low, high, kind, where, generator),
                        "random_", low, high)

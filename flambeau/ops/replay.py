@@ -19,7 +19,7 @@ from flambeau import _C
 from ..core import dispatch
 from ..core.dtypes import bool_, dtype, int64
 from ..core.scalar import FOLDS, TABLE, compute_dtype, result_dtype
-from ..core.size import contiguous_strides
+from ..core.size import contiguous_strides, plain_numbers
 from ..core.tensor import Tensor, fake
 
 SMALL = 1 << 14    # elements of a tensor; beyond, inductor/operators.py
@@ -344,7 +344,7 @@ def record(fn: Callable, args: tuple) -> Any:
         known.append(made)
         return made
 
-    stand_ins = [stand_in(a) for a in args]
+    stand_ins = [stand_in(a) for a in plain_numbers(args)]
     try:
         with dispatch.push_mode(recorder), dispatch.grad_enabled(False):
             results = fn(*stand_ins)

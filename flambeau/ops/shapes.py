@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.dtypes import dtype
 from ..core.memory_format import contiguous_format
-from ..core.size import canonical_dim, may_overlap
+from ..core.size import canonical_dim, may_overlap, several
 from ..core.tensor import Tensor
 from . import prims
 from .indexing import _scatter, along_a_number, scattered_apart, view_scatter
@@ -58,7 +58,7 @@ def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 @operator
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """Flat indices as one index tensor a dimension of `shape`."""
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes = several(shape)
     found = []
     for n in reversed(sizes):
         found.append(indices % n)

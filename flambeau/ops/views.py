@@ -15,7 +15,7 @@ from .. import _C
 from ..core import dispatch, dtypes
 from ..core.dtypes import dtype
 from ..core.memory_format import contiguous_format
-from ..core.size import broadcast_shapes, canonical_dim, canonical_dims
+from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, several
 from ..core.tensor import Tensor, bump_version
 from . import prims
 from .conversions import clone, contiguous
@@ -185,8 +185,8 @@ def _permute_method(self: Tensor, *dims: Any, **named: Any) -> Tensor:
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """Dimensions `source` moved to the positions `destination`; the others keep their order."""
     rank = max(input.ndim, 1)  # a number may be asked for dimension 0
-    src = [canonical_dim(d, rank) for d in ((source,) if isinstance(source, int) else source)]
-    dst = [canonical_dim(d, rank) for d in ((destination,) if isinstance(destination, int) else destination)]
+    src = [canonical_dim(d, rank) for d in several(source)]
+    dst = [canonical_dim(d, rank) for d in several(destination)]
     if len(src) != len(dst):
         raise RuntimeError(f"movedim: Invalid source or destination dims: source ({src} dims) should contain the same number of dims "
                            f"as destination ({dst} dims)")
@@ -204,7 +204,7 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
 def squeeze(input: Tensor, dim: int | Sequence[int] | Absent = None, *more: int) -> Tensor:
     """Without the dimensions of size 1 (or those of `dim` that are)."""
     shape = input._layout.shape
-    listed = dim == () or dim == []     # of no dimension, where canonical_dims takes all
+    listed = isinstance(dim, (tuple, list)) and not dim     # of no dimension, where canonical_dims takes all
     among = range(0 if listed else len(shape)) if dim is None or listed else canonical_dims((dim, *more) if more else dim, len(shape))  # type: ignore[arg-type]
     dims = tuple(d for d in among if shape[d] == 1)
     return prims.squeeze(input, dims)
@@ -363,6 +363,8 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
             raise RuntimeError("tensor_split(): a tensor of sections or indices has at most one dimension and dtype int64, got shape "
                                f"{list(indices_or_sections.shape)} and {indices_or_sections.dtype}")
         indices_or_sections = indices_or_sections.tolist()
+    if isinstance(indices_or_sections, np.integer):
+        indices_or_sections = int(indices_or_sections)
     if isinstance(indices_or_sections, int):
         if indices_or_sections <= 0:
             raise RuntimeError(f"number of sections must be larger than 0, got {indices_or_sections}")

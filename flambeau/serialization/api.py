@@ -26,7 +26,7 @@ from .locations import MAP_LOCATION, restored, wants_meta
 from .names import LoadedStorage, StorageType
 from .options import now
 from .pickler import Pickler
-from .unpickler import TrustingUnpickler, refused, restricted_load, unsafe_globals
+from .unpickler import TrustingUnpickler, refused, restricted_load, trusting, unsafe_globals
 
 FileLike: TypeAlias = str | os.PathLike[str] | IO[bytes]
 
@@ -80,25 +80,28 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = No
     """Read what `save` (or PyTorch's torch.save) wrote to a path or a seekable binary file object.
 
     `weights_only` (the default) admits tensors and plain data alone and refuses anything else, naming it; False runs
-    whatever code the file contains. `map_location` puts tensors on other devices than those they were saved from: a
-    device, a dict of device names, or a function of (storage, device name). `mmap` maps the file into memory, copy on
-    write, and needs a path; the checksums of tensors are not compared then, for that would read them all.
+    whatever code the file contains, and so does a `pickle_module`, whose Unpickler is asked for names. `map_location` puts
+    tensors on other devices than those they were saved from: a device, a dict of device names, or a function of (storage,
+    device name). `mmap` maps the file into memory, copy on write, and needs a path; the checksums of tensors are not compared
+    then, for that would read them all.
 
     Raises FileNotFoundError, or LoadError (a RuntimeError and a pickle.UnpicklingError) where the file is truncated,
     damaged, empty, of another format, or holds what it may not.
     """
-    if pickle_module is not None:
-        raise NotImplementedError("torch.load with a pickle_module: leave it out and use weights_only=False")
     if mmap and not isinstance(f, (str, os.PathLike)):
         raise ValueError("f must be a file path in order to use the mmap argument")
-    restricted = weights_only is None or weights_only
+    restricted = pickle_module is None if weights_only is None else weights_only
+    if restricted and pickle_module is not None:
+        raise RuntimeError("Can not safely load weights when explicit pickle_module is specified; leave out weights_only=True to "
+                           "read the file with it")
     if restricted and pickle_load_args:
         raise TypeError(f"torch.load with weights_only=True takes no argument {', '.join(pickle_load_args)}")
 
     def unpickle(data: bytes, refer: Callable[[Any], Any], sparse: list | None = None) -> Any:
         if restricted:
             return restricted_load(data, refer, {**_library, **_allowed}, sparse)
-        return TrustingUnpickler(io.BytesIO(data), refer, **pickle_load_args).load()
+        kind = TrustingUnpickler if pickle_module is None else trusting(pickle_module.Unpickler)
+        return kind(io.BytesIO(data), refer, **pickle_load_args).load()
 
     shared = bool(mmap) and now.mmap_flags == MAP_SHARED
     with opened(f, "r+b" if shared else "rb") as (file, source):

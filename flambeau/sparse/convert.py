@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import ops
-from ..core.dtypes import as_dtype
+from ..core.dtypes import as_dtype, int32, int64
 from ..core.dtypes import dtype as Dtype
 from ..core.memory_format import layout as Layout
 from ..core.memory_format import sparse_coo, sparse_csc, sparse_csr, strided
@@ -431,3 +431,21 @@ def _text(self: SparseTensor, *, tensor_contents: Any = None) -> str:
 for _name, _fn in {"__reduce_ex__": _reduce, "__deepcopy__": _deepcopy, "__copy__": _copied, "type": _type_name, "__repr__": _text,
                    "__str__": _text, "__format__": object.__format__}.items():
     setattr(SparseTensor, _name, _fn)
+
+
+# -- indices of rows and where rows begin --------------------------------------------------------------------------------------
+def _convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: bool = False) -> Tensor:
+    """Where each of `size` rows begins among entries whose rows are `input`, in order; and the number of entries."""
+    if input.ndim != 1:
+        raise RuntimeError(f"Input is supposed to be a vector, but got {input.ndim} dimensional tensor.")
+    rows = ops.arange(size + 1, device=input.device, dtype=input.dtype)
+    return ops.searchsorted(input.contiguous(), rows, out_int32=out_int32)
+
+
+def _convert_indices_from_csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False,
+                                     transpose: bool = False) -> Tensor:
+    """(2, entries): the row and the column of each entry, or the other way round."""
+    rows = ops.arange(crow_indices.shape[-1] - 1, device=crow_indices.device).repeat_interleave(crow_indices.diff())
+    kind = int32 if out_int32 else int64
+    pair = (col_indices, rows) if transpose else (rows, col_indices)
+    return ops.stack([index.to(kind) for index in pair])

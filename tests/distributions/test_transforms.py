@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import weakref
 from typing import Any
 
 import numpy as np
@@ -221,3 +222,21 @@ def test_samples_have_gradients() -> None:
     made.rsample((3,)).sum().backward()
     assert loc.grad is not None and loc.grad > 0
     assert math.isclose(fl.distributions.SigmoidTransform()(fl.tensor(200.0)).item(), 1 - fl.finfo(fl.float32).eps, rel_tol=1e-7)
+
+
+def test_a_class_may_keep_its_inverse() -> None:
+    class Twice(fl.distributions.transforms.AffineTransform):
+        @property
+        def inv(self) -> Any:
+            found = self._inv and self._inv()
+            if found is None:
+                found = fl.distributions.transforms.AffineTransform(0.0, 0.5)
+                self._inv = weakref.ref(found)
+            return found
+
+    twice = Twice(0.0, 2.0)
+    kept = twice.inv
+    assert twice.inv is kept and twice.with_cache()._inv is None
+    assert twice == Twice(0.0, 2.0) and twice.inv(twice(fl.tensor(3.0))) == 3
+    exp, tanh = fl.distributions.transforms.ExpTransform, fl.distributions.transforms.TanhTransform
+    assert exp().inv == exp().inv != tanh().inv

@@ -1,6 +1,7 @@
 """The module protocols: registration, traversal, hooks, state_dict, conversion, copies, printing. Needs no torch."""
 
 import copy
+import importlib
 import inspect
 import pickle
 
@@ -405,3 +406,21 @@ def test_narrow_running_statistics_are_rounded_once(dtype, function):
     else:
         nn.functional.batch_norm(x, mean, var, training=True, momentum=0.7)
     assert [mean.item(), var.item()] == [e.item() for e in expected]
+
+
+def test_the_hooks_of_all_modules_have_torchs_names() -> None:
+    module = importlib.import_module("flambeau.nn.modules.module")
+    names = ["forward_pre_hooks", "forward_hooks", "backward_pre_hooks", "backward_hooks", "parameter_registration_hooks",
+             "buffer_registration_hooks", "module_registration_hooks", "forward_hooks_with_kwargs", "forward_hooks_always_called"]
+    before = {name: len(getattr(module, f"_global_{name}")) for name in names}
+    handles = [nn.modules.module.register_module_parameter_registration_hook(lambda m, name, p: None),
+               nn.modules.module.register_module_buffer_registration_hook(lambda m, name, b: None),
+               nn.modules.module.register_module_module_registration_hook(lambda m, name, s: None),
+               nn.modules.module.register_module_forward_pre_hook(lambda m, args: None),
+               nn.modules.module.register_module_full_backward_pre_hook(lambda m, g: None),
+               nn.modules.module.register_module_full_backward_hook(lambda m, gi, go: None),
+               nn.modules.module.register_module_forward_hook(lambda m, args, kwargs, out: None, with_kwargs=True, always_call=True)]
+    assert all(len(getattr(module, f"_global_{name}")) == before[name] + 1 for name in names)
+    for handle in handles:
+        handle.remove()
+    assert all(len(getattr(module, f"_global_{name}")) == before[name] for name in names)

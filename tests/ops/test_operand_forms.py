@@ -149,3 +149,22 @@ def test_tensors_of_several_dtypes_are_never_read_as_one(name: str) -> None:
         for b in KINDS:
             wanted = outcome(torch, a, b)
             assert outcome(fl, a, b) == wanted or wanted == "refused", (a, b)
+
+
+@pytest.mark.parametrize("call", [
+    lambda lib: lib.arange(end=3), lambda lib: lib.arange(end=5, start=1),
+    lambda lib: lib.arange(start=0, end=5, step=2),
+    lambda lib: lib.randint(high=5, size=(40,)), lambda lib: lib.randint(low=3, high=5, size=(40,)), lambda lib: lib.randint(5, (40,)),
+    lambda lib: lib.randint(5, size=(40,)), lambda lib: lib.randint_like(lib.zeros(40), high=3), lambda lib: lib.randint_like(lib.zeros(40), 1, 3)])
+def test_bounds_by_name(call: Callable) -> None:
+    results = []
+    for lib in (fl, torch):
+        lib.manual_seed(3)
+        results.append(call(lib).tolist())
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("call", [lambda: fl.arange(), lambda: fl.randint(size=(2,)), lambda: fl.randint_like(fl.zeros(2))])
+def test_no_bound(call: Callable) -> None:
+    with pytest.raises(TypeError, match="upper bound"):
+        call()

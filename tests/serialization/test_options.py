@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import mmap
+import pickle
 import zipfile
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -145,3 +146,24 @@ def test_storages(torch: Any) -> None:
     assert bytes_.to(device="cpu").data_ptr() == x.data_ptr() and bytes_.resizable()
     assert torch.TypedStorage(wrap_storage=bytes_, dtype=torch.int32, _internal=True)._cdata == bytes_._cdata
     assert bytes_.new().size() == 0 and typed.pickle_storage_type() == "FloatStorage" and len(typed) == 2 and not typed.is_cuda
+
+
+def test_a_pickle_module_is_asked_for_names(tmp_path: Path) -> None:
+    asked = []
+
+    class Module:
+        class Unpickler(pickle.Unpickler):
+            def find_class(self, module: str, name: str) -> Any:
+                asked.append(f"{module}.{name}")
+                if module == "fractions":
+                    raise pickle.UnpicklingError("no fractions")
+                return super().find_class(module, name)
+
+    flambeau.save({"x": flambeau.arange(3), "d": Counter("aab")}, tmp_path / "x.pt")
+    found = flambeau.load(tmp_path / "x.pt", pickle_module=Module)
+    assert found["x"].tolist() == [0, 1, 2] and found["d"]["a"] == 2 and "collections.Counter" in asked
+    flambeau.save(Fraction(1, 2), tmp_path / "y.pt")
+    with pytest.raises(pickle.UnpicklingError, match="no fractions"):
+        flambeau.load(tmp_path / "y.pt", pickle_module=Module, weights_only=False)
+    with pytest.raises(RuntimeError, match="explicit pickle_module"):
+        flambeau.load(tmp_path / "x.pt", pickle_module=Module, weights_only=True)

@@ -357,3 +357,13 @@ def test_it_prints_as_torch() -> None:
     torch = pytest.importorskip("torch")
     for mine, its in zip(kinds(fl), kinds(torch)):
         assert repr(mine) == repr(its)
+
+
+@pytest.mark.parametrize("rows", [[], [0, 0, 2, 3], [4, 4]])
+def test_indices_of_rows_and_where_rows_begin(rows: list[int]) -> None:
+    index, columns = fl.tensor(rows, dtype=fl.int64), fl.arange(len(rows))
+    starts = fl._convert_indices_from_coo_to_csr(index, 5)
+    assert starts.tolist() == [sum(r < k for r in rows) for k in range(6)]
+    assert fl._convert_indices_from_coo_to_csr(index, 5, out_int32=True).dtype is fl.int32
+    assert fl._convert_indices_from_csr_to_coo(starts, columns).tolist() == [rows, columns.tolist()]
+    assert fl._convert_indices_from_csr_to_coo(starts, columns, transpose=True).tolist() == [columns.tolist(), rows]

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
+from flambeau.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, dataloader, get_worker_info
 from flambeau.utils.data.collate import pinned
 from flambeau.utils.data.dataloader import _WorkerPool
 
@@ -438,3 +438,37 @@ def test_pinned_batches(monkeypatch):
     batch = next(iter(loader))
     assert batch["x"].tolist() == [[2, 2]] and batch["name"] == ["a"]
     assert pinned([torch.zeros(1), (torch.zeros(1), 3)]) == [torch.ones(1), (torch.ones(1), 3)]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_classes_begin_passes_of_their_own(workers: int) -> None:
+    class Endless(DataLoader):
+        def __iter__(self) -> Any:
+            self.kept = getattr(self, "kept", None) or self._get_iterator()
+            yield from (next(self.kept) for _ in range(2))
+
+    loader = Endless(Rows(10), batch_size=2, num_workers=workers)
+    passes = [[batch.tolist() for batch in loader] for _ in range(2)]
+    assert passes[0] + passes[1] == [batch.tolist() for batch in DataLoader(Rows(10), batch_size=2)][:4]
+
+
+class Foreign(IterableDataset):
+    """A loader that is none: it has the attributes that iterators read."""
+
+    _dataset_kind, _auto_collation, drop_last = dataloader._DatasetKind.Iterable, False, False
+    generator, worker_init_fn, prefetch_factor, timeout, persistent_workers, multiprocessing_context = None, None, 2, 0, False, None
+
+    def __init__(self, num_workers: int) -> None:
+        self.num_workers, self.dataset, self._index_sampler = num_workers, self, range(100)
+
+    def collate_fn(self, sample: Any) -> Any:
+        return sample
+
+    def __iter__(self) -> Any:
+        return iter([3, 1, 2])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_iterators_of_loaders_that_are_others(workers: int) -> None:
+    kind = dataloader._MultiProcessingDataLoaderIter if workers else dataloader._SingleProcessDataLoaderIter
+    assert list(kind(Foreign(workers))) == [3, 1, 2]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ...core.device import device as device_type
 from ...core.dtypes import as_dtype, dtype_of_name
 from ...core.dtypes import dtype as dtype_type
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, look_at
 from ...ops.creation import empty_like
 from ..parameter import Buffer, Parameter, is_lazy
 from . import state
@@ -637,8 +637,7 @@ def _apply_to_parameter(param: Parameter, fn: Callable) -> None:
     """Convert in place, so that optimizers and other modules that hold the parameter follow."""
     if is_lazy(param):
         made = fn(param.detach()._as_subclass(Tensor))
-        for slot in ("_data", "_lay", "_store", "dtype", "device"):
-            setattr(param, slot, getattr(made, slot))
+        look_at(param, made)
         return
     grad = param.grad
     param.grad = None
@@ -669,6 +668,13 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     where, kind, memory_format = _parse_to(args, kwargs)
     return where, kind, bool(kwargs.get("non_blocking", next((a for a in args if isinstance(a, bool)), False))), memory_format
 
+
+_global_parameter_registration_hooks = GlobalHooks.parameters      # torch's names of the same dictionaries
+_global_buffer_registration_hooks = GlobalHooks.buffers
+_global_module_registration_hooks = GlobalHooks.modules
+_global_forward_hooks, _global_forward_pre_hooks = GlobalHooks.forward, GlobalHooks.forward_pre
+_global_backward_hooks, _global_backward_pre_hooks = GlobalHooks.backward, GlobalHooks.backward_pre
+_global_forward_hooks_with_kwargs, _global_forward_hooks_always_called = GlobalHooks.with_kwargs, GlobalHooks.always
 
 __all__ = ["Module", "RemovableHandle", "register_module_buffer_registration_hook", "register_module_module_registration_hook",
            "register_module_parameter_registration_hook", "register_module_forward_hook", "register_module_forward_pre_hook",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...core.dtypes import FLOAT, dtype
-from ...core.size import canonical_dim, known_zero
+from ...core.size import canonical_dim, known_zero, several
 from ...core.tensor import Tensor
 from .. import prims
 from ..reductions import in_norm_dtype, linalg_vector_norm, scalar_type
@@ -110,7 +110,7 @@ def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -
 @with_out
 def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     """The 2-norm over at most two dimensions (none: all of them)."""
-    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    dims = several(dim)
     if len(dims) > 2:
         raise RuntimeError(f"Expected at most 2 dimensions, but got {len(dims)} dimensions instead.")
     return linalg_vector_norm(input, 2, dims or None, keepdim)
@@ -123,7 +123,7 @@ def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> T
     if isinstance(dim, bool):
         dim, keepdim = (-2, -1), dim
     _check(input, "linalg.matrix_norm")
-    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    dims = several(dim)
     return linalg_matrix_norm(input, "nuc", tuple(canonical_dim(d, input.ndim) for d in dims), keepdim)
 
 

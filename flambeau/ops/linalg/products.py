@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...core.dtypes import FLOAT, INT, bfloat16, bool_, dtype, float16, float32, float64, int32, int64, promote_types
-from ...core.size import broadcast_shapes, canonical_dim, known_zero
+from ...core.size import broadcast_shapes, canonical_dim, known_zero, several
 from ...core.tensor import Tensor
 from .. import prims
 from ..order import in_rows, like
@@ -436,14 +438,14 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) ->
 def _summed_products(a: Tensor, b: Tensor, dims: Any) -> Tensor:
     if isinstance(dims, Tensor):
         dims = dims.tolist()
-    if isinstance(dims, int):
+    if isinstance(dims, (int, np.integer)):
         if dims < 0:
             raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
         if dims > min(a.ndim, b.ndim):
             raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims} for {a.ndim} and {b.ndim} dimensions")
         first, second = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     elif isinstance(dims, (tuple, list)) and len(dims) == 2:
-        first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
+        first, second = (list(several(d)) for d in dims)
     else:
         raise RuntimeError("tensordot expects dims to be an int, or the dimensions of a and those of b, as two lists of ints; got "
                            f"dims={dims}")

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...core import dispatch
 from ...core.dtypes import finfo, float32
+from ...core.size import several
 from ...core.symbolic import sym_float
 from ...core.tensor import Tensor
 from .. import prims
@@ -126,7 +127,7 @@ def _layer_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, dims:
 
 
 def _check_normalized(input: Tensor, normalized_shape: Sequence[int], name: str, *affine: Tensor | None) -> tuple:
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    shape = several(normalized_shape)
     if not shape:
         raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
                            f"normalized_shape = {list(shape)}")

@@ -99,7 +99,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
     mode: 'constant' (with `value`), 'reflect', 'replicate' or 'circular'.
     """
-    amounts = tuple(pad)
+    amounts = tuple([int(n) if isinstance(n, (Tensor, np.integer)) else n for n in pad])
     if len(amounts) % 2:
         raise RuntimeError(f"Padding length must be divisible by 2, got {list(amounts)}")
     if len(amounts) // 2 > input.ndim:

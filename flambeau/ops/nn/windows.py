@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ...backends.cpu import conv as conv_kernels
 from ...backends.cpu import pool as pool_kernels
 from ...core import dispatch
@@ -54,7 +56,7 @@ def counts(value: Any, n: int, name: str) -> tuple:
     wrong = next((v for v in found if not hasattr(type(v), "__index__")), None)
     if wrong is not None or None in found:
         raise TypeError(f"{name} must be int or a sequence of {n} ints, but found element of type {type(wrong).__name__}")
-    return tuple([v.__index__() if isinstance(v, Tensor) else v for v in found])
+    return tuple([v.__index__() if isinstance(v, (Tensor, np.integer)) else v for v in found])
 
 
 def _check_window(name: str, padding: Sequence = (), **positive: Sequence) -> None:
@@ -391,7 +393,7 @@ def _max_pool_nd(spatial: int) -> Callable:
            ceil_mode: bool = False, return_indices: bool | None = False) -> Any:
         x, single = _batched(input, spatial, name)
         kernel = counts(kernel_size, spatial, "kernel_size")
-        step = kernel if stride is None or stride == () or stride == [] else counts(stride, spatial, "stride")
+        step = kernel if stride is None or (isinstance(stride, (tuple, list)) and not stride) else counts(stride, spatial, "stride")
         pad, gap = counts(padding, spatial, "padding"), counts(dilation, spatial, "dilation")
         _check_pool(x, kernel, step, pad, gap, name)
         _check_sizes(x, [pool_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in zip(x.shape[2:], kernel, step, pad, gap)], name)
@@ -532,7 +534,7 @@ def _avg_pool_nd(spatial: int) -> Callable:
             return cast(mean(cast(input, float64), kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override), int64)
         x, single = _batched(check_float(input, name), spatial, name)
         kernel = counts(kernel_size, spatial, "kernel_size")
-        step = kernel if stride is None or stride == () or stride == [] else counts(stride, spatial, "stride")
+        step = kernel if stride is None or (isinstance(stride, (tuple, list)) and not stride) else counts(stride, spatial, "stride")
         pad = counts(padding, spatial, "padding")
         _check_pool(x, kernel, step, pad, (1,) * spatial, name)
         if divisor_override == 0:

@@ -11,6 +11,7 @@ import numpy as np
 from ...core import dispatch
 from ...core.device import CPU, device
 from ...core.dtypes import dtype, float32, int64
+from ...core.size import plain_numbers
 from ...core.tensor import Tensor, fake, laid_out
 from ..primitives import kernel_for, register
 from ..registry import PRIMITIVES, Primitive, Spec
@@ -25,6 +26,8 @@ class FactoryPrimitive(Primitive):
         symbolic = False
         for n in spec.shape:
             symbolic = symbolic or type(n) is not int
+        if symbolic and any(isinstance(n, np.integer) for n in spec.shape):
+            return self.run(plain_numbers(args))
         if symbolic or dispatch.state.fake or where.type == "meta":
             return fake(spec.shape, spec.dtype, where, spec.strides)
         kernel = self.kernels.get(where.type) or kernel_for(self, where)

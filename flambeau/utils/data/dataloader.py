@@ -137,26 +137,47 @@ class DataLoader:
         return count
 
     def __iter__(self) -> Iterator[Any]:
+        return self._get_iterator()
+
+    def _get_iterator(self) -> Iterator[Any]:
+        """A pass of its own over the data; classes with another `__iter__` begin one here, as in torch."""
         batches = self._batches()
         if self._told is not None:
             batches = _MappedIterator(_counting(self, self._told), batches)
         return _MappedIterator(pinned, batches) if self.pin_memory and device_count() else batches
 
     def _batches(self) -> Iterator[Any]:
-        base_seed = random_seed(self.generator)
-        order = iter(self.batch_sampler if self._batched else self.sampler)
-        if not self.num_workers:
-            return _HereIterator(self._make_fetcher()(self.dataset), order)
-        if not self.persistent_workers:
-            return _WorkerIterator(_WorkerPool(self), order, base_seed, self.timeout, keep=False)
-        if self._persistent is None or self._persistent.closed:
-            self._persistent = _WorkerPool(self)
-        return _WorkerIterator(self._persistent, order, base_seed, self.timeout, keep=True)
+        return _WorkerIterator(self) if self.num_workers else _HereIterator(self)
 
-    def _make_fetcher(self) -> Callable[[Any], Callable[[Any], Any]]:
-        if self._streams:
-            return partial(_stream_fetcher, collate=self.collate_fn, batched=self._batched, drop_last=self.drop_last)
-        return partial(_map_fetcher, collate=self.collate_fn, batched=self._batched)
+    @property
+    def _dataset_kind(self) -> int:
+        return _DatasetKind.Iterable if self._streams else _DatasetKind.Map
+
+    @property
+    def _auto_collation(self) -> bool:
+        return self._batched
+
+    @property
+    def _index_sampler(self) -> Any:
+        return self.batch_sampler if self._batched else self.sampler
+
+
+def _fetcher(loader: Any) -> Callable[[Any], Callable[[Any], Any]]:
+    """What makes the function from indices to a batch, of the dataset. Loaders of others have torch's attributes."""
+    if loader._dataset_kind == _DatasetKind.Iterable:
+        return partial(_stream_fetcher, collate=loader.collate_fn, batched=loader._auto_collation, drop_last=loader.drop_last)
+    return partial(_map_fetcher, collate=loader.collate_fn, batched=loader._auto_collation)
+
+
+def _pool_of(loader: Any) -> _WorkerPool:
+    """The workers that a loader keeps, or new ones."""
+    kept = getattr(loader, "_persistent", None)
+    if kept is not None and not kept.closed:
+        return kept
+    made = _WorkerPool(loader)
+    if loader.persistent_workers:
+        loader._persistent = made
+    return made
 
 
 _FIXED = frozenset(("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"))
@@ -214,8 +235,10 @@ class _BaseDataLoaderIter:
 class _HereIterator(_BaseDataLoaderIter):
     """One pass in this process. Whoever catches an error may go on with the next batch."""
 
-    def __init__(self, fetch: Callable[[Any], Any], order: Iterator[Any]) -> None:
-        self._fetch, self._order = fetch, order
+    def __init__(self, loader: Any) -> None:
+        random_seed(loader.generator)     # drawn as it is for workers: the order does not depend on their number
+        self._order = iter(loader._index_sampler)
+        self._fetch = _fetcher(loader)(loader.dataset)
 
     def __next__(self) -> Any:
         indices = next(self._order)
@@ -283,7 +306,7 @@ class _WorkerPool:
         self.user: weakref.ref[_WorkerIterator] | None = None
 
     def _start(self, context: Any, loader: DataLoader, number: int) -> None:
-        plan = WorkerPlan(number, loader.num_workers, loader.dataset, loader._make_fetcher(), loader.worker_init_fn)
+        plan = WorkerPlan(number, loader.num_workers, loader.dataset, _fetcher(loader), loader.worker_init_fn)
         tasks = context.Queue()
         answers, theirs = context.Pipe()  # a socket, for descriptors
         process = context.Process(target=run_worker, args=(plan, tasks, theirs), daemon=True)
@@ -334,11 +357,13 @@ def _take_back(tasks: Any) -> None:
 class _WorkerIterator(_BaseDataLoaderIter):
     """One pass over the data by a pool. Each task goes to one worker; its answer is waited for when its turn comes."""
 
-    def __init__(self, pool: _WorkerPool, order: Iterator[Any], base_seed: int, timeout: float, keep: bool) -> None:
+    def __init__(self, loader: Any) -> None:
+        base_seed = random_seed(loader.generator)
+        order, pool = iter(loader._index_sampler), _pool_of(loader)
         previous = pool.user() if pool.user is not None else None
         if previous is not None:
             previous.finished = True
-        self.pool, self.order, self.timeout, self.keep = pool, order, timeout, keep
+        self.pool, self.order, self.timeout, self.keep = pool, order, loader.timeout, loader.persistent_workers
         self.waiting: deque[tuple[int, _Worker]] = deque()  # the tasks under way, oldest first
         self.finished = False
         pool.user = weakref.ref(self)

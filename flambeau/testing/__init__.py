@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .core.device import device as _device
-from .core.dtypes import bfloat16, complex64, complex128, dtype, float16, float32, float64, promote_types
-from .core.tensor import Tensor
-from .ops.registry import OPERATORS
+from ..core.device import device as _device
+from ..core.dtypes import bfloat16, complex64, complex128, dtype, float16, float32, float64, promote_types
+from ..core.tensor import Tensor
+from ..ops.registry import OPERATORS
 
 # (rtol, atol) by dtype; exact for all others.
 TOLERANCES: dict[dtype, tuple[float, float]] = {
