@@ -175,7 +175,7 @@ def _pairs(schema: Schema, fn: Callable) -> dict[str, str]:
     if theirs and theirs[0] not in same and ours and ours[0] in free:
         same[theirs[0]] = ours[0]
         free.remove(ours[0])
-    rest = [name for name in theirs if name not in same]
+    rest = [name for name in theirs if name not in same and name not in ("layout", "pin_memory")]     # which stand for nothing else
     return same | dict(zip(rest, free))
 
 
