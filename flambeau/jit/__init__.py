@@ -13,6 +13,7 @@ from ..futures import Future
 from .archive import load
 from .compile import Error
 from .compile import fork as fork_task
+from .freeze import freeze, optimize_for_inference
 from .module import RecursiveScriptModule, ScriptFunction, ScriptMethod, ScriptModule, TopLevelTracedModule
 from .save import save
 from .trace import TracerWarning, TracingCheckError, trace, trace_module, tracing
@@ -114,7 +115,7 @@ class Attribute:
 
 
 __getattr__ = absent_names(
-    "torch.jit", ("freeze", "optimize_for_inference", "_get_trace_graph"), _INSTEAD)
+    "torch.jit", ("_get_trace_graph",), _INSTEAD)
 
 __all__ = [
     "script", "ignore", "unused", "export", "interface", "script_if_tracing", "is_scripting", "is_tracing", "annotate",
