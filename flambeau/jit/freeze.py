@@ -209,8 +209,7 @@ def freeze(mod: Any, preserved_attrs: list[str] | None = None, optimize_numerics
         raise RuntimeError("Freezing expects a ScriptModule as input. Please use torch.jit.script or torch.jit.trace to script your "
                            "'nn.Module'.")
     if mod.training:
-        raise RuntimeError("Freezing module in training mode is not yet supported" if optimize_numerics else
-                           "Freezing module in training mode is not yet supported; call eval() first")
+        raise RuntimeError("Freezing module in training mode is not yet supported. Please call .eval() on your module before freezing.")
     unknown = [name for name in preserved_attrs or () if not hasattr(mod, name)]
     if unknown:
         raise RuntimeError(f"Attribute of name '{unknown[0]}' does not exist in '{mod.original_name}'")

@@ -64,8 +64,13 @@ _NUMBERED: dict[str, tuple[Callable[[Any], Any], int]] = {
 }
 
 
+_EXACT: dict[str, type] = {"Tensor": Tensor, "int": int, "SymInt": int, "bool": bool, "float": float, "str": str}
+
+
 def _take(argument: Argument, value: Any, numbers_for_tensors: bool, from_tensors: bool) -> Any:
     """`value` as this argument of an operator takes it; Misfit if it doesn't."""
+    if _EXACT.get(argument.type) is type(value):
+        return value
     kind = argument.type.removesuffix("?")
     if from_tensors and isinstance(value, Tensor) and kind in ("Scalar", "int", "float", "SymInt") and value.numel() == 1:
         value = value.item()
@@ -91,15 +96,22 @@ def _bound(schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any], *conv
         return None
 
 
-def _on_tensors(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """An operator of ATen's, by the first overload that takes the arguments."""
-    for converting in ((False, False), (True, False), (False, True)):
-        for schema in schemas().get(name, ()):
+class _OnTensors:
+    """An operator of ATen's at one place of a text: the first overload that takes the arguments, which are of the same types each time."""
+
+    def __init__(self, name: str) -> None:
+        self.ways = [(schema, converting) for converting in ((False, False), (True, False), (False, True)) for schema in schemas()[name]]
+        self.name, self.last = name, self.ways[0]
+
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        for way in (self.last, *self.ways):
+            schema, converting = way
             given = _bound(schema, args, kwargs, *converting)
             if given is not None:
+                self.last = way
                 positional = [given.pop(a.name) for a in schema.arguments[:len(args)]]
                 return _overload(schema)(*positional, **given)
-    raise Unfit(name, args, kwargs)
+        raise Unfit(self.name, args, kwargs)
 
 
 class Unfit(RuntimeError):
@@ -535,15 +547,15 @@ def function(name: str, version: int = 10) -> Callable[..., Any]:
     plain = PLAIN.get(name)
     if plain is not None:
         return plain
-    on_values, on_tensors, aten = ON_VALUES.get(name), ON_TENSORS.get(name), name in schemas()
+    on_values, on_tensors, aten = ON_VALUES.get(name), ON_TENSORS.get(name), _OnTensors(name) if name in schemas() else None
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if on_values is not None and not any(isinstance(a, Tensor) for a in (args[:1] if name in _OF_CONTAINERS else args)):
             return on_values(*args, **kwargs)
-        if on_tensors is not None and args and (isinstance(args[0], Tensor) or not aten):
+        if on_tensors is not None and args and (isinstance(args[0], Tensor) or aten is None):
             return on_tensors(*args, **kwargs)
-        if aten:
-            return _on_tensors(name, args, kwargs)
+        if aten is not None:
+            return aten(args, kwargs)
         if name in FORMS:
             return FORMS[name](*args, **kwargs)
         if name.startswith("special_"):
@@ -556,8 +568,7 @@ def function(name: str, version: int = 10) -> Callable[..., Any]:
 
 
 _OF_CONTAINERS = frozenset(("len", "clear", "copy", "reverse", "pop", "slice", "__contains__", "__getitem__", "Delete", "values", "sort",
-    "list",
-                            "update", "index", "dict", "popitem", "count", "remove"))
+                            "list", "update", "index", "dict", "popitem", "count", "remove"))
 """Operators that ask only whether their first argument is a tensor."""
 
 __all__ = ["LAYOUTS", "PRIM", "SCALAR_TYPES", "Unfit", "dtype_of", "allowed", "function", "number_of", "same", "text_of", "wrapped"]
