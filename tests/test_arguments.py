@@ -74,6 +74,7 @@ FUNCTIONS = {
     "fx/_compatibility.py: compatibility": "a mark",
     "fx/graph.py: find_nodes sort": "nodes are always in order",
     "jit/__init__.py": "Python stays as it is",
+    "jit/freeze.py: freeze optimize_numerics": "nothing is computed anew",
     "jit/trace.py: trace optimize": "no effect in torch either",
     "jit/trace.py: trace_module optimize": "no effect in torch either",
     "mps.py": "there is no MPS",

@@ -49,7 +49,7 @@ def test_facts_of_devices() -> None:
     (lambda: distributed.shrink_group([1]), ValueError, "init_process_group"),
     (lambda: distributed.get_rank(), ValueError, "init_process_group"),
     (lambda: jit.trace(len, 1), RuntimeError, "cannot be traced"),
-    (lambda: jit.save(None, "x"), TypeError, "script or trace it first"),
+    (lambda: jit.save(None, "x"), TypeError, "trace it first"),
     (lambda: fl.export.UnflattenedModule(None), NotImplementedError, "export"),
     (lambda: fl.onnx.export(None), NotImplementedError, "torch.onnx"),
     (lambda: fl.nested.nested_tensor([]), NotImplementedError, "pad_sequence"),

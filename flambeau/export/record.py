@@ -411,7 +411,7 @@ class Recorder:
     def _slice(self, x: Tensor, dim: int, item: slice) -> Tensor:
         if item == slice(None):
             return x
-        start, stop, step = (n if n is None or isinstance(n, SymInt) else n.__index__() for n in (item.start, item.stop, item.step))
+        start, stop, step = (n if n is None or isinstance(n, (int, SymInt)) else n.__index__() for n in (item.start, item.stop, item.step))
         given = (x, dim, 0 if start is None else start, LAST if stop is None else stop, *(() if step in (None, 1) else (step,)))
         return self.call(aten.__getattr__("slice").Tensor, lambda *_: aten.__getattr__("slice")(x, dim, start, stop, step or 1), given, {})
 

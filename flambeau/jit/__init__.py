@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import copy
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,10 +11,10 @@ from typing import Any, Final
 from .._absent import absent_names
 from ..futures import Future
 from ..nn.branches import boolean_dispatch
-from ..nn.modules.module import Module
 from .archive import load
 from .compile import Error
 from .compile import fork as fork_task
+from .freeze import freeze, optimize_for_inference
 from .module import RecursiveScriptModule, ScriptFunction, ScriptMethod, ScriptModule, TopLevelTracedModule
 from .save import save
 from .trace import TracerWarning, TracingCheckError, trace, trace_module, tracing
@@ -115,26 +114,6 @@ class strict_fusion:
 
     def __exit__(self, *error: object) -> None:
         pass
-
-
-def freeze(mod: Any, preserved_attrs: list[str] | None = None, optimize_numerics: bool = True) -> Any:
-    """A copy of a module in evaluation mode whose parameters and buffers are constants: they need no gradient. `preserved_attrs` must be
-    there; nothing is dropped, and numbers stay as they are (`optimize_numerics` allows others)."""
-    if not builtins.isinstance(mod, Module):
-        raise RuntimeError(f"Freezing expects a module as input, got {type(mod).__name__}")
-    if mod.training:
-        raise RuntimeError("Freezing is currently only implemented for modules in eval mode. Please call .eval() on your module before "
-                           "freezing.")
-    missing = [name for name in preserved_attrs or () if not hasattr(mod, name)]
-    if missing:
-        raise RuntimeError(f"freeze(preserved_attrs=...): {type(mod).__name__} has no attributes {missing}")
-    del optimize_numerics
-    return copy.deepcopy(mod).requires_grad_(False)
-
-
-def optimize_for_inference(mod: Any, other_methods: list[str] | None = None) -> Any:
-    """`freeze`; torch.compile makes the result fast. `other_methods` must be there."""
-    return freeze(mod, other_methods)
 
 
 class Attribute:

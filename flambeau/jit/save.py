@@ -174,7 +174,8 @@ def save(m: Any, f: FileLike, _extra_files: dict[str, Any] | None = None) -> Non
     if isinstance(m, ScriptFunction):
         m = m.owner
     if not isinstance(m, RecursiveScriptModule):
-        raise TypeError(f"torch.jit.save takes a ScriptModule or a ScriptFunction, got {type(m).__name__}: script or trace it first")
+        raise TypeError(f"torch.jit.save takes a ScriptModule or a ScriptFunction, got {type(m).__name__}: trace it first "
+                        "(torch.jit.script keeps ordinary Python, which no archive holds)")
     is_path = isinstance(f, (str, os.PathLike))
     opened: Any = replacing(f) if is_path else nullcontext(f)   # type: ignore[arg-type]
     with opened as file:

@@ -125,19 +125,20 @@ class Schema:
             kind, _, name = part.partition(" ")
             name, given, default = name.partition("=")
             self.arguments.append(Argument(name, kind, _default(kind, default) if given else REQUIRED, keyword))
+        self._positional = [a.name for a in self.arguments if not a.kwarg_only]
+        self._names = frozenset(a.name for a in self.arguments)
+        self._required = [a.name for a in self.arguments if a.default is REQUIRED]
 
     def __repr__(self) -> str:
         return self.text
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call by name; TypeError for those that there are none of, or too few."""
-        positional = [a.name for a in self.arguments if not a.kwarg_only]
-        known = {a.name for a in self.arguments}
-        given = dict(zip(positional, args))
-        if len(args) > len(positional) or kwargs.keys() & given.keys() or kwargs.keys() - known:
+        given = dict(zip(self._positional, args))
+        if len(args) > len(self._positional) or (kwargs and (kwargs.keys() & given.keys() or kwargs.keys() - self._names)):
             raise TypeError(f"{self.text} was called with {len(args)} positional arguments and {sorted(kwargs)}")
         given |= kwargs
-        missing = [a.name for a in self.arguments if a.name not in given and a.default is REQUIRED]
+        missing = [name for name in self._required if name not in given]
         if missing:
             raise TypeError(f"{self.text} is missing {', '.join(missing)}")
         return given
@@ -178,8 +179,13 @@ def _pairs(schema: Schema, fn: Callable) -> dict[str, str]:
     if theirs and theirs[0] not in same and ours and ours[0] in free:
         same[theirs[0]] = ours[0]
         free.remove(ours[0])
-    rest = [name for name in theirs if name not in same]
+    rest = [name for name in theirs if name not in same and name not in ("layout", "pin_memory")]     # which stand for nothing else
     return same | dict(zip(rest, free))
+
+
+@functools.cache
+def _parameters(fn: Callable) -> tuple[inspect.Parameter, ...]:
+    return tuple(inspect.signature(fn).parameters.values())
 
 
 def operation(schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Callable, list[Any], dict[str, Any]]:
@@ -189,12 +195,12 @@ def operation(schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         raise NotImplementedError(f"{schema.text} is not implemented; call the function of torch that it belongs to")
     given = schema.bind(args, kwargs)
     pairs = _pairs(schema, fn)
-    parameters = inspect.signature(fn).parameters
     named = {pairs[k]: v for k, v in given.items() if k in pairs}
     if isinstance(named.get("reduction"), int):
         named["reduction"] = REDUCTIONS[named["reduction"]]
     positional: list[Any] = []
-    for at, (name, p) in enumerate(parameters.items()):
+    for at, p in enumerate(_parameters(fn)):
+        name = p.name
         if name in named and (p.kind is p.VAR_POSITIONAL or (p.kind < p.VAR_POSITIONAL and len(positional) == at)):
             value = named.pop(name)
             if p.kind is p.VAR_POSITIONAL and isinstance(value, list):

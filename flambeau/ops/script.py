@@ -20,7 +20,7 @@ from ..core.memory_format import layout, layout_named, memory_format
 from ..core.tensor import Tensor
 from .aten import _overload
 from .aten_forms import FORMS
-from .aten_schemas import _FITS, _MEMORY_FORMATS, Argument, Misfit, Schema, schemas
+from .aten_schemas import _FITS, _MEMORY_FORMATS, REDUCTIONS, Argument, Misfit, Schema, schemas
 from .generators import manual_seed
 from .registry import OPERATORS
 
@@ -64,8 +64,13 @@ _NUMBERED: dict[str, tuple[Callable[[Any], Any], int]] = {
 }
 
 
+_EXACT: dict[str, type] = {"Tensor": Tensor, "int": int, "SymInt": int, "bool": bool, "float": float, "str": str}
+
+
 def _take(argument: Argument, value: Any, numbers_for_tensors: bool, from_tensors: bool) -> Any:
     """`value` as this argument of an operator takes it; Misfit if it doesn't."""
+    if _EXACT.get(argument.type) is type(value):
+        return value
     kind = argument.type.removesuffix("?")
     if from_tensors and isinstance(value, Tensor) and kind in ("Scalar", "int", "float", "SymInt") and value.numel() == 1:
         value = value.item()
@@ -91,15 +96,22 @@ def _bound(schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any], *conv
         return None
 
 
-def _on_tensors(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """An operator of ATen's, by the first overload that takes the arguments."""
-    for converting in ((False, False), (True, False), (False, True)):
-        for schema in schemas().get(name, ()):
+class _OnTensors:
+    """An operator of ATen's at one place of a text: the first overload that takes the arguments, which are of the same types each time."""
+
+    def __init__(self, name: str) -> None:
+        self.ways = [(schema, converting) for converting in ((False, False), (True, False), (False, True)) for schema in schemas()[name]]
+        self.name, self.last = name, self.ways[0]
+
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        for way in (self.last, *self.ways):
+            schema, converting = way
             given = _bound(schema, args, kwargs, *converting)
             if given is not None:
+                self.last = way
                 positional = [given.pop(a.name) for a in schema.arguments[:len(args)]]
                 return _overload(schema)(*positional, **given)
-    raise Unfit(name, args, kwargs)
+        raise Unfit(self.name, args, kwargs)
 
 
 class Unfit(RuntimeError):
@@ -371,10 +383,50 @@ def _consecutive(x: Tensor, return_inverse: bool = False, return_counts: bool = 
     return next(parts), next(parts) if return_inverse else empty, next(parts) if return_counts else empty
 
 
+def _unique(x: Tensor, dim: int | None, order: bool, return_inverse: bool, return_counts: bool) -> tuple[Tensor, ...]:
+    """The distinct values, with two tensors more."""
+    found = OPERATORS["unique"](x, order, True, True, dim)
+    return found[0], found[1] if return_inverse else found[1].new_empty((0,)), found[2] if return_counts else found[2].new_empty((0,))
+
+
+def _nll_loss(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1, ignore_index: int = -100) -> Tensor:
+    return OPERATORS["nll_loss"](x, target, weight, ignore_index=ignore_index, reduction=REDUCTIONS[reduction])
+
+
+def _embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
+                   per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None) -> tuple:
+    """Sums, means or maxima of rows, and three tensors that only a kernel wants."""
+    found = OPERATORS["functional_embedding_bag"](indices, weight, offsets, None, 2, scale_grad_by_freq, ("sum", "mean", "max")[mode],
+        sparse,
+                                                  per_sample_weights, include_last_offset, padding_idx)
+    empty = offsets.new_empty((0,))
+    return found, empty, empty, empty
+
+
+def _rrelu(x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: Any = None) -> Tensor:
+    """x, and below 0 a part of it: between two bounds at random, or half way between them."""
+    slope = OPERATORS["rand_like"](x, generator=generator) * (upper - lower) + lower if training else (lower + upper) / 2
+    return OPERATORS["where"](x >= 0, x, x * slope)
+
+
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """v with the norms g of its slices along `dim`."""
+    rest = [d for d in range(v.ndim) if d != dim % v.ndim]
+    return v * (g / (v * v).sum(rest, keepdim=True).sqrt())
+
+
+_SPECIAL = {"special_expit": "sigmoid", "special_gammaln": "lgamma", "special_psi": "digamma"}
+
 GIVES_SEVERAL = frozenset((*(f"adaptive_max_pool{n}d" for n in (1, 2, 3)), *(f"atleast_{n}d" for n in (1, 2, 3)), "unique_consecutive"))
 """Operators that give one tensor in a program of Python's, and are the first of several in ATen."""
 
 ON_TENSORS: dict[str, Callable[..., Any]] = {
+    "_unique2": lambda x, order=True, inverse=False, counts=False: _unique(x, None, order, inverse, counts),
+    "unique_dim": lambda x, dim, order=True, inverse=False, counts=False: _unique(x, dim, order, inverse, counts),
+    "numpy_T": lambda x: x.T, "mT": lambda x: x.mT, "mH": lambda x: x.mH, "matrix_H": lambda x: x.H,
+    "tensordot": lambda a, b, of_a, of_b: OPERATORS["tensordot"](a, b, (of_a, of_b)), "_conj": lambda x: x.conj(),
+    "rrelu": _rrelu, "_weight_norm": _weight_norm,
+    **dict.fromkeys(("nll_loss", "nll_loss_nd", "nll_loss2d"), _nll_loss), "embedding_bag": _embedding_bag,
     **{f"adaptive_max_pool{n}d": _with_indices(f"adaptive_max_pool{n}d") for n in (1, 2, 3)}, "unique_consecutive": _consecutive,
     "size": _sized, "stride": _strided, "len": len, "dim": lambda x: x.ndim, "list": lambda x: list(x.unbind(0)),
     **{name: _asked(name) for name in ["numel", "is_floating_point", "is_complex", "is_signed", "is_contiguous", "type_as", "get_device",
@@ -495,17 +547,19 @@ def function(name: str, version: int = 10) -> Callable[..., Any]:
     plain = PLAIN.get(name)
     if plain is not None:
         return plain
-    on_values, on_tensors, aten = ON_VALUES.get(name), ON_TENSORS.get(name), name in schemas()
+    on_values, on_tensors, aten = ON_VALUES.get(name), ON_TENSORS.get(name), _OnTensors(name) if name in schemas() else None
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if on_values is not None and not any(isinstance(a, Tensor) for a in (args[:1] if name in _OF_CONTAINERS else args)):
             return on_values(*args, **kwargs)
-        if on_tensors is not None and args and (isinstance(args[0], Tensor) or not aten):
+        if on_tensors is not None and args and (isinstance(args[0], Tensor) or aten is None):
             return on_tensors(*args, **kwargs)
-        if aten:
-            return _on_tensors(name, args, kwargs)
+        if aten is not None:
+            return aten(args, kwargs)
         if name in FORMS:
             return FORMS[name](*args, **kwargs)
+        if name.startswith("special_"):
+            return function(_SPECIAL.get(name, name.removeprefix("special_")), version)(*args, **kwargs)
         if on_values is None and on_tensors is None:
             raise NotImplementedError(f"Unknown builtin op: aten::{name}: Flambeau has no such operator")
         raise Unfit(name, args, kwargs)
@@ -514,8 +568,7 @@ def function(name: str, version: int = 10) -> Callable[..., Any]:
 
 
 _OF_CONTAINERS = frozenset(("len", "clear", "copy", "reverse", "pop", "slice", "__contains__", "__getitem__", "Delete", "values", "sort",
-    "list",
-                            "update", "index", "dict", "popitem", "count", "remove"))
+                            "list", "update", "index", "dict", "popitem", "count", "remove"))
 """Operators that ask only whether their first argument is a tensor."""
 
 __all__ = ["LAYOUTS", "PRIM", "SCALAR_TYPES", "Unfit", "dtype_of", "allowed", "function", "number_of", "same", "text_of", "wrapped"]

@@ -6,6 +6,7 @@ import copy
 import importlib
 import io
 import random
+import re
 import warnings
 import zipfile
 
@@ -14,6 +15,7 @@ import pytest
 
 import flambeau as fl
 from flambeau.serialization import LoadError
+from tests.ops.calls import CALLS, arrays, evaluate
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle")
 
@@ -137,6 +139,33 @@ def test_what_torch_traced_runs_to_the_same(programs, name):
     module = traced(make(), copy.deepcopy(given))
     archive = saved(module)
     check(module, archive, given)
+
+
+RANDOM = ("rand", "bernoulli", "dropout", "gumbel", "multinomial", "normal", "poisson", "empty", "linalg.eig(")
+REFUSED_BY_TORCH = ("x.view(x.dtype)", "x.data", "F.max_unpool2d(*F.max_pool2d(I, 2, return_indices=True), 2)")
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_every_operator_that_torch_traces(part):
+    wrong = {}
+    values = {name: np.asarray(v, np.float32) if np.asarray(v).dtype == np.float64 else np.asarray(v) for name, v in arrays().items()}
+    given = {name: torch.tensor(v) for name, v in values.items()}
+    for call in CALLS[part::8]:
+        used = [name for name in values if re.search(rf"\b{name}\b", call)] or ["w"]
+        if call in REFUSED_BY_TORCH or any(word in call for word in RANDOM):
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = evaluate(torch, call, {name: t.clone() for name, t in given.items()})
+            if not tensors(expected):
+                continue
+            archive = saved(traced(lambda *args, call=call, used=used: evaluate(torch, call, {**given, **dict(zip(used, args))}),
+                                   tuple(given[name].clone() for name in used)))
+            found = load(archive)(*[fl.tensor(values[name]) for name in used])
+        for a, b in zip(tensors(found), tensors(expected), strict=True):
+            if not np.allclose(a.detach().resolve_conj().numpy(), b.detach().resolve_conj().numpy(), 1e-4, 1e-5, equal_nan=True):
+                wrong[call] = a, b
+    assert not wrong
 
 
 def test_a_loaded_module_is_a_module(programs, tmp_path):

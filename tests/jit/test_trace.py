@@ -238,7 +238,7 @@ def test_extra_files_and_paths(tmp_path):
     extra = {"a.txt": ""}
     assert agree(fl.jit.load(path, _extra_files=extra)(fl.ones(1, 2)), traced(fl.ones(1, 2))) and extra["a.txt"] == b"hello"
     assert traced.save_to_buffer()[:2] == b"PK"
-    with pytest.raises(TypeError, match="script or trace it first"):
+    with pytest.raises(TypeError, match="trace it first"):
         fl.jit.save(nn.Linear(1, 1), path)
 
 
