@@ -108,7 +108,10 @@ class OperatorVariable(ValueVariable):
         return tx.call_operator(self.value, args, kwargs)
 
     def attr(self, tx: Any, name: str) -> Variable:
-        return tx.literal(getattr(self.value, name))
+        return tx.literal(tx.checked(getattr, self.value, name))
+
+    def has_attr(self, tx: Any, name: str) -> bool:
+        return hasattr(self.value, name)
 
 
 class AtenVariable(OperatorVariable):
@@ -508,7 +511,7 @@ def _wrap_partial(tx: Any, value: functools.partial, source: Source) -> Variable
     args = tx.guard_sequence(value.args, source.attr("args"))
     tx.guard_keys(source.attr("keywords"), value.keywords)
     keywords = {k: LazyVariable(v, source.attr("keywords").item(k)) for k, v in value.keywords.items()}
-    return PartialVariable(function, args, keywords, source, value)
+    return tx.remember(value, PartialVariable(function, args, keywords, source, value))
 
 
 class CachedFunction(Variable):
@@ -553,7 +556,7 @@ def _known_object(variable: Variable) -> Any:
 
 def _wrap_cached(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_identity(source, value)
-    return CachedFunction(tx.trusted(value.__wrapped__), value, source)
+    return tx.remember(value, CachedFunction(tx.trusted(value.__wrapped__), value, source))
 
 
 def _wrap_weak_reference(tx: Any, value: Any, source: Source) -> Variable:
