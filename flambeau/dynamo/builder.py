@@ -78,10 +78,26 @@ class OpaqueVariable(ValueVariable):
     def attr(self, tx: Any, name: str) -> Variable:
         if name == "__traceback__" and isinstance(self.value, BaseException):
             return tx.wrap(self.value.__traceback__, self.source.attr(name))
+        entry = tx.lookup(type(self.value), name)
+        if isinstance(entry, types.MethodDescriptorType) and name not in getattr(self.value, "__dict__", ()):
+            return OpaqueMethod(self, name)
         return super().attr(tx, name)
+
+    def has_attr(self, tx: Any, name: str) -> bool:
+        return isinstance(tx.lookup(type(self.value), name), types.MethodDescriptorType) or super().has_attr(tx, name)
 
     def describe(self) -> str:
         return f"{type(self.value).__module__}.{type(self.value).__qualname__} object {self.source.words}"
+
+
+class OpaqueMethod(NamedMethod):
+    """A method of such an object: it is found and called in one step, between two graphs."""
+
+    def describe(self) -> str:
+        return f"{self.owner.describe()}.{self.name}"
+
+    def call(self, tx: Any, args: Any, kwargs: Any) -> Variable:
+        graph_break("call of C function", f"{self.describe()}()")
 
 
 class WeakReference(OpaqueVariable):
@@ -499,6 +515,8 @@ def _wrap_builtin(tx: Any, value: Any, source: Source) -> Variable:
         bound_to = tx.wrap(owner, source.attr("__self__"))
         if value.__name__ == "__exit__" and is_device(bound_to):
             return ScopeExit(DeviceScope(bound_to, source.attr("__self__")))
+        if isinstance(bound_to, OpaqueVariable):
+            return OpaqueMethod(bound_to, value.__name__)
         unknown = isinstance(bound_to, ValueVariable) and not isinstance(bound_to, RandomVariable)
         return OpaqueVariable(value, source) if unknown else tx.attr(bound_to, value.__name__)
     tx.guard_identity(source, value)
