@@ -358,7 +358,7 @@ class PartialVariable(Variable):
 
     def is_plain(self, tx: Trace) -> bool:
         """Has it no attributes but its own? A partial of one is one of its function."""
-        return not (self.attr(tx, "__dict__").open(tx) if self.source is not None else self.entries.items)
+        return not tx.truth(self.attr(tx, "__dict__").realize(tx))
 
     def _given(self, tx: Trace, name: str) -> bool:
         """Has an existing one an attribute that the program gave it?"""
