@@ -32,7 +32,7 @@ from .break_kinds import describe, graph_break
 from .exceptions import RunEagerly
 from .guards import About, typed
 from .source import Source, constant_source
-from .surroundings import attributes_of, setting_at
+from .surroundings import MISSING, attributes_of, setting_at
 from .variables.arrays import is_captured, wrap_array
 from .variables.autocast import autocast_class, wrap_autocast
 from .variables.base import ConstantVariable, LazyVariable, NamedMethod, NotConstant, ValueVariable, Variable, is_plain_constant
@@ -515,12 +515,24 @@ def _wrap_builtin(tx: Any, value: Any, source: Source) -> Variable:
         bound_to = tx.wrap(owner, source.attr("__self__"))
         if value.__name__ == "__exit__" and is_device(bound_to):
             return ScopeExit(DeviceScope(bound_to, source.attr("__self__")))
+        if not _is_own_method(tx, value, source):
+            return OpaqueVariable(value, source)
         if isinstance(bound_to, OpaqueVariable):
             return OpaqueMethod(bound_to, value.__name__)
         unknown = isinstance(bound_to, ValueVariable) and not isinstance(bound_to, RandomVariable)
         return OpaqueVariable(value, source) if unknown else tx.attr(bound_to, value.__name__)
     tx.guard_identity(source, value)
     return BuiltinVariable(value, source)
+
+
+def _is_own_method(tx: Any, value: Any, source: Source) -> bool:
+    """Is a bound method what its object has under this name, or one that is overridden there, which `super()` gave?"""
+    owner, entry = value.__self__, tx.lookup(type(value.__self__), value.__name__)
+    if not isinstance(entry, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return entry is not MISSING and not isinstance(entry, types.FunctionType)
+    same = entry.__get__(owner) == value
+    tx.guard(f"({{1}}.__get__({{0}}.__self__) == {{0}}) is {same}", source, constant_source(entry), about="any")
+    return bool(same)
 
 
 def _wrap_partial(tx: Any, value: functools.partial, source: Source) -> Variable:

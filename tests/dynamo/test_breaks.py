@@ -754,3 +754,36 @@ def test_a_method_that_is_kept_over_a_break() -> None:
 
     value, *told = dynamo.compile(f, backend="eager")(torch.ones(2), io.StringIO())
     assert value.tolist() == [2.0, 2.0] and told == ["ab", True]
+
+
+class Twice(list):
+    def append(self, value):
+        plainly = super().append
+        torch._dynamo.graph_break()
+        plainly(value)
+        plainly(value)
+
+
+class Coded(Exception):
+    def __init__(self, code):
+        told = super().__init__
+        torch._dynamo.graph_break()
+        told(f"code {code}")
+        self.code = code
+
+
+def test_a_method_that_super_gave_stays_it_over_a_break() -> None:
+    def f(x, items):
+        items.append(1)
+        made = Twice()
+        made.append(x)
+        try:
+            raise Coded(3)
+        except Coded as error:
+            told = str(error), error.code
+        plainly = items.pop
+        torch._dynamo.graph_break()
+        return x + len(made), items, plainly(), plainly == items.pop, told
+
+    value, *told = dynamo.compile(f, backend="eager")(torch.ones(2), Twice())
+    assert value.tolist() == [3.0, 3.0] and told == [[1], 1, True, ("code 3", 3)]
