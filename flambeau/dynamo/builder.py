@@ -32,7 +32,7 @@ from .break_kinds import describe, graph_break
 from .exceptions import RunEagerly
 from .guards import About, typed
 from .source import Source, constant_source
-from .surroundings import attributes_of, setting_at
+from .surroundings import MISSING, attributes_of, setting_at
 from .variables.arrays import is_captured, wrap_array
 from .variables.autocast import autocast_class, wrap_autocast
 from .variables.base import ConstantVariable, LazyVariable, NamedMethod, NotConstant, ValueVariable, Variable, is_plain_constant
@@ -78,10 +78,26 @@ class OpaqueVariable(ValueVariable):
     def attr(self, tx: Any, name: str) -> Variable:
         if name == "__traceback__" and isinstance(self.value, BaseException):
             return tx.wrap(self.value.__traceback__, self.source.attr(name))
+        entry = tx.lookup(type(self.value), name)
+        if isinstance(entry, types.MethodDescriptorType) and name not in getattr(self.value, "__dict__", ()):
+            return OpaqueMethod(self, name)
         return super().attr(tx, name)
+
+    def has_attr(self, tx: Any, name: str) -> bool:
+        return isinstance(tx.lookup(type(self.value), name), types.MethodDescriptorType) or super().has_attr(tx, name)
 
     def describe(self) -> str:
         return f"{type(self.value).__module__}.{type(self.value).__qualname__} object {self.source.words}"
+
+
+class OpaqueMethod(NamedMethod):
+    """A method of such an object: it is found and called in one step, between two graphs."""
+
+    def describe(self) -> str:
+        return f"{self.owner.describe()}.{self.name}"
+
+    def call(self, tx: Any, args: Any, kwargs: Any) -> Variable:
+        graph_break("call of C function", f"{self.describe()}()")
 
 
 class WeakReference(OpaqueVariable):
@@ -108,7 +124,10 @@ class OperatorVariable(ValueVariable):
         return tx.call_operator(self.value, args, kwargs)
 
     def attr(self, tx: Any, name: str) -> Variable:
-        return tx.literal(getattr(self.value, name))
+        return tx.literal(tx.checked(getattr, self.value, name))
+
+    def has_attr(self, tx: Any, name: str) -> bool:
+        return hasattr(self.value, name)
 
 
 class AtenVariable(OperatorVariable):
@@ -496,10 +515,24 @@ def _wrap_builtin(tx: Any, value: Any, source: Source) -> Variable:
         bound_to = tx.wrap(owner, source.attr("__self__"))
         if value.__name__ == "__exit__" and is_device(bound_to):
             return ScopeExit(DeviceScope(bound_to, source.attr("__self__")))
+        if not _is_own_method(tx, value, source):
+            return OpaqueVariable(value, source)
+        if isinstance(bound_to, OpaqueVariable):
+            return OpaqueMethod(bound_to, value.__name__)
         unknown = isinstance(bound_to, ValueVariable) and not isinstance(bound_to, RandomVariable)
         return OpaqueVariable(value, source) if unknown else tx.attr(bound_to, value.__name__)
     tx.guard_identity(source, value)
     return BuiltinVariable(value, source)
+
+
+def _is_own_method(tx: Any, value: Any, source: Source) -> bool:
+    """Is a bound method what its object has under this name, or one that is overridden there, which `super()` gave?"""
+    owner, entry = value.__self__, tx.lookup(type(value.__self__), value.__name__)
+    if not isinstance(entry, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return entry is not MISSING and not isinstance(entry, types.FunctionType)
+    same = entry.__get__(owner) == value
+    tx.guard(f"({{1}}.__get__({{0}}.__self__) == {{0}}) is {same}", source, constant_source(entry), about="any")
+    return bool(same)
 
 
 def _wrap_partial(tx: Any, value: functools.partial, source: Source) -> Variable:
@@ -508,7 +541,7 @@ def _wrap_partial(tx: Any, value: functools.partial, source: Source) -> Variable
     args = tx.guard_sequence(value.args, source.attr("args"))
     tx.guard_keys(source.attr("keywords"), value.keywords)
     keywords = {k: LazyVariable(v, source.attr("keywords").item(k)) for k, v in value.keywords.items()}
-    return PartialVariable(function, args, keywords, source, value)
+    return tx.remember(value, PartialVariable(function, args, keywords, source, value))
 
 
 class CachedFunction(Variable):
@@ -553,7 +586,7 @@ def _known_object(variable: Variable) -> Any:
 
 def _wrap_cached(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_identity(source, value)
-    return CachedFunction(tx.trusted(value.__wrapped__), value, source)
+    return tx.remember(value, CachedFunction(tx.trusted(value.__wrapped__), value, source))
 
 
 def _wrap_weak_reference(tx: Any, value: Any, source: Source) -> Variable:

@@ -548,7 +548,7 @@ class Operations:
         if isinstance(init, types.FunctionType):
             self.call(self.trusted(init), [made, *args], kwargs)
         elif isinstance(made, ObjectVariable) and made.container is not None:
-            ObjectMethod(made, "__init__").call(self, args, kwargs)
+            ObjectMethod(made, "__init__", init).call(self, args, kwargs)
         elif (args or kwargs) and new is object.__new__:
             self.raise_(TypeError, f"{cls.__name__}() takes no arguments")
         return made

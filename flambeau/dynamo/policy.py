@@ -39,7 +39,7 @@ CONSTANT = {
     "is_autocast_enabled", "get_default_device", "default_device", "is_tracing", "get_autocast_dtype",
     "is_autocast_available", "is_autocast_cpu_enabled", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype",
     "is_autocast_cache_enabled", "is_scripting", "is_exporting", "is_available",
-    "is_current_stream_capturing", "is_bf16_supported", "device_count", "has_torch_function", "is_initialized", "is_built",
+    "own_name", "is_current_stream_capturing", "is_bf16_supported", "device_count", "has_torch_function", "is_initialized", "is_built",
 }  # fmt: skip
 """Functions of Flambeau that answer with facts known during capture."""
 
@@ -146,7 +146,8 @@ def treatment(function: types.FunctionType) -> str:
     module = home_of(function)
     if is_own(module):
         return _own_treatment(function, module)
-    if _skips(module, function.__code__.co_filename):
+    if _skips(module, function.__code__.co_filename) and not (
+            module == "inspect" and function.__name__.startswith(("is", "_has_", "_signature_is_"))):    # which ask what something is
         return "skip"
     return "dispatch" if module == "functools" and function.__qualname__ == "singledispatch.<locals>.dispatch" else "inline"
 

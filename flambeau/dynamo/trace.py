@@ -271,7 +271,7 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
             case "graph":
                 return self.call_operator(real, args, kwargs)
             case "constant":
-                return self.fold(real, args, kwargs)
+                return self._fact(real, args, kwargs)
             case "skip":
                 graph_break("call of skipped function", f"{real.__module__}.{real.__qualname__}")
             case "autograd":
@@ -289,6 +289,12 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
             case "higher order":
                 return call_higher_order(self, function, args, kwargs)
         return self.inline(function, args, kwargs)
+
+    def _fact(self, function: Any, args: Args, kwargs: Kwargs) -> Variable:
+        """What a function says of known values, and of the dtypes, devices and shapes of tensors."""
+        if any(type(arg) is TensorVariable for arg in args):
+            return self.literal(self.checked(function, *map(self.example, args), **{k: self.example(v) for k, v in kwargs.items()}))
+        return self.fold(function, args, kwargs)
 
     def hooked(self, owner: TensorVariable, hook: Variable) -> Any:
         """The node of a hook on a tensor of the graph."""

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
+import contextvars
+import datetime
+import io
 import logging
 import os
+import re
 import sys
 import traceback
 import types
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from dynamo_harness import Counter, check, run, same
 
 import flambeau as torch
 from flambeau import dynamo
+from flambeau.dynamo.api import Explanation
 from flambeau.dynamo.compiler import observing
 
 LOG: list = []
@@ -711,3 +719,71 @@ def test_explain_names_what_the_program_wrote_and_each_break_once() -> None:
     for words in ("self.k.marks['a']", "tensor self.k.weight.data_ptr()", "held.thing", "(met 2 times): print or logging", "in chosen"):
         assert words in text, words
     assert not any(plumbing in text.split("\nframe 1")[0] for plumbing in ("_modules", "__dict__", "__closure__", "cell_contents"))
+
+
+OPAQUE: dict[str, tuple[Callable[[], Any], str, tuple]] = {
+    "a file": (lambda: io.StringIO("ab"), "read", ()), "bytes": (lambda: io.BytesIO(), "write", (b"ab",)),
+    "an array": (lambda: array.array("i", [1, 2]), "tolist", ()), "a date": (lambda: datetime.timedelta(days=1), "total_seconds", ()),
+    "a variable of a context": (lambda: contextvars.ContextVar("v", default=3), "get", ()),
+    "a pattern": (lambda: re.compile("a"), "sub", ("b", "banana")),
+}
+
+
+@pytest.mark.parametrize("name", OPAQUE)
+def test_a_method_of_what_is_not_understood_breaks_once(name: str) -> None:
+    make, method, args = OPAQUE[name]
+
+    def f(x, it):
+        y = x + 1
+        told = getattr(it, method)(*args)
+        return y * 2, told, hasattr(it, method), getattr(it, method) == getattr(it, method)
+
+    with observing(Explanation()) as seen:
+        value, *told = dynamo.compile(f, backend="eager")(torch.ones(2), make())
+    expected, *other = f(torch.ones(2), make())
+    assert value.tolist() == expected.tolist() and told == other
+    assert [b.kind for b in seen.breaks] == ["call of C function"] and f"it.{method}()" in str(seen.breaks[0])
+
+
+def test_a_method_that_is_kept_over_a_break() -> None:
+    def f(x, file):
+        write = file.write
+        write("a")
+        write("b")
+        return x + 1, file.getvalue(), write == file.write
+
+    value, *told = dynamo.compile(f, backend="eager")(torch.ones(2), io.StringIO())
+    assert value.tolist() == [2.0, 2.0] and told == ["ab", True]
+
+
+class Twice(list):
+    def append(self, value):
+        plainly = super().append
+        torch._dynamo.graph_break()
+        plainly(value)
+        plainly(value)
+
+
+class Coded(Exception):
+    def __init__(self, code):
+        told = super().__init__
+        torch._dynamo.graph_break()
+        told(f"code {code}")
+        self.code = code
+
+
+def test_a_method_that_super_gave_stays_it_over_a_break() -> None:
+    def f(x, items):
+        items.append(1)
+        made = Twice()
+        made.append(x)
+        try:
+            raise Coded(3)
+        except Coded as error:
+            told = str(error), error.code
+        plainly = items.pop
+        torch._dynamo.graph_break()
+        return x + len(made), items, plainly(), plainly == items.pop, told
+
+    value, *told = dynamo.compile(f, backend="eager")(torch.ones(2), Twice())
+    assert value.tolist() == [3.0, 3.0] and told == [[1], 1, True, ("code 3", 3)]

@@ -13,8 +13,9 @@ import pytest
 
 import flambeau as torch
 
-NAMES = ("abc", "call", "copy", "dataclasses", "enum", "except_star", "fstring", "funcattrs", "functools", "generators", "grammar",
-         "iter", "list", "named_expressions", "operator", "patma", "raise", "scope", "types", "userlist", "with", "yield_from")
+NAMES = ("abc", "call", "contextlib", "copy", "dataclasses", "enum", "except_star", "exception_group", "exceptions", "float", "fstring",
+         "funcattrs", "functools", "generators", "grammar", "index", "int", "iter", "list", "named_expressions", "operator", "ordered_dict",
+         "patma", "raise", "scope", "string", "textwrap", "types", "userlist", "weakset", "with", "yield_from")
 
 
 class Raises:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -111,3 +113,43 @@ def test_a_storage_is_no_value_of_the_graph() -> None:
         return y, y.untyped_storage().nbytes()
 
     check(f, torch.ones(2), breaks=None, graphs=None)
+
+
+ASKED: dict[str, Callable[[Tensor], Any]] = {
+    "result_type": lambda x: (torch.result_type(x, 1.5), torch.result_type(x.int(), x.sum()), torch.result_type(1, x)),
+    "kinds of dtypes": lambda x: (torch.is_floating_point(x), torch.is_complex(x), torch.is_signed(x), torch.is_conj(x)),
+    "numel": lambda x: torch.numel(x),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", ASKED)
+def test_functions_that_tell_facts(name: str, dynamic: bool) -> None:
+    check(lambda x: (x + 1, ASKED[name](x)), torch.ones(3), dynamic=dynamic)
+
+
+class Kinds:
+    def method(self):
+        return self
+
+    @property
+    def prop(self):
+        return 1
+
+
+def _generator():
+    yield 1
+
+
+async def _coroutine():
+    pass
+
+
+OBJECTS = [Kinds, Kinds().method, Kinds.prop, Kinds(), _generator, _coroutine, abs, torch.sin, nn.Linear, inspect, 3,
+           functools.partial(_generator)]
+
+
+@pytest.mark.parametrize("name", [name for name in dir(inspect) if name.startswith("is")])
+def test_what_inspect_says_of_objects(name: str) -> None:
+    predicate = getattr(inspect, name)
+    check(lambda x: (x + 1, [predicate(each) for each in OBJECTS]), torch.ones(2))

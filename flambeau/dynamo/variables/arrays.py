@@ -193,7 +193,7 @@ _FRACTIONS = (np.power, np.remainder, np.floor_divide, np.reciprocal)
 def _is_harmless(ufunc: Any, operands: Args) -> bool:
     """Is a whole number divided by a known positive one, or raised to a known power?"""
     known = operands[-1].value if len(operands) == 2 and isinstance(operands[-1], ConstantVariable) else None
-    return isinstance(known, (int, np.integer)) and type(known) is not bool and bool(known >= (0 if ufunc is np.power else 1))
+    return isinstance(known, (int, np.integer)) and type(known) is not bool and int(known) >= (0 if ufunc is np.power else 1)
 
 
 def _is_operand(variable: Variable) -> bool:

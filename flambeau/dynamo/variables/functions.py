@@ -119,6 +119,10 @@ class FunctionBase(Variable):
         return tx.inline(self, args, kwargs)
 
 
+OF_FUNCTIONS = frozenset(dir(lambda: None))
+"""Attributes that every function has; they come before those of its `__dict__`."""
+
+
 class FunctionVariable(FunctionBase):
     """A Python function that exists."""
 
@@ -160,7 +164,7 @@ class FunctionVariable(FunctionBase):
 
     def attr(self, tx: Trace, name: str) -> Variable:
         changed = tx.effects.changed(self.function.__dict__)
-        found = changed.lookup(tx, ConstantVariable(name)) if changed is not None else None
+        found = changed.lookup(tx, ConstantVariable(name)) if changed is not None and name not in OF_FUNCTIONS else None
         if found is not None:
             return found
         value = tx.checked(getattr, self.function, name)
@@ -169,7 +173,7 @@ class FunctionVariable(FunctionBase):
         return tx.wrap(value, self.origin().attr(name))
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return hasattr(types.FunctionType, name) or self._entries(tx).contains(tx, ConstantVariable(name))
+        return name in OF_FUNCTIONS or self._entries(tx).contains(tx, ConstantVariable(name))
 
     def _entries(self, tx: Trace) -> Variable:
         return tx.wrap(self.function.__dict__, self.origin().attr("__dict__"))
@@ -219,8 +223,6 @@ class NestedFunction(FunctionBase):
     def attr(self, tx: Trace, name: str) -> Variable:
         if name in self.written:
             return self.written[name]
-        if name in self.entries.items:
-            return self.entries.items[name][1]
         known: dict[str, Callable[[], Variable]] = {
             "__name__": lambda: ConstantVariable(self.code.co_name),
             "__qualname__": lambda: ConstantVariable(self.qualname),
@@ -239,10 +241,12 @@ class NestedFunction(FunctionBase):
             return known[name]()
         if name in ("__get__", "__call__"):
             return tx.bound_special(self, name)
+        if name in self.entries.items:
+            return self.entries.items[name][1]
         tx.raise_(AttributeError, f"'function' object has no attribute '{name}'")
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return name in self.entries.items or hasattr(types.FunctionType, name)
+        return name in self.entries.items or name in OF_FUNCTIONS
 
     def _annotated(self, tx: Trace) -> Variable:
         """What the tuple of names and types by turns says."""
@@ -254,7 +258,7 @@ class NestedFunction(FunctionBase):
             graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
         if name in _DEFAULTS:
             setattr(self, _DEFAULTS[name], None if is_none(value) else value)
-        elif hasattr(types.FunctionType, name):
+        elif name in OF_FUNCTIONS:
             self.written[name] = value
         else:
             self.entries.set_item(tx, ConstantVariable(name), value)
@@ -309,6 +313,9 @@ class MethodVariable(Variable):
         return f"{w.constant(types.MethodType)}({w.value(self.function)}, {w.value(self.owner)})"
 
 
+_OF_PARTIALS = frozenset(dir(functools.partial(print)))
+
+
 class PartialVariable(Variable):
     """`functools.partial(function, *args, **kwargs)`."""
 
@@ -316,12 +323,12 @@ class PartialVariable(Variable):
 
     def __init__(self, function: Variable, args: Args, kwargs: Kwargs, source: Source | None = None, value: Any = None) -> None:
         self.function, self.args, self.kwargs, self.source, self.value = function, args, kwargs, source, value
-        self.written: dict[str, Variable] = {}
+        self.entries = DictVariable({})     # the `__dict__` of one that the program makes
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
         if self.source is not None or name in ("func", "args", "keywords"):
             graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
-        self.written[name] = value
+        self.entries.set_item(tx, ConstantVariable(name), value)
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         return tx.call(self.function, [*(a.realize(tx) for a in self.args), *args], {**self.kwargs, **kwargs})
@@ -333,17 +340,25 @@ class PartialVariable(Variable):
             return TupleVariable(list(self.args))
         if name == "keywords":
             return DictVariable({k: (ConstantVariable(k), v) for k, v in self.kwargs.items()})
-        if name in self.written:
-            return self.written[name]
+        if name == "__dict__":
+            return self.entries if self.source is None else tx.wrap(self.value.__dict__, self.source.attr(name))
+        if name in self.entries.items:
+            return self.entries.items[name][1]
         if self._given(tx, name):
             assert self.source is not None
             return tx.wrap(self.value.__dict__[name], self.source.dict_item(name))
-        if not hasattr(functools.partial, name):
+        if name not in _OF_PARTIALS:
             tx.raise_(AttributeError, f"'functools.partial' object has no attribute '{name}'")
+        if name in ("__module__", "__doc__"):
+            return tx.literal(getattr(functools.partial, name))
         return super().attr(tx, name)
 
     def has_attr(self, tx: Trace, name: str) -> bool:
-        return name in self.written or hasattr(functools.partial, name) or self._given(tx, name)
+        return name in self.entries.items or name in _OF_PARTIALS or self._given(tx, name)
+
+    def is_plain(self, tx: Trace) -> bool:
+        """Has it no attributes but its own? A partial of one is one of its function."""
+        return not tx.truth(self.attr(tx, "__dict__").realize(tx))
 
     def _given(self, tx: Trace, name: str) -> bool:
         """Has an existing one an attribute that the program gave it?"""
@@ -356,8 +371,8 @@ class PartialVariable(Variable):
     def make(self, w: Writer) -> str:
         made = w.bind(w.call(w.constant(functools.partial), [self.function, *self.args], self.kwargs))
         w.remember(self, made)
-        for name, value in self.written.items():
-            w.effect(f"{made}.{name} = {w.value(value)}")
+        for key, value in self.entries.items.values():
+            w.effect(f"{made}.__dict__[{w.value(key)}] = {w.value(value)}")
         return made
 
 

@@ -159,11 +159,11 @@ class ObjectVariable(Variable):
         if name in ("__setattr__", "__delattr__", "__getattribute__", "__init__", "__new__", "__eq__", "__ne__", "__hash__") and (
             entry is getattr(object, name, None)
         ):
-            return ObjectMethod(self, name)
+            return ObjectMethod(self, name, entry)
         if self.container is not None and isinstance(entry, (types.MethodDescriptorType, types.WrapperDescriptorType)):
-            return ObjectMethod(self, name)
+            return ObjectMethod(self, name, entry)
         if name == "__init__" and isinstance(entry, types.WrapperDescriptorType):
-            return ObjectMethod(self, name)
+            return ObjectMethod(self, name, entry)
         return None
 
     def has_attr(self, tx: Trace, name: str) -> bool:
@@ -467,6 +467,13 @@ class ObjectMethod(NamedMethod):
 
     kind: Any = types.MethodWrapperType
     owner: ObjectVariable
+
+    def __init__(self, owner: ObjectVariable, name: str, entry: Any) -> None:
+        super().__init__(owner, name)
+        self.entry = entry
+
+    def build(self, w: Writer) -> str:
+        return f"{w.constant(self.entry)}.__get__({w.value(self.owner)})"   # the class may have overridden what super() gives
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         owner, name = self.owner, self.name

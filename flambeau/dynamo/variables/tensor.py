@@ -343,6 +343,9 @@ class TensorMethod(NamedMethod):
     def attr(self, tx: Trace, name: str) -> Variable:
         return self.owner if name == "__self__" else tx.literal(getattr(getattr(type(self.owner.fake), self.name), name))
 
+    def has_attr(self, tx: Trace, name: str) -> bool:
+        return name == "__self__" or hasattr(getattr(type(self.owner.fake), self.name), name)
+
 
 class SymVariable(Variable):
     """An int, float or bool that depends on sizes of inputs; computing with it stays symbolic, branching guards."""

@@ -75,7 +75,7 @@ def _class_statement(tx: Trace, body: Variable, name: Variable, *bases: Variable
 
 @handles(functools.partial)
 def _partial(tx: Trace, function: Variable, *args: Variable, **kwargs: Variable) -> Variable:
-    if isinstance(function, PartialVariable) and not function.written:  # a partial of a partial is one
+    if isinstance(function, PartialVariable) and function.is_plain(tx):  # a partial of a partial is one
         return PartialVariable(function.function, [*function.args, *args], {**function.kwargs, **kwargs})
     return PartialVariable(function, list(args), kwargs)
 
