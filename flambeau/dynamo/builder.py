@@ -137,7 +137,8 @@ class Builder:
             return special
         build = _EXACT.get(type(value))
         if build is None:
-            build = next((b for kinds, b in _BY_CLASS if isinstance(value, kinds)), _wrap_object)
+            otherwise = _wrap_same if hasattr(type(value), "_flambeau_fact") else _wrap_object
+            build = next((b for kinds, b in _BY_CLASS if isinstance(value, kinds)), otherwise)
         return build(self, value, source)
 
     def trusted(self, value: Any) -> Any:

@@ -31,12 +31,14 @@ class _Summed(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:
+        del ctx  # nothing is kept
         out = x.clone().contiguous()
         group.allreduce(out).wait()
         return out
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple:
+        del ctx
         return g, None
 
 
