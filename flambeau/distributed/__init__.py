@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .._absent import absent_names
 from .._lazy import submodules
+from . import captured as _captured
 from .collectives import (
     P2POp,
     _coalescing_manager,

@@ -5,7 +5,7 @@ Each returns a new tensor. Their gradients are collectives again, in which all p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.tensor import Tensor
@@ -35,6 +35,11 @@ def _kind(name: str) -> RedOpType:
 def _summed(name: str) -> None:
     if _kind(name) not in (RedOpType.SUM, RedOpType.AVG):
         raise NotImplementedError(f"the gradient of a collective by {name!r} is not implemented; use \"sum\" or \"avg\", or no_grad()")
+
+
+def outside(fn: Callable, *args: Any) -> Any:
+    """`fn(*args)`, between graphs."""
+    return fn(*args)
 
 
 @custom_op("_c10d_functional::all_reduce", mutates_args=())

@@ -153,6 +153,8 @@ class Builder:
         plain_class = isinstance(value, type)
         if "_flambeau_original" in marks and not plain_class:
             return self._original(value, value._flambeau_original, source, "{0}._flambeau_original")
+        if "_flambeau_captured_as" in marks:
+            return self._original(value, value._flambeau_captured_as, source, "{0}._flambeau_captured_as")
         if hasattr(type(value), "_flambeau_original"):
             return self._original(value, type(value)._flambeau_original, source, "type({0})._flambeau_original")
         kind: Any = None

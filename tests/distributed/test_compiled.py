@@ -36,7 +36,22 @@ def exchanged(x: fl.Tensor) -> fl.Tensor:
     return y + fc.permute_tensor(y * 2, [1, 0], group)
 
 
-PROGRAMS: list[Callable] = [reduced, gathered, exchanged]
+def written(x: fl.Tensor) -> fl.Tensor:
+    """Collectives that write to their arguments."""
+    y = x.detach() * 2
+    dist.all_reduce(y)
+    dist.all_reduce(y[0], op=dist.ReduceOp.MAX, group=group)
+    dist.broadcast(y, 1)
+    dist.broadcast(y, group_src=0, group=group)
+    rows, part = y.new_empty(4 * y.shape[0] // 2, *y.shape[1:]), y.new_empty(y.shape[0] // 2, *y.shape[1:])
+    dist.all_gather_into_tensor(rows, y)
+    dist.reduce_scatter_tensor(part, y * (y + 1), dist.ReduceOp.AVG)
+    again = y.new_empty(y.shape)
+    dist.all_to_all_single(again, y.sin())
+    return again * rows[: y.shape[0]] + part.sum()
+
+
+PROGRAMS: list[Callable] = [reduced, gathered, exchanged, written]
 
 
 def begin(rank: int, world: int, backend: str = "gloo") -> None:
@@ -66,6 +81,27 @@ def test_one_graph_holds_them(program: Callable, fake: None) -> None:
             out.sum().backward()
         sequences.append([(c.name, c.shape, c.dtype, c.group) for c in calls])
     assert sequences[0] == sequences[1] and len(sequences[0]) >= 2
+
+
+def test_what_is_outside_of_graphs(fake: None) -> None:
+    """A work that is waited for later; a parameter that is written to."""
+    def later(x: fl.Tensor) -> fl.Tensor:
+        y = x * 2
+        work = dist.all_reduce(y, async_op=True)
+        work.wait()
+        return y + 1
+
+    explained = fl._dynamo.explain(later)(fl.ones(3))
+    assert explained.graph_break_count >= 1
+    assert fl.compile(later)(fl.ones(3)).tolist() == later(fl.ones(3)).tolist()
+
+    def into(p: fl.Tensor) -> None:
+        with fl.no_grad():
+            dist.broadcast(p, 0)
+
+    p = fl.nn.Parameter(fl.ones(3))
+    fl.compile(into, fullgraph=True)(p)
+    assert p.is_leaf and p.requires_grad
 
 
 def test_another_group_is_another_graph(fake: None) -> None:
