@@ -32,6 +32,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "distributed.constants": ("distributed", "default_pg_timeout"),
     "distributed._tensor": ("distributed.tensor", "DTensor DeviceMesh Shard Replicate Partial Placement distribute_tensor "
                                                     "distribute_module"),
+    "distributed._tensor.experimental": ("distributed.tensor.experimental", "context_parallel local_map implicit_replication"),
     "distributed.fsdp.api": ("distributed.fsdp", "FullOptimStateDictConfig LocalOptimStateDictConfig LocalStateDictConfig "
                                                  "OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig "
                                                  "StateDictConfig StateDictSettings BackwardPrefetch "
@@ -184,13 +185,11 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "cuda.comm": (_PROCESSES, "broadcast broadcast_coalesced reduce_add reduce_add_coalesced scatter gather"),
     "distributed._shard.sharded_tensor": (_PROCESSES, "ShardedTensor Shard"),
     "distributed._symmetric_memory": (_PROCESSES, "empty rendezvous get_symm_mem_workspace"),
-    "distributed._tensor.experimental": (_PROCESSES, "local_map context_parallel implicit_replication"),
     "distributed.algorithms.model_averaging.averagers": (_PROCESSES, "ModelAverager PeriodicModelAverager"),
     "distributed.algorithms._checkpoint.checkpoint_wrapper": ("use torch.utils.checkpoint", "CheckpointImpl apply_activation_checkpointing "
                                                                                             "checkpoint_wrapper CheckpointWrapper"),
     "distributed.elastic.multiprocessing.errors": (_PROCESSES, "ChildFailedError record"),
     "distributed.fsdp.sharded_grad_scaler": (_PROCESSES, "ShardedGradScaler"),
-    "distributed.tensor.experimental": (_PROCESSES, "local_map context_parallel implicit_replication register_sharding"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
     "export.unflatten": (_EXPORT, "unflatten _assign_attr _AttrKind InterpreterModule"),
     "fx.passes.utils.matcher_utils": ("use fx.replace_pattern", "SubgraphMatcher InternalMatch"),

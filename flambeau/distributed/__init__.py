@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NewType
 
 from .._lazy import submodules
+from . import captured as _captured
 from .collectives import (
     P2POp,
     _coalescing_manager,

@@ -1,4 +1,7 @@
-"""Collectives that return their results (torch.distributed._functional_collectives). They are done when they return."""
+"""Collectives that return their results (torch.distributed._functional_collectives). They are done when they return.
+
+A captured graph holds them as steps (`graph_operators.py`).
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.tensor import Tensor
-from ..ops.creation import empty
 from ..ops.joining import cat
 from ..ops.views import chunk
+from . import graph_operators as operators
 from .device_mesh import DeviceMesh
-from .groups import _Groups, default_group, new_group
-from .nn import functional as differentiable
+from .groups import GroupMember, _Groups, default_group, get_group_rank, new_group
 from .process_group import ProcessGroup
-from .reduce_op import RedOpType
 
 
 def _group(group: Any) -> ProcessGroup:
@@ -32,12 +33,18 @@ def _group(group: Any) -> ProcessGroup:
                      f"{type(group).__name__} {group!r}")
 
 
-def _op(name: str) -> RedOpType:
-    kind = {"SUM": "SUM", "AVG": "AVG", "MEAN": "AVG", "PRODUCT": "PRODUCT", "MIN": "MIN", "MAX": "MAX", "BAND": "BAND", "BOR": "BOR",
-            "BXOR": "BXOR"}.get(name.upper())
-    if kind is None:
-        raise ValueError(f"unknown reduction {name!r}")
-    return RedOpType.__members__[kind]
+def facts_of_group(group: Any, world: ProcessGroup | None) -> tuple[str, int, int]:
+    """(name, number of processes, this one's number) of the group that is meant: known while a graph is captured, which asks whether
+    `world`, the default group, is still the same."""
+    del world
+    which = _group(group)
+    return which.group_name, which.size(), which.rank()
+
+
+def place_in_group(group: Any, world: ProcessGroup | None, rank: int) -> int:
+    """The number in the group of a process of the default group, likewise."""
+    del world
+    return get_group_rank(_group(group), rank)
 
 
 def wait_tensor(tensor: Tensor) -> Tensor:
@@ -51,24 +58,17 @@ class AsyncCollectiveTensor(Tensor, counted=False):
 
 def all_reduce(self: Tensor, reduceOp: str, group: Any = None) -> Tensor:
     """Everyone's tensors combined."""
-    out = self.clone()
-    _group(group).allreduce(out, _op(reduceOp)).wait()
-    return out
+    return operators.all_reduce(self.detach(), reduceOp, facts_of_group(group, GroupMember.WORLD)[0])
 
 
 def broadcast(self: Tensor, src: int, group: Any = None) -> Tensor:
     """The tensor of process `src` (in the default group)."""
-    out, which = self.clone(), _group(group)
-    which.broadcast(out, which._ranks.index(src)).wait()
-    return out
+    return operators.broadcast(self.detach(), place_in_group(group, GroupMember.WORLD, src), facts_of_group(group, GroupMember.WORLD)[0])
 
 
 def all_gather_tensor(self: Tensor, gather_dim: int, group: Any = None) -> Tensor:
     """Everyone's tensors, one after another along `gather_dim`."""
-    which = _group(group)
-    out = empty((which.size() * self.shape[0], *self.shape[1:]), dtype=self.dtype, device=self.device)
-    which._allgather_base(out, self).wait()
-    return out if gather_dim == 0 else cat(chunk(out, which.size(), 0), gather_dim)
+    return all_gather_tensor_autograd(self.detach(), gather_dim, group)
 
 
 def _parts(self: Tensor, dim: int, size: int) -> Sequence[Tensor]:
@@ -79,31 +79,24 @@ def _parts(self: Tensor, dim: int, size: int) -> Sequence[Tensor]:
 
 def reduce_scatter_tensor(self: Tensor, reduceOp: str, scatter_dim: int, group: Any = None) -> Tensor:
     """Everyone's tensors combined, this process's part along `scatter_dim`."""
-    which = _group(group)
-    parts = _parts(self, scatter_dim, which.size())
-    out = empty(parts[0].shape, dtype=self.dtype, device=self.device)
-    which._reduce_scatter_base(out, cat(parts, 0), _op(reduceOp)).wait()
-    return out
+    return reduce_scatter_tensor_autograd(self.detach(), reduceOp, scatter_dim, group)
 
 
 def all_to_all_single(self: Tensor, output_split_sizes: Sequence[int] | None, input_split_sizes: Sequence[int] | None,
                       group: Any = None) -> Tensor:
     """Rows of the tensor from each process to each."""
-    rows = self.shape[0] if output_split_sizes is None else sum(output_split_sizes)
-    out = empty((rows, *self.shape[1:]), dtype=self.dtype, device=self.device)
-    _group(group).alltoall_base(out, self, output_split_sizes, input_split_sizes).wait()
-    return out
+    return all_to_all_single_autograd(self.detach(), output_split_sizes, input_split_sizes, group)
 
 
 def permute_tensor(self: Tensor, src_dst: Sequence[int], group: Any = None) -> Tensor:
     """The tensor of the process r that `src_dst[r]` sends here: each process gets one."""
-    which = _group(group)
-    me, n = which.rank(), self.numel()
-    if sorted(src_dst) != list(range(which.size())):
-        raise ValueError(f"src_dst is to be a permutation of the group's {which.size()} ranks, not {list(src_dst)}")
+    _, size, me = facts_of_group(group, GroupMember.WORLD)
+    n = self.numel()
+    if sorted(src_dst) != list(range(size)):
+        raise ValueError(f"src_dst is to be a permutation of the group's {size} ranks, not {list(src_dst)}")
     source = list(src_dst).index(me)
-    received, sent = ([n if r == other else 0 for r in range(which.size())] for other in (source, src_dst[me]))
-    return all_to_all_single(self.reshape(-1), received, sent, which).reshape(self.shape)
+    received, sent = ([n if r == other else 0 for r in range(size)] for other in (source, src_dst[me]))
+    return all_to_all_single(self.reshape(-1), received, sent, group).reshape(self.shape)
 
 
 # -- several at once -----------------------------------------------------------------------------------------------------
@@ -125,19 +118,20 @@ def reduce_scatter_tensor_coalesced(inputs: Sequence[Tensor], reduceOp: str, sca
 # -- with gradients ------------------------------------------------------------------------------------------------------
 def all_gather_tensor_autograd(self: Tensor, gather_dim: int, group: Any = None) -> Tensor:
     """`all_gather_tensor` whose gradient is a reduce_scatter."""
-    return cat(differentiable.all_gather(self, _group(group)), gather_dim)
+    name, size, _ = facts_of_group(group, GroupMember.WORLD)
+    out = operators.all_gather_into_tensor(self, size, name)
+    return out if gather_dim == 0 else cat(chunk(out, size, 0), gather_dim)
 
 
 def reduce_scatter_tensor_autograd(self: Tensor, reduceOp: str, scatter_dim: int, group: Any = None) -> Tensor:
     """`reduce_scatter_tensor` whose gradient is an all_gather."""
-    which = _group(group)
-    parts = _parts(self, scatter_dim, which.size())
-    return differentiable.reduce_scatter(empty(parts[0].shape, dtype=self.dtype, device=self.device), parts, _op(reduceOp), which)
+    name, size, _ = facts_of_group(group, GroupMember.WORLD)
+    parts = _parts(self, scatter_dim, size)
+    return operators.reduce_scatter_tensor(self if scatter_dim == 0 else cat(parts, 0), reduceOp, size, name)
 
 
 def all_to_all_single_autograd(self: Tensor, output_split_sizes: Sequence[int] | None, input_split_sizes: Sequence[int] | None,
                                group: Any = None) -> Tensor:
     """`all_to_all_single` whose gradient is another."""
-    rows = self.shape[0] if output_split_sizes is None else sum(output_split_sizes)
-    out = empty((rows, *self.shape[1:]), dtype=self.dtype, device=self.device)
-    return differentiable.all_to_all_single(out, self, output_split_sizes, input_split_sizes, _group(group))
+    name, _, _ = facts_of_group(group, GroupMember.WORLD)
+    return operators.all_to_all_single(self, list(output_split_sizes or ()), list(input_split_sizes or ()), name)

@@ -40,6 +40,8 @@ class DeviceMesh:
     `mesh["dp"]` or `mesh["dp", "tp"]` is this process's part along those dimensions. Nothing is communicated but in making groups.
     """
 
+    _flambeau_fact = True  # to a captured graph it is known by its identity
+
     def __init__(self, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None) -> None:
         if mesh is None:
             raise ValueError("Must provide either `mesh` or `_layout`: DeviceMesh() needs an array of ranks")

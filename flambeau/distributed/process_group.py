@@ -113,6 +113,8 @@ def _one(tensors: Any) -> Tensor:
 class ProcessGroup:
     """Some processes, in an order; made by `init_process_group` and `new_group`."""
 
+    _flambeau_fact = True  # to a captured graph it is known by its identity
+
     def __init__(self, engine: Engine, ranks: Sequence[int], name: str, backends: dict[str, str], timeout: timedelta, store: Store,
                  control: Engine | None = None, desc: str = "undefined") -> None:
         self._engine, self._ranks, self.group_name, self.backends = engine, tuple(ranks), name, backends

@@ -169,7 +169,8 @@ class Builder:
             return special
         build = _EXACT.get(type(value))
         if build is None:
-            build = next((b for kinds, b in _BY_CLASS if isinstance(value, kinds)), _wrap_object)
+            otherwise = _wrap_same if hasattr(type(value), "_flambeau_fact") else _wrap_object
+            build = next((b for kinds, b in _BY_CLASS if isinstance(value, kinds)), otherwise)
         return build(self, value, source)
 
     def trusted(self, value: Any) -> Any:
@@ -184,6 +185,8 @@ class Builder:
         plain_class = isinstance(value, type)
         if "_flambeau_original" in marks and not plain_class:
             return self._original(value, value._flambeau_original, source, "{0}._flambeau_original")
+        if "_flambeau_captured_as" in marks:
+            return self._original(value, value._flambeau_captured_as, source, "{0}._flambeau_captured_as")
         if hasattr(type(value), "_flambeau_original"):
             return self._original(value, type(value)._flambeau_original, source, "type({0})._flambeau_original")
         kind: Any = None

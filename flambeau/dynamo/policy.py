@@ -14,7 +14,7 @@ PACKAGE = __name__.split(".")[0]
 
 INLINED = (f"{PACKAGE}.compiler.arrays", f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.distributions",
            f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.func", f"{PACKAGE}.signal", f"{PACKAGE}.backends._flags",
-           f"{PACKAGE}.core.device")  # fmt: skip
+           f"{PACKAGE}.core.device", f"{PACKAGE}.distributed._functional_collectives", f"{PACKAGE}.distributed.captured")  # fmt: skip
 """Libraries of Flambeau written against operators: captured like a user's code."""
 
 WHOLE = (f"{PACKAGE}.func.transforms", f"{PACKAGE}.func.vmap")
@@ -40,6 +40,7 @@ CONSTANT = {
     "is_autocast_available", "is_autocast_cpu_enabled", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype",
     "is_autocast_cache_enabled", "is_scripting", "is_exporting", "is_available",
     "own_name", "is_current_stream_capturing", "is_bf16_supported", "device_count", "has_torch_function", "is_initialized", "is_built",
+    "facts_of_group", "place_in_group", "name_of_reduction",
 }  # fmt: skip
 """Functions of Flambeau that answer with facts known during capture."""
 

@@ -262,6 +262,11 @@ def hybrid(torch: Any, rank: int, world: int) -> tuple:
         optimizer.step()
         want.append(loss.item())
     losses = trained(wrapped, rank, world)
+    groups = where.get_group("shard"), where.get_group("replicate")
+    others = [FSDP(model(), g, ShardingStrategy.HYBRID_SHARD, auto_wrap_policy=wrap.ModuleWrapPolicy({Block})) for g in (groups, None)]
+    meshes = [other.head.weight.device_mesh.mesh.tolist() for other in others]  # by two groups; of one machine
+    assert meshes == [where.mesh.tolist(), [[0, 1, 2, 3]]], meshes
+    dist.barrier()  # the first process has the store, in which the others make groups
     return max(abs(a - b) for a, b in zip(losses, want)), wrapped.scale.item(), tuple(wrapped.head.weight._local_tensor.shape)
 
 
@@ -309,8 +314,10 @@ def test_memory_of_one_of_many() -> None:
         assert all(p.grad is not None and isinstance(p, DTensor) for p in net.parameters())
         with pytest.raises(ValueError, match="applied"):
             fully_shard(net)
-        with pytest.raises(ValueError, match="device_mesh"):
-            FSDP(nn.Linear(2, 2), sharding_strategy=ShardingStrategy.HYBRID_SHARD)
+        with pytest.raises(ValueError, match="two process groups"):
+            FSDP(nn.Linear(2, 2), dist.group.WORLD, ShardingStrategy.HYBRID_SHARD)
+        with pytest.raises(ValueError, match="not for FULL_SHARD"):
+            FSDP(nn.Linear(2, 2), (dist.group.WORLD, dist.group.WORLD))
         with pytest.raises(ValueError, match="no dimension"):
             module = nn.Linear(2, 2)
             module.scale = nn.Parameter(fl.tensor(1.0))

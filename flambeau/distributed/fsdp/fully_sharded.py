@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from ...autograd.grad_mode import no_grad
+from ...core.settings import told
 from ...core.tensor import Tensor
 from ...nn.modules.module import Module
 from ...ops.creation import zeros
 from ..device_mesh import DeviceMesh
 from ..groups import default_group
+from ..objects import all_gather_object
 from ..process_group import ProcessGroup
 from ..reduce_op import RedOpType
 from ..tensor.dtensor import DTensor
@@ -43,7 +45,8 @@ class FullyShardedDataParallel(OptimStateDicts, Module):
     _wraps = "_fsdp_wrapped_module"
 
     def __init__(
-        self, module: Module, process_group: ProcessGroup | None = None, sharding_strategy: ShardingStrategy | None = None,
+        self, module: Module, process_group: ProcessGroup | tuple[ProcessGroup, ProcessGroup] | None = None,
+        sharding_strategy: ShardingStrategy | None = None,
         cpu_offload: CPUOffload | None = None, auto_wrap_policy: Callable | None = None,
         backward_prefetch: BackwardPrefetch | None = BackwardPrefetch.BACKWARD_PRE, mixed_precision: MixedPrecision | None = None,
         ignored_modules: Iterable[Module] | None = None, param_init_fn: Callable[[Module], None] | None = None, device_id: Any = None,
@@ -57,8 +60,10 @@ class FullyShardedDataParallel(OptimStateDicts, Module):
         del backward_prefetch, forward_prefetch, limit_all_gathers, use_orig_params, cpu_offload    # one way, and all is on the CPU
         strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
         self.sharding_strategy, self.mixed_precision = strategy, mixed_precision or MixedPrecision()
-        self.process_group = process_group or (device_mesh.get_group(device_mesh.ndim - 1) if device_mesh else default_group())
-        mesh = device_mesh or _mesh_of(strategy, self.process_group)
+        mesh = device_mesh or _mesh_of(strategy, process_group)
+        one = process_group if isinstance(process_group, ProcessGroup) else None
+        self.process_group = one or (default_group() if strategy is ShardingStrategy.NO_SHARD and device_mesh is None
+                                     else mesh.get_group(mesh.ndim - 1))
         ignored = {id(p) for m in ignored_modules or () for p in m.parameters()}
         for one in ignored_states or ():
             ignored |= {id(p) for p in one.parameters()} if isinstance(one, Module) else {id(one)}
@@ -66,7 +71,7 @@ class FullyShardedDataParallel(OptimStateDicts, Module):
             param_init_fn(module)
         if auto_wrap_policy is not None:
             def make(child: Module) -> Module:
-                return FullyShardedDataParallel(child, process_group, strategy, None, None, mixed_precision=mixed_precision,
+                return FullyShardedDataParallel(child, one, strategy, None, None, mixed_precision=mixed_precision,
                                                 sync_module_states=sync_module_states, ignored_states=ignored_list, device_mesh=mesh)
             ignored_list = [p for p in module.parameters() if id(p) in ignored]
             wrapped(module, auto_wrap_policy, make)
@@ -211,10 +216,26 @@ def _same_buffers(module: Module, ignored: set[int], mesh: DeviceMesh) -> None:
                 b.copy_(value)
 
 
-def _mesh_of(strategy: ShardingStrategy, group: ProcessGroup) -> DeviceMesh:
+def _mesh_of(strategy: ShardingStrategy, given: ProcessGroup | tuple[ProcessGroup, ProcessGroup] | None) -> DeviceMesh:
+    """The mesh of a process group, or of all processes. Hybrid: (replicated, sharded), which is of machines and their processes, or of
+    two groups, (sharded, replicated)."""
+    hybrid = strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)
+    if isinstance(given, tuple):
+        if not hybrid:
+            raise ValueError(f"two process groups are for HYBRID_SHARD, not for {strategy.name}")
+        sharded, replicated = given
+        rows: list[Any] = [None] * replicated.size()
+        all_gather_object(rows, list(sharded._ranks), group=replicated)
+        return DeviceMesh.from_group([replicated, sharded], next(iter(sharded.backends)), rows)
+    group = given or default_group()
     kind = next(iter(group.backends))
-    if strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2):
-        raise ValueError("HYBRID_SHARD needs device_mesh=init_device_mesh(kind, (groups, processes of a group))")
+    if hybrid:
+        local = int(told("LOCAL_WORLD_SIZE") or group.size())
+        if given is not None or group.size() % local:
+            raise ValueError("HYBRID_SHARD takes two process groups, (sharded, replicated), or device_mesh=init_device_mesh(kind, (groups, "
+                             f"processes of a group)); by itself it is of machines with equally many processes: {group.size()} in all, "
+                             f"{local} here")
+        return DeviceMesh(kind, np.array(group._ranks).reshape(-1, local))
     if strategy is ShardingStrategy.NO_SHARD:
         return DeviceMesh(kind, np.array(group._ranks).reshape(-1, 1))
     return DeviceMesh.from_group(group, kind)

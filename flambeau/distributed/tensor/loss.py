@@ -31,7 +31,7 @@ class _Summed(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:
-        del ctx     # keeps nothing
+        del ctx  # nothing is kept
         out = x.clone().contiguous()
         group.allreduce(out).wait()
         return out

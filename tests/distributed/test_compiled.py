@@ -1,0 +1,163 @@
+"""Collectives in captured graphs, and compiled modules in DistributedDataParallel: values as eager ones, and what is captured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+from flambeau import distributed as dist
+from flambeau.distributed import _functional_collectives as fc
+from flambeau.nn.parallel import DistributedDataParallel
+from tests.distributed.processes import needs_mpi, run
+
+group: Any = None
+mesh: Any = None
+
+
+def reduced(x: fl.Tensor) -> fl.Tensor:
+    y = fc.all_reduce((x * 2).sin(), "sum", group)
+    y = y + fc.all_reduce(y * 3, "max", mesh) + fc.broadcast(y, 1, (mesh, 0))
+    return y.cos() + fc.all_reduce(y, "avg")
+
+
+def gathered(x: fl.Tensor) -> fl.Tensor:
+    rows = fc.all_gather_tensor_autograd(x.sin(), 0, group)
+    columns = fc.all_gather_tensor_autograd(x, 1)
+    return fc.reduce_scatter_tensor_autograd(rows * 2, "sum", 0, mesh).square() + columns.sum() + fc.reduce_scatter_tensor_autograd(
+        columns, "avg", 1, mesh)
+
+
+def exchanged(x: fl.Tensor) -> fl.Tensor:
+    y = fc.all_to_all_single_autograd(x.exp(), None, None, group) * x
+    return y + fc.permute_tensor(y * 2, [1, 0], group)
+
+
+def written(x: fl.Tensor) -> fl.Tensor:
+    """Collectives that write to their arguments."""
+    y = x.detach() * 2
+    dist.all_reduce(y)
+    dist.all_reduce(y[0], op=dist.ReduceOp.MAX, group=group)
+    dist.broadcast(y, 1)
+    dist.broadcast(y, group_src=0, group=group)
+    rows, part = y.new_empty(4 * y.shape[0] // 2, *y.shape[1:]), y.new_empty(y.shape[0] // 2, *y.shape[1:])
+    dist.all_gather_into_tensor(rows, y)
+    dist.reduce_scatter_tensor(part, y * (y + 1), dist.ReduceOp.AVG)
+    again = y.new_empty(y.shape)
+    dist.all_to_all_single(again, y.sin())
+    return again * rows[: y.shape[0]] + part.sum()
+
+
+PROGRAMS: list[Callable] = [reduced, gathered, exchanged, written]
+
+
+def begin(rank: int, world: int, backend: str = "gloo") -> None:
+    global group, mesh
+    dist.init_process_group(backend, **({"rank": rank, "world_size": world} if backend == "fake" else {}))
+    group, mesh = dist.group.WORLD, dist.init_device_mesh("cpu", (world,))
+
+
+@pytest.fixture
+def fake() -> Iterator[None]:
+    fl._dynamo.reset()
+    begin(1, 2, "fake")
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_one_graph_holds_them(program: Callable, fake: None) -> None:
+    """The same collectives in the same order as in eager mode, forward and backward, in one graph."""
+    assert fl._dynamo.explain(program)(fl.randn(4, 4)).graph_break_count == 0
+    calls, sequences = group.calls, []
+    for fn in (program, fl.compile(program, fullgraph=True)):
+        x = fl.randn(4, 4, requires_grad=True)
+        del calls[:]
+        out = fn(x)
+        if out.requires_grad:
+            out.sum().backward()
+        sequences.append([(c.name, c.shape, c.dtype, c.group) for c in calls])
+    assert sequences[0] == sequences[1] and len(sequences[0]) >= 2
+
+
+def test_what_is_outside_of_graphs(fake: None) -> None:
+    """A work that is waited for later; a parameter that is written to."""
+    def later(x: fl.Tensor) -> fl.Tensor:
+        y = x * 2
+        work = dist.all_reduce(y, async_op=True)
+        work.wait()
+        return y + 1
+
+    explained = fl._dynamo.explain(later)(fl.ones(3))
+    assert explained.graph_break_count >= 1
+    assert fl.compile(later)(fl.ones(3)).tolist() == later(fl.ones(3)).tolist()
+
+    def into(p: fl.Tensor) -> None:
+        with fl.no_grad():
+            dist.broadcast(p, 0)
+
+    p = fl.nn.Parameter(fl.ones(3))
+    fl.compile(into, fullgraph=True)(p)
+    assert p.is_leaf and p.requires_grad
+
+
+def test_another_group_is_another_graph(fake: None) -> None:
+    """What was captured of a group does not serve the next one."""
+    def scaled(x: fl.Tensor) -> fl.Tensor:
+        return fc.all_gather_tensor(x, 0) * 2
+
+    compiled = fl.compile(scaled, fullgraph=True)
+    assert compiled(fl.ones(3)).shape == (6,)
+    dist.destroy_process_group()
+    with pytest.raises(ValueError, match="not been initialized"):
+        compiled(fl.ones(3))
+    begin(2, 5, "fake")
+    assert compiled(fl.ones(3)).shape == (15,)
+    with pytest.raises(ValueError, match="unknown reduction"):
+        fc.all_reduce(fl.ones(2), "most")
+    with pytest.raises(RuntimeError, match="multiple of group_size 5"):
+        fc.reduce_scatter_tensor(fl.ones(4, 4), "sum", 0)
+
+
+def both(torch: Any, rank: int, world: int) -> dict:
+    """Programs and a step of DDP, eager and compiled, of several sizes."""
+    begin(rank, world)
+    found: dict[str, Any] = {}
+    for program in PROGRAMS:
+        compiled = fl.compile(program, fullgraph=True)
+        for n in (2, 4, 6):
+            pair = []
+            for fn in (program, compiled):
+                x = (fl.arange(2.0 * n).reshape(n, 2) / 5 + rank).requires_grad_()
+                out = fn(x)
+                (out * (rank + 1.0)).sum().backward() if out.requires_grad else None
+                pair.append((out.detach().numpy(), None if x.grad is None else x.grad.numpy()))
+            found[program.__name__, n] = [None if a is None else float(np.abs(a - b).max()) for a, b in zip(*pair)]
+    wraps: dict[str, Callable] = {"eager": DistributedDataParallel, "inside": lambda m: DistributedDataParallel(fl.compile(m)),
+                                  "outside": lambda m: fl.compile(DistributedDataParallel(m))}
+    for name, wrap in wraps.items():
+        fl.manual_seed(3)
+        net = fl.nn.Sequential(fl.nn.Linear(5, 8), fl.nn.GELU(), fl.nn.Linear(8, 3))
+        model, sgd = wrap(net), fl.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(3):
+            sgd.zero_grad()
+            model(fl.from_numpy(np.random.default_rng([step, rank]).standard_normal((4, 5)).astype(np.float32))).square().mean().backward()
+            sgd.step()
+        found[name] = [p.tolist() for p in net.parameters()]
+    return found
+
+
+@needs_mpi
+def test_compiled_is_eager() -> None:
+    ranks = run(both, 2, timeout=100)
+    for found in ranks:
+        for program in PROGRAMS:
+            for n in (2, 4, 6):
+                assert all(gap is None or gap < 1e-5 for gap in found[program.__name__, n]), found[program.__name__, n]
+        for name in ("outside", "inside"):
+            for ours, theirs in zip(found[name], found["eager"]):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert ranks[0]["outside"] == ranks[1]["outside"]
