@@ -7,7 +7,8 @@ by whatever lies further out, and its results get tangents by the one derivative
     Linear      the primitive itself on the tangents
     General     the transpose of its vjp, which is linear in the gradients
 
-Operators are their bodies, unless their gradient says more (`General(forwards=True)`: norms at zero). Tangents of views are views of tangents, and what is written in place is written to both.
+Operators are their bodies, unless their gradient says more (`General(forwards=True)`: norms at zero).
+Tangents of views are views of tangents, and what is written in place is written to both.
 """
 
 from __future__ import annotations
