@@ -109,6 +109,7 @@ Difference compare_tensor(const TensorSpec* spec, PyObject* tensor) {
     PyObject* data = read_slot(tensor, slots->data);
     if (data == nullptr || data == Py_None) return {Part::data};  // compiled code computes with elements
     Difference layout_difference;
+    if (PyArray_Check(data) && !PyArray_CheckExact(data)) return {Part::data};  // a conjugate or negative view: not what memory holds
     if (PyArray_Check(data)) {
         layout_difference = compare_array(spec, (PyArrayObject*)data);
     } else {

@@ -55,7 +55,12 @@ PyArrayObject* array_of(PyObject* object) {
         return nullptr;
     }
     PyObject* data = read_slot(object, slots->data);
-    if (data != nullptr && PyArray_Check(data)) return (PyArrayObject*)data;
+    if (data != nullptr && PyArray_CheckExact(data)) return (PyArrayObject*)data;
+    if (data != nullptr && PyArray_Check(data)) {
+        PyErr_SetString(PyExc_TypeError, "expected a tensor whose memory holds its elements, got a conjugate or negative view; "
+                                         "call resolve_conj() or resolve_neg() first");
+        return nullptr;
+    }
     PyErr_SetString(PyExc_TypeError, data == nullptr || data == Py_None
                                          ? "expected a tensor with elements, got a fake one (shapes only)"
                                          : "expected a tensor on the CPU, got one of another device");

@@ -33,6 +33,7 @@ from flambeau.core.memory_format import memory_format, memory_format_named
 from flambeau.core.size import Size
 from flambeau.core.symbolic import Relation, ShapeEnv, SymInt
 from flambeau.core.tensor import Tensor, from_array
+from flambeau.core.unresolved import resolved
 from flambeau.fx import GraphModule
 from flambeau.ops.primitives import primitive_named
 from flambeau.ops.registry import CompositeRecord, Primitive, composite_named
@@ -224,7 +225,7 @@ class _Pickler(pickle.Pickler):
         self.room -= t.numel() * t.dtype.itemsize
         if self.room < 0:
             raise Uncacheable(f"its constants take more than {LARGEST_CONSTANTS >> 20} MiB")
-        return t.dtype, tuple(t.shape), t.device, np.ascontiguousarray(t.detach().cpu()._data).tobytes()
+        return t.dtype, tuple(t.shape), t.device, np.ascontiguousarray(resolved(t.detach().cpu()._data)).tobytes()
 
 
 class _Unpickler(pickle.Unpickler):

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..core.settings import told
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
+from ..core.unresolved import resolved
 from .engines.base import Engine, Posted, refuse
 from .engines.fake import FakeEngine
 from .errors import DistBackendError
@@ -52,7 +53,7 @@ class _Place(NamedTuple):
 
 
 def _reading(tensor: Tensor) -> Any:
-    return None if tensor._data is None else np.ascontiguousarray(tensor._data)
+    return None if tensor._data is None else np.ascontiguousarray(resolved(tensor._data))
 
 
 def _writing(tensor: Tensor) -> _Place:

@@ -93,6 +93,11 @@ KINDS: dict[str, Kind] = {
         "The function is called with a tensor in a sparse layout, which graphs do not hold, so its operators are called one by one.",
         ("Pass the indices and values, and build the sparse tensor in a function of its own.",),
     ),
+    "conjugate or negative view": Kind(
+        "The function is called with a tensor whose memory holds the conjugates or negatives of its elements, which compiled code does not "
+        "expect, so its operators are called one by one.",
+        ("Pass x.resolve_conj() or x.resolve_neg().",),
+    ),
     "frame inspection": Kind("The program looks at its own Python frame, so the frame has to be a real one."),
     "trace too long": Kind(
         "Capture interpreted more instructions than config.max_trace_steps.", ("Loops are unrolled: compile the loop's body.",)

@@ -25,6 +25,7 @@ from ..core.memory_format import layout, memory_format
 from ..core.size import Size, is_contiguous
 from ..core.sparse import SparseTensor
 from ..core.tensor import Tensor
+from ..core.unresolved import waits
 from ..ops.aten import AtenOperator, Overload
 from ..ops.registry import is_operator
 from . import policy
@@ -609,6 +610,8 @@ def _wrap_tensor(tx: Any, value: Tensor, source: Source) -> Variable:
         if dispatch.answers(value) and hasattr(kind, "__tensor_unflatten__"):
             return wrap_existing(tx, value, source)
         raise RunEagerly(describe("fake tensor", source.words))
+    if any(waits(value._data)):
+        raise RunEagerly(describe("conjugate or negative view", source.words))
     dynamic = tx.dynamic_dims(value, source)
     strides: Any = True if is_contiguous(value.shape, value.stride()) else tuple(value.stride())
     variable = tx.tensor_input(value, source, dynamic, dispatching(kind))

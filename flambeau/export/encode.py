@@ -12,6 +12,7 @@ from ..core.dtypes import dtype
 from ..core.memory_format import layout, memory_format
 from ..core.symbolic import SymBool, SymFloat, SymInt, to_python
 from ..core.tensor import Tensor
+from ..core.unresolved import resolved
 from ..fx import Graph, GraphModule, Node
 from ..nn import Parameter
 from ..utils._pytree import tree_flatten, tree_leaves, treespec_dumps
@@ -140,7 +141,7 @@ class Encoder:
         """A tensor with data: where its bytes are, once for those that share them whole."""
         if t._data is None:
             raise NotImplementedError(f"torch.export.save: a tensor of shape {list(t.shape)} without data")
-        host = np.asarray(t.detach().cpu()._data)
+        host = np.asarray(resolved(t.detach().cpu()._data))
         order = sorted(range(host.ndim), key=lambda d: -abs(host.strides[d]) if host.shape[d] > 1 else 0)
         dense = np.ascontiguousarray(host.transpose(order))
         key = (t._storage.buffer.__array_interface__["data"][0] if t.device.type == "cpu" and t._storage.nbytes else id(t),

@@ -12,7 +12,7 @@ from .writing import inplace
 _ALIASES = {
     "abs": "absolute", "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan",
     "atan2": "arctan2", "atanh": "arctanh", "cat": "concat concatenate", "channel_shuffle": "native_channel_shuffle",
-    "chunk": "unsafe_chunk", "clamp": "clip", "conj": "conj_physical",
+    "chunk": "unsafe_chunk", "clamp": "clip",
     "div": "divide true_divide", "ge": "greater_equal", "grid_sampler": "grid_sampler_2d grid_sampler_3d", "gt": "greater",
     "le": "less_equal", "linalg_det": "det",
     "linalg_householder_product": "orgqr", "linalg_inv": "inverse", "linalg_matrix_exp": "matrix_exp",

@@ -17,6 +17,7 @@ from ..core.size import canonical_dim, copied_strides, looks_channels_last, perm
 from ..core.sparse import SparseTensor
 from ..core.storage import Aside, Storage
 from ..core.tensor import Tensor, fake, from_array, is_example, look_at
+from ..core.unresolved import resolved, waits
 from . import prims
 from .primitives import BACKENDS
 from .promotion import cast
@@ -294,7 +295,7 @@ def _tolist(self: Tensor) -> Any:
 def _host(x: Tensor) -> np.ndarray:
     if x._data is None:
         raise RuntimeError(VALUE_OF_EXAMPLE if is_example(x) else "a fake or meta tensor has no values")
-    return x._data if x.device.type == "cpu" else to(x.detach(), device=CPU)._data
+    return resolved(x._data) if x.device.type == "cpu" else to(x.detach(), device=CPU)._data
 
 
 @method("numpy")
@@ -309,6 +310,10 @@ def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
                         "to host memory first.")
     if self._data is None:
         raise RuntimeError(VALUE_OF_EXAMPLE if is_example(self) else "numpy() of a tensor without data: a fake tensor has no values")
+    for waiting, word in zip(waits(self._data), ("conj", "neg")):
+        if waiting:
+            raise RuntimeError(f"Can't call numpy() on Tensor that has {'conjugate' if word == 'conj' else 'negative'} bit set. Use "
+                               f"tensor.resolve_{word}().numpy() instead.")
     self._storage  # noqa: B018 - the layout is now visible from outside
     return self._data.view()
 

@@ -17,6 +17,7 @@ from ..core.tensor import Tensor, from_array
 from . import prims
 from .conversions import _set_data
 from .creation import from_data, holds_data
+from .primitives import waiting
 from .registry import method, operator
 from .storages import CLASSES, TYPED_STORAGES, TypedStorage, UntypedStorage
 from .views import _ints
@@ -36,8 +37,19 @@ def _answer(value: Any, doc: str) -> Callable:
     return fn
 
 
-for _name in ("is_conj", "is_neg", "is_distributed"):
-    method(_name)(_answer(False, "False: no tensor here is of that kind."))
+method("is_distributed")(_answer(False, "False: no tensor here is of that kind."))
+
+
+@method("is_conj")
+def _is_conj(self: Tensor) -> bool:
+    """Whether the memory holds the conjugates of the elements: of `conj()`, which copies nothing."""
+    return waiting(self)[0]
+
+
+@method("is_neg")
+def _is_neg(self: Tensor) -> bool:
+    """Whether the memory holds the negatives of the elements: of the imaginary part of a conjugate."""
+    return waiting(self)[1]
 
 
 Tensor.volatile = property(lambda self: False)  # type: ignore[attr-defined]  # of old; see torch.no_grad

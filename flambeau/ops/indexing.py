@@ -569,6 +569,7 @@ _PUT: dict[str, Callable] = {
     "view_dtype": lambda x, value, kind: prims.view_dtype(value.contiguous(), x.dtype),
     "view_as_real": lambda x, value: prims.view_as_complex(value.contiguous()),
     "view_as_complex": lambda x, value: prims.view_as_real(value),
+    "conj_view": lambda x, value: prims.conj(value), "neg_view": lambda x, value: prims.neg(value),
 }
 
 

@@ -19,7 +19,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .order import elementwise, in_rows
 from .pointwise import _sine_over, logaddexp_backward, not_tensors, where, with_fractions
-from .primitives import lies_like
+from .primitives import lies_like, waiting
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, rounded, to_float
 from .reductions import _differ, linalg_vector_norm, scalar_type, vector_norm_vjp
 from .registry import OPERATORS, PRIMITIVES, Absent, General, Pointwise, Primitive, Spec, operator, pointwise, primitive
@@ -101,14 +101,14 @@ def isreal(input: Tensor) -> Tensor:
 
 @operator(method=True)
 def resolve_conj(input: Tensor) -> Tensor:
-    """The tensor itself: no conjugation waits."""
-    return input
+    """A tensor whose elements lie in memory as they are: a copy of a conjugate view, other tensors themselves."""
+    return input.clone() if waiting(input)[0] else input
 
 
 @operator(method=True)
 def resolve_neg(input: Tensor) -> Tensor:
-    """The tensor itself: no sign waits."""
-    return input
+    """A tensor whose elements lie in memory as they are: a copy of a negative view, other tensors themselves."""
+    return input.clone() if waiting(input)[1] else input
 
 
 @operator(method=("positive", "__pos__"))

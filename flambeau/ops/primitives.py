@@ -22,7 +22,8 @@ from ..core.dtypes import COMPLEX, FLOAT, dtype
 from ..core.locks import cached_property
 from ..core.scalar import TABLE, compares, evaluate
 from ..core.size import channels_last_strides, elementwise_strides, is_contiguous, looks_channels_last, plain_numbers
-from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, laid_out, view_tensor
+from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, is_example, laid_out, view_tensor
+from ..core.unresolved import resolved, seen, waits
 from . import batching
 from .derivatives import Derivative, Pointwise
 from .replay import SMALL, may_be_replayed, replayed
@@ -125,7 +126,7 @@ class Primitive:
             if isinstance(a, Tensor):
                 first = a if first is None else first
                 pretend = pretend or a._data is None
-                arrays.append(a._data)
+                arrays.append(resolved(a._data))
             elif type(a) in (tuple, list):
                 pretend = pretend or _is_fake_any(a)
                 arrays.append(array_of(a))
@@ -191,7 +192,7 @@ class PointwisePrimitive(Primitive):
                     shape = data.shape
                 elif data.shape != shape or a.device != first.device:
                     self.shape(*args)  # raises
-                arrays.append(data)
+                arrays.append(resolved(data))
             else:
                 arrays.append(a)
         on_cpu = first.device.type == "cpu"
@@ -224,13 +225,24 @@ def _in_order(out: np.ndarray, strides: tuple | None) -> np.ndarray:
 
 
 class ViewPrimitive(Primitive):
-    """A primitive whose output shares its input's memory: the shape rule's layout is all there is to compute."""
+    """A primitive whose output shares its input's memory: the shape rule's layout is all there is to compute.
+
+    `turns`: whether the elements are seen conjugated, and negated (core/unresolved.py); `copies`: the primitive that graphs, which hold
+    no such views, have in its place.
+    """
+
+    turns = (False, False)
+    copies: str | None = None
 
     def run(self, args: tuple) -> Any:
         spec = self.shape(*args)
         if dispatch.wrapping and (out := dispatch.wrapped(self, args)) is not NotImplemented:      # type: ignore[misc]
             return out
-        out = _C.tensor_view(self, args, spec)
+        conj, neg = (a is not b for a, b in zip(waits(args[0]._data), self.turns))
+        if conj and not spec.dtype.is_complex:
+            raise RuntimeError(f"{self.name} of a conjugate view is not supported: its memory holds the imaginary parts with the other sign; "
+                               "call resolve_conj() first")
+        out = NotImplemented if conj or neg or any(self.turns) else _C.tensor_view(self, args, spec)
         if out is not NotImplemented:
             return out
         if any(isinstance(n, np.integer) for n in (*spec.shape, *spec.strides, spec.offset)):
@@ -239,11 +251,23 @@ class ViewPrimitive(Primitive):
         if dispatch.state.fake and base._data is not None:
             base = fake(base._layout.shape, base.dtype, base.device, base._layout.strides, base._layout.offset)
         out = view_tensor(base, spec.dtype, Layout(spec.shape, spec.strides, spec.offset))
+        if out._data is not None and (conj or neg):
+            out._data = seen(out._data, conj, neg)
         source = args[0]
         step = (self, args[1:])
         root, chain = (source, ()) if source._view is None else source._view[:2]
         out._view = View(root, (*chain, step), 0 if root._grad is None else root._grad.generation)
         return out
+
+
+def waiting(x: Tensor) -> tuple[bool, bool]:
+    """Whether a conjugation, and whether a sign, waits in a tensor: as its array says, or how the view of one without data came about."""
+    if is_example(x):
+        return waiting(x._store.values)     # type: ignore[union-attr]
+    if x._data is not None or x._view is None:
+        return waits(x._data)
+    turns = [prim.turns for prim, _ in x._view.chain]
+    return sum(conj for conj, _ in turns) % 2 == 1, sum(neg for _, neg in turns) % 2 == 1
 
 
 class Generated:
@@ -314,7 +338,7 @@ def _is_fake_any(items: Sequence) -> bool:
 
 def array_of(a: Any) -> Any:
     if isinstance(a, Tensor):
-        return a._data
+        return resolved(a._data)
     if type(a) in (tuple, list) and any(isinstance(item, Tensor) for item in a):
         return [array_of(item) for item in a]
     return a

@@ -13,6 +13,7 @@ import numpy as np
 from ..core.dtypes import COMPLEX, bool_, dtype, int64
 from ..core.storage import Storage, view_of
 from ..core.tensor import AutogradMeta, Layout, Tensor, fake, is_example
+from ..core.unresolved import seen, waits
 from .joining import flip
 from .promotion import default_dtype, is_number
 from .registry import method
@@ -254,13 +255,15 @@ def _contains(self: Tensor, element: Any) -> bool:
 
 
 # -- copies and pickles ---------------------------------------------------------------------------------------------------------
-def _make(cls: type, storage: Storage, kind: dtype, lay: Layout, requires_grad: bool, extra: dict) -> Tensor:
-    """A tensor of class `cls` over `storage`."""
+def _make(cls: type, storage: Storage, kind: dtype, lay: Layout, requires_grad: bool, extra: dict,
+          waiting: tuple[bool, bool] = (False, False)) -> Tensor:
+    """A tensor of class `cls` over `storage`; `waiting`: its elements are conjugated, or negated."""
     if storage.buffer is None:
         made = fake(lay.shape, kind, storage.device, lay.strides, lay.offset, storage)
     else:
         made = object.__new__(Tensor)
-        made._data = view_of(storage.buffer, kind.numpy, lay.shape, lay.strides, lay.offset)
+        array = view_of(storage.buffer, kind.numpy, lay.shape, lay.strides, lay.offset)
+        made._data = seen(array, *waiting) if any(waiting) else array
         made._lay, made._store, made.dtype, made.device = lay, storage, kind, storage.device
         made._grad = made._view = None
     return _dressed(made, cls, requires_grad, extra)
@@ -292,7 +295,8 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
         raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
                            "moment.  If you were attempting to deepcopy a module, this may be because of a "
                            "torch.nn.utils.weight_norm usage")
-    made = _make(type(self), _copied_storage(self._storage.memory, memo), self.dtype, self._layout, self.requires_grad, {})
+    made = _make(type(self), _copied_storage(self._storage.memory, memo), self.dtype, self._layout, self.requires_grad, {},
+                 waits(self._data))
     memo[id(self)] = made
     if self.grad is not None:
         made.grad = copy.deepcopy(self.grad, memo)
@@ -302,7 +306,7 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
 
 @method("__copy__")
 def _copy(self: Tensor) -> Tensor:
-    return _make(type(self), self._storage, self.dtype, self._layout, self.requires_grad, dict(self.__dict__))
+    return _make(type(self), self._storage, self.dtype, self._layout, self.requires_grad, dict(self.__dict__), waits(self._data))
 
 
 @method("__reduce_ex__")
@@ -312,7 +316,8 @@ def _reduce_ex(self: Tensor, protocol: int) -> tuple[Callable, tuple]:
         raise RuntimeError("cannot pickle a tensor that is part of a graph (it has a grad_fn); detach() it first")
     if self.device.type == "cuda":
         return _from_host, (type(self), self.detach().cpu(), str(self.device), self.requires_grad, dict(self.__dict__))
-    return _make, (type(self), self._storage.memory, self.dtype, Layout(*self._layout), self.requires_grad, dict(self.__dict__))
+    return _make, (type(self), self._storage.memory, self.dtype, Layout(*self._layout), self.requires_grad, dict(self.__dict__),
+                   waits(self._data))
 
 
 def _from_host(cls: type, host: Tensor, where: str, requires_grad: bool, extra: dict) -> Tensor:

@@ -19,6 +19,7 @@ from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, several
 from ..core.tensor import Tensor, bump_version
 from . import prims
 from .conversions import clone, contiguous
+from .primitives import waiting
 from .promotion import expand_to
 from .registry import Absent, method, operator
 from .writing import InPlace
@@ -78,6 +79,10 @@ def view(self: Tensor, *shape: Any, **named: Any) -> Tensor:
     """The same memory under another shape (one -1 is inferred), or, given a dtype, reinterpreted."""
     shape = _by_name(shape, named, "view", "size", "dtype")
     if len(shape) == 1 and isinstance(shape[0], (dtype, type)):
+        for turned, word, bits in zip(waiting(self), ("conj", "neg"), ("conjugate", "negative")):
+            if turned:
+                raise RuntimeError(f"view() as another dtype is not supported for tensors with {bits} bit set: the bytes are not those of "
+                                   f"the elements; call resolve_{word}() first")
         return prims.view_dtype(self, dtypes.as_dtype(shape[0], "view"))
     return prims.view_(self, infer_size(_ints(shape), self.numel()))
 
@@ -418,6 +423,9 @@ def view_as_real(input: Tensor) -> Tensor:
     """A complex tensor as a real one with a last dimension (real, imag)."""
     if not input.dtype.is_complex:
         raise RuntimeError("view_as_real is only supported for complex tensors")
+    if waiting(input)[0]:
+        raise RuntimeError("view_as_real doesn't work on unresolved conjugated tensors: the imaginary parts in memory have the other sign; "
+                           "call resolve_conj() first")
     return prims.view_as_real(input)
 
 
@@ -458,14 +466,25 @@ Tensor.mH = property(_transposes("mH", _conjugate_transpose, math.inf))  # type:
 Tensor.H = property(_transposes("H", _conjugate_transpose, 2))  # type: ignore[attr-defined]
 
 
+def _straight(x: Tensor) -> Tensor:
+    """What lies in the memory of a conjugate or negative view."""
+    conj, neg = waiting(x)
+    x = prims.conj_view(x) if conj else x
+    return prims.neg_view(x) if neg else x
+
+
 def _real(self: Tensor) -> Tensor:
-    return prims.select(prims.view_as_real(self), self.ndim, 0) if self.dtype.is_complex else self
+    if not self.dtype.is_complex:
+        return self
+    part = prims.select(prims.view_as_real(_straight(self)), self.ndim, 0)
+    return prims.neg_view(part) if waiting(self)[1] else part
 
 
 def _imag(self: Tensor) -> Tensor:
     if not self.dtype.is_complex:
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
-    return prims.select(prims.view_as_real(self), self.ndim, 1)
+    part, (conj, neg) = prims.select(prims.view_as_real(_straight(self)), self.ndim, 1), waiting(self)
+    return prims.neg_view(part) if conj is not neg else part
 
 
 Tensor.real, Tensor.imag = property(_real), property(_imag)  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from ..core import dispatch
 from ..core.dtypes import can_cast
 from ..core.size import is_dense, may_overlap
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
+from ..core.unresolved import resolved, waits
 from . import prims
 from .order import in_rows
 from .primitives import PRIMITIVES, Primitive, register
@@ -74,13 +75,16 @@ def write(target: Tensor, value: Any, changes: bool = False) -> None:
         raise RuntimeError("the memory of this tensor is read-only (it came from a read-only NumPy array); clone() it first")
     if isinstance(value, Tensor) and value.device != target.device:
         source = value.to(target.device)._data
+    array, (conj, neg) = target._data, waits(target._data)
     if changes and not target._data.flags.c_contiguous and may_overlap(*target._layout[:2]):
         changed = (source != target._data) & ((source == source) | (target._data == target._data))
         target._data[changed] = source[changed]
+    elif conj or neg:
+        array[...] = source
     elif isinstance(source, np.ndarray):
-        native.copy_strided(target._data, source)
+        native.copy_strided(array, resolved(source))
     else:
-        target._data[...] = source
+        array[...] = source
     bump_version(target)
 
 

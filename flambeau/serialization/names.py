@@ -25,6 +25,7 @@ from ..core.memory_format import layout, layout_named, sparse_coo
 from ..core.size import Size
 from ..core.sparse import SparseTensor
 from ..core.tensor import Layout, Tensor, fake, view_tensor
+from ..core.unresolved import seen
 from ..nn.parameter import Parameter, _rebuild_parameter
 from ..ops.storages import CLASSES, TypedStorage, UntypedStorage
 from ..sparse.construct import check_indices, sparse_compressed_tensor, sparse_coo_tensor
@@ -107,6 +108,9 @@ def rebuild_tensor(storage: LoadedStorage, offset: int, size: tuple, stride: tup
         tensor = fake(size, kind, META, stride, offset)
     else:
         tensor = view_tensor(storage.owner, kind, Layout(size, stride, offset))
+    waiting = [isinstance(metadata, dict) and bool(metadata.get(name)) for name in ("conj", "neg")]
+    if any(waiting) and tensor._data is not None:
+        tensor._data = seen(tensor._data, *waiting)
     if requires_grad:
         tensor.requires_grad = True
     return tensor
@@ -118,7 +122,7 @@ def _rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any) -> Tensor
 
 def _rebuild_tensor_v2(storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any,
                        metadata: Any = None) -> Tensor:
-    return rebuild_tensor(storage, offset, size, stride, requires_grad, hooks)
+    return rebuild_tensor(storage, offset, size, stride, requires_grad, hooks, metadata=metadata)
 
 
 def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, hooks: Any, state: Any) -> Parameter:

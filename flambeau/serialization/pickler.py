@@ -14,6 +14,7 @@ from ..core.size import Size
 from ..core.sparse import SparseTensor
 from ..core.storage import Storage
 from ..core.tensor import Tensor
+from ..core.unresolved import waits
 from ..nn.parameter import Parameter
 from ..ops.storages import UntypedStorage
 from .locations import location_tag
@@ -85,9 +86,11 @@ class Pickler(_PythonPickler):
                 tensor.dtype, size, stride, tensor.requires_grad)
         reference = StorageReference(tensor._storage.memory, tensor.dtype)
         args: tuple = (reference, int(tensor.storage_offset()), size, stride, tensor.requires_grad, OrderedDict())
+        waiting = {name: True for name, turned in zip(("conj", "neg"), waits(tensor._data)) if turned}
+        metadata = (waiting,) if waiting else ()
         if tensor.dtype.name in STORAGE_NAMES:
-            return Global("torch._utils", "_rebuild_tensor_v2"), args
-        return Global("torch._utils", "_rebuild_tensor_v3"), (*args, tensor.dtype)
+            return Global("torch._utils", "_rebuild_tensor_v2"), (*args, *metadata)
+        return Global("torch._utils", "_rebuild_tensor_v3"), (*args, tensor.dtype, *metadata)
 
     def _reduce_sparse(self, tensor: SparseTensor) -> tuple[Global, tuple]:
         """As PyTorch does: the layout, and what the tensor is made of; that it wanted gradients is not kept."""

@@ -22,6 +22,7 @@ import numpy as np
 from ..core.device import device
 from ..core.dtypes import DTYPES
 from ..core.tensor import Tensor, from_array
+from ..core.unresolved import resolved
 from ..serialization.archive import replacing
 
 
@@ -48,7 +49,7 @@ def _bytes_of(name: str, tensor: Any) -> np.ndarray:
     if tensor.dtype.name not in _CODES:
         raise ValueError(f"Key `{name}` has dtype {tensor.dtype}, which safetensors cannot hold. It holds: "
                          f"{', '.join(_CODES)}")
-    return np.ascontiguousarray(tensor._data).reshape(-1).view(np.uint8)
+    return np.ascontiguousarray(resolved(tensor._data)).reshape(-1).view(np.uint8)
 
 
 def _check_unshared(tensors: Mapping[str, Tensor]) -> None:

@@ -494,5 +494,24 @@ def alias(x: Tensor) -> Spec:
     return Spec(shape, x.dtype, strides, offset)
 
 
-__all__ = ["permute", "expand", "view_", "slice_", "select", "squeeze", "unsqueeze", "diagonal", "as_strided", "unfold", "view_dtype",
+@view("conj_view", derivative=Linear(x=lambda g: g.conj()), loop=lambda o, idx, x: o.conj(x(idx)),
+      samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)])
+def conj_view(x: Tensor) -> Spec:
+    """The conjugates of a complex tensor's elements, in the same memory."""
+    return Spec(x._layout.shape, x.dtype, x._layout.strides, x._layout.offset)
+
+
+@view("neg_view", derivative=Linear(x=lambda g: -g), loop=lambda o, idx, x: o.neg(x(idx)),
+      samples=lambda r: [(r.standard_normal((2, 3)),)])
+def neg_view(x: Tensor) -> Spec:
+    """The negatives of a tensor's elements, in the same memory."""
+    return Spec(x._layout.shape, x.dtype, x._layout.strides, x._layout.offset)
+
+
+conj_view.turns, neg_view.turns = (True, False), (False, True)
+conj_view.copies, neg_view.copies = "conj", "neg"
+
+
+__all__ = ["conj_view", "neg_view", "permute", "expand", "view_", "slice_", "select", "squeeze", "unsqueeze", "diagonal", "as_strided",
+           "unfold", "view_dtype",
            "view_as_real", "view_as_complex", "alias", "pad_zeros", "reshaped_strides"]

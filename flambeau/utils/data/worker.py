@@ -27,6 +27,7 @@ from ... import _C
 from ...core.shared import Segment, attach, create
 from ...core.size import contiguous_strides
 from ...core.tensor import Layout, Tensor, from_array
+from ...core.unresolved import resolved
 from ...ops.generators import manual_seed
 
 PARENT_CHECK_SECONDS = 5.0
@@ -75,7 +76,7 @@ class _BatchPickler(pickle.Pickler):
         if type(obj) is not Tensor or obj.device.type != "cpu" or obj.is_fake:
             return None
         if id(obj) not in self._tensors:
-            flat = np.ascontiguousarray(obj.detach()._data).reshape(-1).view(np.uint8)
+            flat = np.ascontiguousarray(resolved(obj.detach()._data)).reshape(-1).view(np.uint8)
             self._tensors[id(obj)] = (*self._place(flat), obj.dtype, tuple(obj.shape), obj.requires_grad, len(self._tensors))
         return self._tensors[id(obj)]
 
