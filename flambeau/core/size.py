@@ -192,7 +192,7 @@ def canonical_dim(dim: int, rank: int) -> int:
     return dim + bound if dim < 0 else dim
 
 
-def canonical_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+def canonical_dims(dims: Any, rank: int) -> tuple[int, ...]:
     """A tuple of distinct dimensions counted from the front; None or () means all."""
     if dims is None or (isinstance(dims, (tuple, list)) and not dims):
         return tuple(range(rank))

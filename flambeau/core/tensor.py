@@ -332,7 +332,7 @@ class Tensor:
         return made
 
 
-def look_at(tensor: Tensor, other: Tensor) -> None:
+def look_at(tensor: Any, other: Tensor) -> None:
     """Let `tensor` have the memory, layout, dtype and device of `other`, whatever their classes say of the last two (properties)."""
     tensor._data, tensor._lay, tensor._store = other._data, other._lay, other._store
     for slot in _PUBLIC:

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-
 _WRITE = (np.copyto, np.putmask, np.place, np.put, np.put_along_axis, np.fill_diagonal)     # into their first argument
 
 
 class Unresolved(np.ndarray):
     """Elements that are the memory's, conjugated (`conj`) or negated (`neg`) or both."""
 
-    conj = neg = False
+    conj: Any = False
+    neg = False
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         targets = kwargs.pop("out", None)
@@ -30,7 +30,7 @@ class Unresolved(np.ndarray):
             target[...] = value
         return targets if isinstance(made, tuple) else targets[0]
 
-    def __array_function__(self, func: Callable, types: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def __array_function__(self, func: Callable, types: Any, args: Any, kwargs: Any) -> Any:
         if func in _WRITE and isinstance(args[0], Unresolved):
             whole = resolved(args[0])
             func(whole, *_plain(args[1:]), **_plain(kwargs))
@@ -60,7 +60,7 @@ class Unresolved(np.ndarray):
     def astype(self, *args: Any, **kwargs: Any) -> np.ndarray:
         return resolved(self).astype(*args, **kwargs)
 
-    def copy(self, order: Any = "C") -> np.ndarray:
+    def copy(self, order: Any = "C") -> Any:
         return resolved(self).copy(order)
 
 

@@ -321,8 +321,4 @@ def grouped_mm(mat_a: Tensor, mat_b: Tensor, *, offs: Tensor | None = None, bias
     return _grouped_mm(mat_a, mat_b, offs, bias, out_dtype)
 
 
-_NO_SCALES = "multiply the operands by their scales in a wide dtype, then use torch.mm or nn.functional.grouped_mm"
-scaled_mm = absent("torch.nn.functional.scaled_mm", _NO_SCALES)
-scaled_grouped_mm = absent("torch.nn.functional.scaled_grouped_mm", _NO_SCALES)
-
 __all__ = [name for name, value in globals().items() if isinstance(value, FunctionType) and not name.startswith("_")]

@@ -85,9 +85,6 @@ class DefaultDeviceType:
         return DefaultDeviceType._default
 
 
-SAC_IGNORED_OPS: frozenset[Any] = frozenset()
-"""Operators that a policy of selective checkpointing is not asked about: none, as what only looks at a tensor is no operator here."""
-
 __all__ = [
     "CheckpointFunction", "DefaultDeviceType", "GraphExecGroup", "SAC_IGNORED_OPS", "check_backward_validity", "detach_variable",
     "CheckpointError", "CheckpointPolicy", "SelectiveCheckpointContext", "checkpoint", "checkpoint_sequential",
