@@ -210,7 +210,7 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | Absent = None, *more: int)
     """Without the dimensions of size 1 (or those of `dim` that are)."""
     shape = input._layout.shape
     listed = isinstance(dim, (tuple, list)) and not dim     # of no dimension, where canonical_dims takes all
-    among = range(0 if listed else len(shape)) if dim is None or listed else canonical_dims((dim, *more) if more else dim, len(shape))  # type: ignore[arg-type]
+    among = range(0 if listed else len(shape)) if dim is None or listed else canonical_dims((dim, *more) if more else dim, len(shape))
     dims = tuple(d for d in among if shape[d] == 1)
     return prims.squeeze(input, dims)
 
