@@ -382,6 +382,8 @@ def test_operators_that_have_a_name_only() -> None:
         home = getattr(fl.ops, namespace)
         for name in names.split():
             op = getattr(home, name)
+            if not isinstance(op, absent.AbsentOperator):   # torch.distributed has been imported, which defines it
+                continue
             assert op.default is getattr(home, name).default and {op.default: 1}[op.default] == 1
             with pytest.raises(NotImplementedError, match=instead[:20]):
                 op.default(1)

@@ -1,4 +1,5 @@
-"""Operators of torch's own other namespaces: programs name them in tables, to match graphs and tell calls apart; nothing calls them."""
+"""Operators of torch's own other namespaces: programs name them in tables, to match graphs and tell calls apart; nothing calls them.
+Rooms that are imported later may define some."""
 
 from __future__ import annotations
 
