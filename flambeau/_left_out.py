@@ -25,7 +25,7 @@ METHODS = {name: absent(f"torch.Tensor.{name}", instead) for instead, names in {
 }.items() for name in names}
 """Methods of tensors."""
 
-autograd.NestedIOFunction = absent_type(  # type: ignore[attr-defined]
+autograd.NestedIOFunction = absent_type(
     "torch.autograd.NestedIOFunction", "flatten what goes in and comes out (torch.utils._pytree) around a torch.autograd.Function")
 
 for _name, _method in METHODS.items():

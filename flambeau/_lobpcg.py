@@ -102,7 +102,8 @@ class _Eigenpairs(Function):
 
     @staticmethod
     def backward(ctx: Any, of_values: Tensor, of_vectors: Tensor) -> tuple[Tensor, None]:
-        return _pairs_vjp(*ctx.saved_tensors, of_values, of_vectors), None
+        a, values, vectors = ctx.saved_tensors
+        return _pairs_vjp(a, values, vectors, of_values, of_vectors), None
 
 
 def _pairs_vjp(a: Tensor, values: Tensor, vectors: Tensor, of_values: Tensor, of_vectors: Tensor) -> Tensor:

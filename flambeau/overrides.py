@@ -135,7 +135,7 @@ def get_overridable_functions() -> dict[Any, list[Callable]]:
 
 def get_default_nowrap_functions() -> set[Callable]:
     """Attributes of tensors that give a tensor as it is, of whatever class: gradients and what a view looks into."""
-    return {prop.__get__ for prop in (Tensor.grad, Tensor._base)}  # type: ignore[attr-defined]
+    return {prop.__get__ for prop in (Tensor.grad, Tensor._base)}
 
 
 def get_ignored_functions() -> set[Callable]:

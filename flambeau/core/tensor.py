@@ -262,14 +262,14 @@ class Tensor:
         self._grad.grad = value
 
     @property
-    def grad_dtype(self) -> dtype | None:
+    def grad_dtype(self) -> Any:
         """The dtype that gradients of a leaf are cast to: its own, what was set, or None for the one that they come with."""
         if not self.is_leaf:
             raise RuntimeError("grad_dtype can only be accessed on leaf tensors.")
         return vars(self).get("_grad_dtype", self.dtype)
 
     @grad_dtype.setter
-    def grad_dtype(self, kind: dtype | None) -> None:
+    def grad_dtype(self, kind: Any) -> None:
         if not self.is_leaf:
             raise RuntimeError("grad_dtype can only be set on leaf tensors.")
         if kind is not None and not isinstance(kind, dtype):

@@ -125,7 +125,7 @@ def array_of(value: Any) -> Any:
 @handles(array_of)
 def _array_of(tx: Any, value: Variable) -> Variable:
     known = type(value) is TensorVariable and np.dtype(value.fake.dtype.numpy) in DTYPES
-    return ArrayVariable(value) if known else value  # type: ignore[arg-type]
+    return ArrayVariable(value) if known else value
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:

@@ -90,7 +90,7 @@ class TracedFunction(ScriptFunction):
 class _AsModule(Module):
     def __init__(self, fn: Callable) -> None:
         super().__init__()
-        self.forward = fn     # type: ignore[method-assign]
+        self.forward = fn
 
 
 def _sizes(value: Any) -> Any:

@@ -123,7 +123,7 @@ class ExecutionTraceObserver:
         if self._path is None or self._watcher is None:
             return
         self.stop()
-        nothing = {"values": [], "shapes": [], "types": [], "strides": []}
+        nothing: dict[str, list] = {"values": [], "shapes": [], "types": [], "strides": []}
         thread = {"id": _FIRST, "name": "[pytorch|profiler|execution_trace|thread]", "ctrl_deps": 1, "inputs": nothing, "outputs": nothing,
                   "attrs": []}
         process = {**thread, "id": 1, "name": "[pytorch|profiler|execution_trace|process]"}

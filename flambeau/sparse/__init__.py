@@ -58,7 +58,7 @@ def _taken_apart(x: SparseTensor, masked: bool) -> tuple[Tensor, Callable[[Tenso
         return x._entries.detach().clone().requires_grad_(), lambda entries: bridge.assembled(entries, pattern)
     dense: Any = x.detach().to_dense()
     every = dense.new_ones(tuple(dense.shape)).to_sparse(layout=layout)
-    return dense.requires_grad_(), lambda dense: dense.sparse_mask(every)  # type: ignore[attr-defined]
+    return dense.requires_grad_(), lambda dense: dense.sparse_mask(every)
 
 
 __all__ = [

@@ -50,11 +50,12 @@ class FuzzedParameter:
         if isinstance(self._distribution, dict):
             values = list(self._distribution)
             return values[state.choice(len(values), p=list(self._distribution.values()))]
-        low, high = self._least, self._most
+        low: Any = self._least
+        high: Any = self._most
         whole = isinstance(low, int) and isinstance(high, int)
         if self._distribution == "uniform":
-            return int(state.randint(low, high + 1)) if whole else float(state.uniform(low, high))    # type: ignore[operator, arg-type]
-        drawn = 2 ** state.uniform(math.log2(low), math.log2(high))     # type: ignore[arg-type]
+            return int(state.randint(low, high + 1)) if whole else float(state.uniform(low, high))
+        drawn = 2 ** state.uniform(math.log2(low), math.log2(high))
         return int(drawn) if whole else drawn
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 
@@ -37,7 +37,7 @@ class FunctionCounts:
 
     def __getitem__(self, item: Any) -> FunctionCount | FunctionCounts:
         found = self._data[item]
-        return self._of(found) if isinstance(item, slice) else found    # type: ignore[arg-type, return-value]
+        return self._of(found) if isinstance(item, slice) else found
 
     def _of(self, data: tuple[FunctionCount, ...]) -> FunctionCounts:
         return FunctionCounts(data, self.inclusive, self.truncate_rows, self._linewidth)
@@ -148,9 +148,8 @@ class CallgrindStats:
         def short(stats: FunctionCounts) -> FunctionCounts:
             return stats.transform(lambda name: re.sub(r"^.*/(?=(site-packages|lib|build)/)", "", name))
 
-        found = map(short, (self.baseline_inclusive_stats, self.baseline_exclusive_stats, self.stmt_inclusive_stats,
-                            self.stmt_exclusive_stats))
-        return CallgrindStats(self.task_spec, self.number_per_run, self.built_with_debug_symbols, *found, self.stmt_callgrind_out)
+        return replace(self, **{field: short(getattr(self, field)) for field in (
+            "baseline_inclusive_stats", "baseline_exclusive_stats", "stmt_inclusive_stats", "stmt_exclusive_stats")})
 
     def __repr__(self) -> str:
         return f"{object.__repr__(self)}\n{self.task_spec}\n  Instructions: {self.counts()}, without noise {self.counts(denoise=True)}\n" \
