@@ -183,6 +183,8 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "distributed.elastic.multiprocessing.errors": (_PROCESSES, "ChildFailedError record"),
     "distributed.fsdp.sharded_grad_scaler": (_PROCESSES, "ShardedGradScaler"),
     "distributed.pipelining": (_PROCESSES, "pipeline PipelineStage Schedule1F1B ScheduleGPipe SplitPoint"),
+    "distributed.launcher.api": ("start processes with torchrun (python -m torch.distributed.run)", "LaunchConfig elastic_launch"),
+    "distributed.rpc.api": (_PROCESSES, "_all_gather _require_initialized"),
     "distributed.rpc": (_PROCESSES, "RRef init_rpc rpc_sync rpc_async remote shutdown PyRRef WorkerInfo TensorPipeRpcBackendOptions"),
     "distributed.tensor.experimental": (_PROCESSES, "local_map context_parallel implicit_replication register_sharding"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from ..core import dispatch
 from ..core.tensor import Tensor
 from ..ops import writing
 from . import batched, checkpoint, forward_ad, functional, graph, joint_hooks
@@ -124,6 +125,11 @@ writing.InPlace.rebase = staticmethod(batched.rebase)
 
 for _name in joint_hooks.__all__:
     setattr(graph, _name, getattr(joint_hooks, _name))    # its place in torch
+
+
+def _profiler_enabled() -> bool:
+    """Whether a profile is taken in this thread."""
+    return bool(dispatch.state.watchers)
 
 
 class _VariableMeta(type):
