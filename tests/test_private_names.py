@@ -50,6 +50,15 @@ def test_optimizers_of_others(t: Any) -> None:
 
     made = [Mine([t.ones(1, requires_grad=True)], {"differentiable": flag}).step() for flag in (False, True)]
     assert made == [False, True]
+    groups = t.optim.Optimizer._group_tensors_by_device_and_dtype([[t.ones(1), t.ones(1, dtype=t.float64)], [t.ones(2), t.ones(3)]])
+    assert sorted(str(kind) for _, kind in groups) == ["torch.float32", "torch.float64"]
+
+
+@LIBRARIES
+def test_whether_a_profile_is_taken(t: Any) -> None:
+    assert not t.autograd._profiler_enabled()
+    with t.profiler.profile(activities=[t.profiler.ProfilerActivity.CPU]):
+        assert t.autograd._profiler_enabled()
 
 
 @LIBRARIES

@@ -154,6 +154,11 @@ for _name in joint_hooks.__all__:
     setattr(graph, _name, getattr(joint_hooks, _name))    # its place in torch
 
 
+def _profiler_enabled() -> bool:
+    """Whether a profile is taken in this thread."""
+    return bool(dispatch.state.watchers)
+
+
 class _VariableMeta(type):
     """isinstance(x, Variable) asks for a tensor."""
 

@@ -136,7 +136,7 @@ def _check_forward_batches(fn: _Function) -> None:
             wide = example_of(x.new_tensor(np.stack([tangent._data for tangent in tangents])), level)
             together = [None if t is None else level.spread(t)._data for t in _tangents(fn, x, wide)]
         for k, got in enumerate(together):
-            rows: Any = [None if row[k] is None else row[k]._data for row in one_by_one]     # type: ignore[union-attr]
+            rows: list[Any] = [None if t is None else t._data for t in (row[k] for row in one_by_one)]
             if (got is None) != (rows[0] is None) or (got is not None and not np.allclose(got, np.stack(rows), equal_nan=True)):
                 raise GradcheckError(f"the batched forward gradient of output {k} with respect to input {index} differs from the tangents "
                                      f"one by one:\n{got}\n{rows}")

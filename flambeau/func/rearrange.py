@@ -95,8 +95,9 @@ def rearrange(tensor: Tensor | Sequence[Tensor], pattern: str, **axes_lengths: i
     if x.ndim < named or (not dots and x.ndim != named):
         raise ValueError(f"rearrange: {pattern!r} has {named} dimensions{' at least' if dots else ''}, the tensor has shape "
                          f"{list(x.shape)}")
-    known, elementary, at = dict(axes_lengths), {}, 0
-    shape: list = []
+    known, at = dict(axes_lengths), 0
+    elementary: dict[str, list[int]] = {}
+    shape: list[int] = []
     for group in left:
         if _DOTS in group.names:
             elementary[_DOTS] = list(range(len(shape), len(shape) + x.ndim - named))

@@ -22,6 +22,7 @@ from ..ops.creation import tensor, zeros_like
 from ..ops.nn.steps import as_number
 from ..ops.promotion import default_dtype
 from ..ops.views import view_as_real
+from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
 
 ParamsT = Iterable[Any]
 StateDict = dict[str, Any]
@@ -87,6 +88,8 @@ class Optimizer:
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:
             cls.step = _with_hooks(cls.__dict__["step"])     # type: ignore[method-assign]
+
+    _group_tensors_by_device_and_dtype = staticmethod(_group_tensors_by_device_and_dtype)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}

@@ -148,9 +148,9 @@ class CallgrindStats:
         def short(stats: FunctionCounts) -> FunctionCounts:
             return stats.transform(lambda name: re.sub(r"^.*/(?=(site-packages|lib|build)/)", "", name))
 
-        names = [f"{part}_{kind}_stats" for part in ("baseline", "stmt") for kind in ("inclusive", "exclusive")]
-        changes: dict[str, Any] = {name: short(getattr(self, name)) for name in names}
-        return replace(self, **changes)
+        fields: dict[str, Any] = {field: short(getattr(self, field)) for field in (
+            "baseline_inclusive_stats", "baseline_exclusive_stats", "stmt_inclusive_stats", "stmt_exclusive_stats")}
+        return replace(self, **fields)
 
     def __repr__(self) -> str:
         return f"{object.__repr__(self)}\n{self.task_spec}\n  Instructions: {self.counts()}, without noise {self.counts(denoise=True)}\n" \
