@@ -110,7 +110,7 @@ def check(module, archive: bytes, inputs: tuple) -> None:
 
 
 NAMES = ("interface", "objects", "objects by default", "containers", "numbers", "loops", "loops that break", "indexing", "scopes", "forks",
-         "methods", "an int", "a text", "sequences", "attention", "attention, evaluated", "images", "function")
+         "methods", "an int", "a text", "sequences", "packed", "attention", "attention, evaluated", "images", "function")
 
 
 @pytest.mark.parametrize("name", NAMES)
