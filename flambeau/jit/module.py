@@ -118,6 +118,16 @@ class ScriptFunction(_Callable):
     def __repr__(self) -> str:
         return f"<torch.jit.ScriptFunction {self.name}>"
 
+    def save(self, f: Any, _extra_files: dict | None = None) -> None:
+        """Write it to a file, as the `forward` of a module."""
+        SAVE[0](self, f, _extra_files)
+
+    def save_to_buffer(self, _extra_files: dict | None = None) -> bytes:
+        """What `save` writes."""
+        buffer = io.BytesIO()
+        self.save(buffer, _extra_files)
+        return buffer.getvalue()
+
 
 class ScriptModule(Module):
     """A module whose methods are TorchScript's: made by torch.jit.load, trace and script, never by hand."""
@@ -281,7 +291,7 @@ class RecursiveScriptModule(ScriptModule):
     def save_to_buffer(self, _extra_files: dict | None = None) -> bytes:
         """What `save` writes."""
         buffer = io.BytesIO()
-        SAVE[0](self, buffer, _extra_files)
+        self.save(buffer, _extra_files)
         return buffer.getvalue()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -34,14 +35,16 @@ class Program:
     def _read(self, module: str, text: str) -> None:
         """Define what a module's text holds; SourceError where it is no TorchScript."""
         try:
-            tree = ast.parse(text)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")     # Python's, of how numbers and texts are written
+                tree = ast.parse(text)
             for node in tree.body:
                 self._define(module, node, text)
         except SourceError as error:
             raise SourceError(f"{module}, {error}") from None
         except SyntaxError as error:
             raise SourceError(f"{module}, line {error.lineno}, column {error.offset}: {error.msg}") from None
-        except (ValueError, MemoryError, RecursionError, OverflowError) as error:
+        except (ValueError, TypeError, MemoryError, RecursionError, OverflowError) as error:     # of what is written out, too
             raise SourceError(f"{module} is no text that can be read: {type(error).__name__} {str(error)[:80]}") from None
 
     def _define(self, module: str, node: ast.stmt, text: str) -> None:

@@ -52,11 +52,21 @@ def read_type(node: ast.AST) -> Type:
             return parse_type(node.value)
     name = dotted(node)
     if name:
-        return NONE if name == "None" else Type(name.removeprefix("torch.") if name == "torch.Tensor" else name)
+        return NONE if name == "None" else _checked(node, Type(name.removeprefix("torch.") if name == "torch.Tensor" else name))
     if isinstance(node, ast.Subscript) and (name := dotted(node.value)):
         inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        return Type(name, tuple(map(read_type, inner)))
+        return _checked(node, Type(name, tuple(map(read_type, inner))))
     raise refuse(node, f"no type: {ast.unparse(node)[:60]}")
+
+
+_COUNTS = {"Optional": 1, "List": 1, "Dict": 2}
+
+
+def _checked(node: ast.AST, made: Type) -> Type:
+    """`made`, which says as many types as there must be."""
+    if len(made.args) != _COUNTS.get(made.name, len(made.args)):
+        raise refuse(node, f"{made} says {len(made.args)} types, not {_COUNTS[made.name]}")
+    return made
 
 
 def parse_type(text: str) -> Type:

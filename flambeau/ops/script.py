@@ -96,11 +96,17 @@ def _bound(schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any], *conv
         return None
 
 
+_ONLY_IN_TEXT = {"to": [Schema(f"to.{line}, bool non_blocking=False, bool copy=False)") for line in (
+    "prim_Device(Tensor self, Device? device, ScalarType? dtype=None", "prim_dtype(Tensor self, ScalarType? dtype=None")]}
+"""Signatures that programs call by, and graphs of operators don't."""
+
+
 class _OnTensors:
     """An operator of ATen's at one place of a text: the first overload that takes the arguments, which are of the same types each time."""
 
     def __init__(self, name: str) -> None:
-        self.ways = [(schema, converting) for converting in ((False, False), (True, False), (False, True)) for schema in schemas()[name]]
+        known = [*schemas()[name], *_ONLY_IN_TEXT.get(name, ())]
+        self.ways = [(schema, converting) for converting in ((False, False), (True, False), (False, True)) for schema in known]
         self.name, self.last = name, self.ways[0]
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -415,6 +421,23 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
     return v * (g / (v * v).sum(rest, keepdim=True).sqrt())
 
 
+def _packed(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
+    """The steps of sequences (time, batch, ...), longest first, of which `lengths` tells how many each has; and how many have each step."""
+    x = x.transpose(0, 1) if batch_first else x
+    here = OPERATORS["arange"](int(lengths.max()), device=lengths.device).unsqueeze(1) < lengths
+    return x[:len(here)][here.to(x.device)], here.sum(1)
+
+
+def _padded_from(data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: float, total_length: int) -> tuple[Tensor, Tensor]:
+    """Sequences (time, batch, ...) of a packed one, with padding after each, and their lengths."""
+    batch = int(batch_sizes[0])
+    here = OPERATORS["arange"](batch, device=batch_sizes.device) < batch_sizes.unsqueeze(1)
+    steps = max(len(here), total_length)
+    out = data.new_full((steps * batch, *data.shape[1:]), padding_value)
+    out = out.index_copy(0, here.flatten().nonzero().flatten().to(data.device), data).unflatten(0, (steps, batch))
+    return (out.transpose(0, 1) if batch_first else out), here.sum(0)
+
+
 _SPECIAL = {"special_expit": "sigmoid", "special_gammaln": "lgamma", "special_psi": "digamma"}
 
 GIVES_SEVERAL = frozenset((*(f"adaptive_max_pool{n}d" for n in (1, 2, 3)), *(f"atleast_{n}d" for n in (1, 2, 3)), "unique_consecutive"))
@@ -425,7 +448,7 @@ ON_TENSORS: dict[str, Callable[..., Any]] = {
     "unique_dim": lambda x, dim, order=True, inverse=False, counts=False: _unique(x, dim, order, inverse, counts),
     "numpy_T": lambda x: x.T, "mT": lambda x: x.mT, "mH": lambda x: x.mH, "matrix_H": lambda x: x.H,
     "tensordot": lambda a, b, of_a, of_b: OPERATORS["tensordot"](a, b, (of_a, of_b)), "_conj": lambda x: x.conj(),
-    "rrelu": _rrelu, "_weight_norm": _weight_norm,
+    "_pack_padded_sequence": _packed, "_pad_packed_sequence": _padded_from, "rrelu": _rrelu, "_weight_norm": _weight_norm,
     **dict.fromkeys(("nll_loss", "nll_loss_nd", "nll_loss2d"), _nll_loss), "embedding_bag": _embedding_bag,
     **{f"adaptive_max_pool{n}d": _with_indices(f"adaptive_max_pool{n}d") for n in (1, 2, 3)}, "unique_consecutive": _consecutive,
     "size": _sized, "stride": _strided, "len": len, "dim": lambda x: x.ndim, "list": lambda x: list(x.unbind(0)),

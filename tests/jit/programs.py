@@ -229,6 +229,18 @@ class Sequences(nn.Module):
         return y, h, c, a, b, self.gru_cell(y[0])
 
 
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(3, 4, bidirectional=True)
+
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+        y, (h, c) = self.lstm(packed)
+        out, counts = nn.utils.rnn.pad_packed_sequence(y)
+        return out.to("cpu").to(torch.float64), counts, h, c
+
+
 class Attention(nn.Module):
     def __init__(self, norm_first: bool = False):
         super().__init__()
@@ -283,6 +295,7 @@ SCRIPTED = {
     "an int": (Kinds, lambda: (torch.randn(2, 3), 4)),
     "a text": (Kinds, lambda: (torch.randn(2, 3), "four")),
     "sequences": (Sequences, lambda: (torch.randint(10, (2, 3)),)),
+    "packed": (Packed, lambda: (torch.randn(5, 3, 3), torch.tensor([3, 5, 1]))),
     "attention": (Attention, lambda: (torch.randn(2, 3, 4),)),
     "attention, evaluated": (lambda: Attention(True).eval(), lambda: (torch.randn(2, 3, 4),)),
     "images": (lambda: Images().eval(), lambda: (image(),)),

@@ -110,7 +110,7 @@ def check(module, archive: bytes, inputs: tuple) -> None:
 
 
 NAMES = ("interface", "objects", "objects by default", "containers", "numbers", "loops", "loops that break", "indexing", "scopes", "forks",
-         "methods", "an int", "a text", "sequences", "attention", "attention, evaluated", "images", "function")
+         "methods", "an int", "a text", "sequences", "packed", "attention", "attention, evaluated", "images", "function")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -267,7 +267,10 @@ HOSTILE = (
     "def f() -> int:\n  return CONSTANTS.c99", "def f() -> int:\n  return 9223372036854775808", "def f() -> int:\n  return x[1:2]",
     "def f(x: Tensor) -> int:\n  x[0] = 1\n  return 1", "def f() -> int:\n  yield 1", "class A(NamedTuple):\n  _x : int", "(" * 300,
     "def f() -> str:\n  return f\"{x}\"", "def f() -> int:\n  return " + "-" * 5000 + "1", "\0", "def f() -> 3:\n  return 1",
-    "class A(Module):\n  __class__ : int", "def f(x: int) -> int:\n  return x if x else (y := 1)", "async def f() -> int:\n  return 1",
+    "class A(Module):\n  __class__ : int", "def f(x: int) -> int:\n  return x if x else (y := 1)", "class A(Module):\n  x : Optional",
+    "class A(Module):\n  x : Dict[int]", "class A(Module):\n  x : Final[int] = -\"a\"", "class A(Module):\n  x : Final[int] = {[1]: 2}",
+    "class A(Module):\n  x : Final[int] = torch.len([])", "class A(Module):\n  x : Final[int] = (lambda: 1)", "class A(Enum):\n  mro = 1",
+    "async def f() -> int:\n  return 1",
 )
 
 

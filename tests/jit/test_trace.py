@@ -171,6 +171,7 @@ def test_functions():
         fl.jit.trace(fn, given)
     traced = fl.jit.trace(fn, given, strict=False)
     assert isinstance(traced, fl.jit.ScriptFunction) and traced.name == "fn" and "torch.index" in traced.code
+    assert traced.save_to_buffer() == saved(traced) and "aten::index" in str(traced.graph)
     other = (fl.tensor([-1.0, 3.0, 4.0]), (fl.ones(3), fl.full((), 2.0)), {"k": fl.arange(3)})
     assert agree(traced(*other), fn(*other)) and agree(in_torch(saved(traced))(*theirs(other)), fn(*other))
     with pytest.raises(RuntimeError, match="cannot be traced"):
