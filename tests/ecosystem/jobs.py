@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import sys
+import tempfile
 import traceback
 import warnings
 from collections.abc import Callable
@@ -22,6 +23,8 @@ import numpy as np
 
 Job = Callable[[Any, Callable[[Any], Any]], dict[str, Any]]
 JOBS: dict[str, Job] = {}
+PACKAGES = {"fabric": "lightning"}
+"""By job, the package that it needs, where that has another name."""
 
 
 def job(library: str) -> Callable[[Job], Job]:
@@ -277,6 +280,116 @@ def _monai(torch: Any, made: Any) -> dict[str, Any]:
     net, x = UNet(2, 1, 2, (4, 8), (2,), num_res_units=1), torch.from_numpy(numbers(2, 1, 16, 16))
     wanted, objective = (x > 0).long(), DiceCELoss(to_onehot_y=True, softmax=True)
     return {"losses": trained(torch, net, lambda m: objective(m(x), wanted))["losses"]}
+
+
+@job("fabric")
+def _fabric(torch: Any, made: Any) -> dict[str, Any]:
+    from lightning.fabric import Fabric
+    fabric = Fabric(accelerator="cpu", devices=1)
+    net = mlp(torch)
+    net, optimizer = fabric.setup(net, torch.optim.Adam(net.parameters(), 0.01))
+    losses = []
+    for x in fabric.setup_dataloaders(torch.utils.data.DataLoader(torch.from_numpy(numbers(16, 4)), 4)):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        fabric.backward(loss)
+        fabric.clip_gradients(net, optimizer, max_norm=1.0)
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return {"losses": losses}
+
+
+@job("transformers")
+def _trainer(torch: Any, made: Any) -> dict[str, Any]:
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+    config = LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+                         vocab_size=64)
+    data = [{name: torch.arange(i, i + 12) % 64 for name in ("input_ids", "labels")} for i in range(24)]
+
+    def losses(folder: str, resume: str | None, **options: Any) -> list[float]:
+        torch.manual_seed(0)
+        arguments = TrainingArguments(folder, per_device_train_batch_size=4, max_steps=6, save_steps=3, logging_steps=1, report_to=[],
+                                      use_cpu=True, disable_tqdm=True, learning_rate=1e-2, seed=3, **options)
+        trainer = Trainer(LlamaForCausalLM(config), arguments, train_dataset=data)
+        trainer.train(resume_from_checkpoint=resume)
+        return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+    with tempfile.TemporaryDirectory() as folder:
+        whole, resumed = losses(folder, None), losses(folder, f"{folder}/checkpoint-3")
+    with tempfile.TemporaryDirectory() as folder:
+        checkpointed = losses(folder, None, gradient_checkpointing=True)
+    return {"whole": whole, "resumed": resumed, "checkpointed": checkpointed}
+
+
+@job("torchvision")
+def _torchvision(torch: Any, made: Any) -> dict[str, Any]:
+    from torchvision import ops, tv_tensors
+    from torchvision.models import resnet18
+    from torchvision.transforms import v2
+    x = torch.from_numpy(numbers(2, 6, 12, 14)).requires_grad_()
+    regions = torch.tensor([[0, 1.3, 2.2, 9.7, 8.1], [1, -3, -2.5, 4.6, 5.2], [1, 0.4, 0.4, 13, 12.2]])
+    pooled = [ops.roi_align(x, regions, (3, 2), 0.5, 2), ops.roi_pool(x, regions, (3, 2)), ops.ps_roi_align(x, regions, (3, 2), 0.5),
+              ops.ps_roi_pool(x, regions, (3, 2), 0.5)]
+    offset, weight = torch.from_numpy(numbers(2, 18, 10, 12)), torch.from_numpy(numbers(3, 6, 3, 3))
+    moved = ops.deform_conv2d(x, offset, weight)
+    sum(y.square().sum() for y in (*pooled, moved)).backward()
+    boxes = torch.from_numpy(np.abs(numbers(40, 4)).cumsum(1))
+    image = tv_tensors.Image(torch.from_numpy((np.abs(numbers(3, 20, 24)) * 60).astype(np.uint8)))
+    box = tv_tensors.BoundingBoxes([[2, 2, 12, 15]], format="XYXY", canvas_size=(20, 24))
+    seen, placed = v2.Compose([v2.Resize(16), v2.RandomHorizontalFlip(1.0), v2.ToDtype(torch.float32, scale=True)])(image, box)
+    net = made(fill(torch, resnet18(num_classes=3)).eval())
+    return {"pooled": [y.detach().sum().item() for y in pooled], "moved": moved.detach().sum((0, 2, 3)).tolist(),
+            "gradient": x.grad.sum((0, 2, 3)).tolist(), "kept": ops.nms(boxes, torch.from_numpy(numbers(40)), 0.4).tolist(),
+            "seen": float(seen.sum()), "placed": placed.tolist(), "logits": net(torch.from_numpy(numbers(2, 3, 32, 32))).tolist()}
+
+
+@job("torchaudio")
+def _torchaudio(torch: Any, made: Any) -> dict[str, Any]:
+    from torchaudio import functional as F
+    from torchaudio import transforms
+    wave = torch.from_numpy(0.1 * numbers(2, 1600)).requires_grad_()
+    mel = made(transforms.MelSpectrogram(16000, n_fft=256, n_mels=20))(F.lowpass_biquad(wave, 16000, 3000.0))
+    mel.sum().backward()
+    path, _ = F.forced_align(torch.from_numpy(numbers(1, 30, 8)).log_softmax(-1), torch.tensor([[1, 2, 2, 3, 5]]), blank=0)
+    logits = torch.from_numpy(numbers(1, 7, 5, 6)).requires_grad_()
+    lengths = [torch.tensor(v, dtype=torch.int32) for v in ([[1, 2, 3, 4]], [7], [4])]
+    loss = F.rnnt_loss(logits, *lengths, blank=-1)
+    loss.backward()
+    return {"mel": mel.detach().sum((0, 2)).tolist(), "gradient": float(wave.grad.square().sum()), "path": path.tolist(),
+            "loss": float(loss.detach()), "slope": logits.grad.sum((0, 1, 2)).tolist()}
+
+
+@job("tensordict")
+def _tensordict(torch: Any, made: Any) -> dict[str, Any]:
+    from tensordict import TensorDict
+    from tensordict.nn import TensorDictModule
+    net = TensorDictModule(mlp(torch), ["a"], ["out"])
+    data = TensorDict({"a": torch.from_numpy(numbers(3, 4)), "b": {"c": torch.from_numpy(numbers(3, 2))}}, batch_size=[3])
+    stacked = torch.stack([data, data + 1])
+    return {"out": net(data.clone())["out"].tolist(), "stacked": stacked["b", "c"].sum(-1).tolist(), "shape": list(stacked.shape)}
+
+
+@job("fastai")
+def _fastai(torch: Any, made: Any) -> dict[str, Any]:
+    from fastai.data.core import DataLoaders
+    from fastai.data.load import DataLoader
+    from fastai.learner import Learner
+    batches = DataLoader(list(zip(torch.from_numpy(numbers(32, 4)), torch.from_numpy(numbers(32, 3, seed=1)))), bs=8)
+    learner = Learner(DataLoaders(batches, batches), mlp(torch), loss_func=torch.nn.functional.mse_loss)
+    with learner.no_bar(), learner.no_logging():
+        learner.fit(2, 1e-2)
+    return {"losses": [[float(v) for v in row] for row in learner.recorder.values]}
+
+
+@job("sbi")
+def _sbi(torch: Any, made: Any) -> dict[str, Any]:
+    from sbi.inference import NPE
+    from sbi.utils import BoxUniform
+    prior = BoxUniform(-2 * torch.ones(2), 2 * torch.ones(2))
+    theta = prior.sample((100,))
+    inference = NPE(prior=prior, density_estimator="maf", show_progress_bars=False)
+    inference.append_simulations(theta, theta + 0.1 * torch.randn(100, 2)).train(max_num_epochs=2, training_batch_size=25)
+    return {"losses": inference.summary["training_loss"]}
 
 
 def imports(name: str) -> str:

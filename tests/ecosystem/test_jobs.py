@@ -30,7 +30,7 @@ def run(by: str, library: str, *options: str) -> dict[str, Any]:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("library", sorted(jobs.JOBS))
 def test_job(library: str) -> None:
-    if importlib.util.find_spec(library) is None or importlib.util.find_spec("torch") is None:
+    if importlib.util.find_spec(jobs.PACKAGES.get(library, library)) is None or importlib.util.find_spec("torch") is None:
         pytest.skip(f"{library} or torch is not installed")
     expected = run("torch", library)
     for options in ((), ("--compile",)):

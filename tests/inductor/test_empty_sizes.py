@@ -153,3 +153,16 @@ def test_numbers_are_vectors_of_one(x, i, s):
     for name in ("gather at", "scatter at"):
         with pytest.raises(RuntimeError, match="index 1 is out of bounds"):
             works[name](fl.ones(x), fl.ones(i, dtype=fl.int64), fl.ones(s))
+
+
+@pytest.mark.parametrize(("width", "count"), [(6, 1024), (10, 2560)])
+def test_sizes_that_the_likely_one_divides_by_zero(width: int, count: int) -> None:
+    """Whether oneDNN is fast is asked of likely sizes; where there are none such, the answer is no."""
+    def heads(x: fl.Tensor, y: fl.Tensor, w: fl.Tensor) -> fl.Tensor:
+        parts = y.shape[0] // 512
+        return (x.reshape(-1, parts, x.shape[1] // parts).transpose(0, 1) @ w).relu() + 1
+
+    fl.manual_seed(0)
+    parts = count // 512
+    args = fl.randn(4, width), fl.ones(count), fl.randn(parts, width // parts, 5)
+    fl.testing.assert_close(fl.compile(heads, dynamic=True)(*args), heads(*args))
