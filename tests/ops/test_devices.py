@@ -105,7 +105,7 @@ OUT = {
 def test_out_is_where_the_operands_are(name):
     for here, there in (("cpu", "meta"), ("meta", "cpu")):
         for shape in ((3, 3), (3,), (0,)):
-            with pytest.raises(RuntimeError, match="copy from device|fake"):
+            with pytest.raises(RuntimeError, match=r"copy from device|fake"):
                 OUT[name](fl, fl.ones(3, 3, device=here), fl.empty(shape, device=there))
 
 
