@@ -73,7 +73,7 @@ def finish(made: Tensor, requires_grad: bool | None, out: Tensor | None = None, 
     if pin_memory:
         made = _pinned(made, pin_memory)
     if out is not None:
-        return store_out(out, made)
+        return store_out(out, made.to(out.device))      # without operands, only `out=` says where
     if requires_grad:
         if made.dtype.category < FLOAT:
             raise RuntimeError(f"Only Tensors of floating point and complex dtype can require gradients, this one is {made.dtype}")

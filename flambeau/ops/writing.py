@@ -154,6 +154,9 @@ def store_out(out: Tensor, result: Tensor) -> Tensor:
     if dispatch.state.grad_enabled and (out.requires_grad or result.requires_grad):
         raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
                            "grad; use the function's result, or torch.no_grad()")
+    if out.device != result.device:
+        raise RuntimeError(f"Attempting to copy from device {result.device} to device {out.device}, but cross-device copies are not "
+                           "allowed! out= must be where the operands are")
     _fit(out, result)
     return assign(out, result, anew=True)
 

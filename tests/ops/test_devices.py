@@ -86,3 +86,31 @@ def test_operators_refuse_two_devices(name):
 def test_the_cpus_0_dim_tensors_and_indices_join_the_gpus(name):
     with fake_mode():
         assert ALLOWED[name](e(3, 3), e(on="cpu"), e(3, on="cpu", dtype=fl.int64)).device == GPU
+
+
+OUT = {
+    "add": lambda t, a, o: t.add(a, a, out=o), "sum": lambda t, a, o: t.sum(a, 0, out=o), "mm": lambda t, a, o: t.mm(a, a, out=o),
+    "cat": lambda t, a, o: t.cat([a], out=o), "stack": lambda t, a, o: t.stack([a], out=o), "exp": lambda t, a, o: t.exp(a, out=o),
+    "where": lambda t, a, o: t.where(a > 0, a, a, out=o), "pow": lambda t, a, o: t.pow(a, 2, out=o),
+    "clamp": lambda t, a, o: t.clamp(a, 0, out=o), "einsum of products": lambda t, a, o: t.linalg.multi_dot([a, a], out=o),
+    "sort": lambda t, a, o: t.sort(a, out=(o, t.empty(0, dtype=t.int64, device=o.device))),
+    "max": lambda t, a, o: t.max(a, 0, out=(o, t.empty(0, dtype=t.int64, device=o.device))),
+    "amax": lambda t, a, o: t.amax(a, 0, out=o), "cumsum": lambda t, a, o: t.cumsum(a, 0, out=o), "eq": lambda t, a, o: t.eq(a, a, out=o),
+    "gather": lambda t, a, o: t.gather(a, 0, t.zeros(3, 3, dtype=t.int64, device=a.device), out=o),
+    "index_select": lambda t, a, o: t.index_select(a, 0, t.tensor([0], device=a.device), out=o),
+}
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_out_is_where_the_operands_are(name):
+    for here, there in (("cpu", "meta"), ("meta", "cpu")):
+        for shape in ((3, 3), (3,), (0,)):
+            with pytest.raises(RuntimeError, match=r"copy from device|fake"):
+                OUT[name](fl, fl.ones(3, 3, device=here), fl.empty(shape, device=there))
+
+
+@pytest.mark.parametrize("name", ["arange", "linspace", "logspace", "zeros", "ones", "full", "eye", "rand", "randn", "randint", "randperm"])
+def test_factories_make_their_out_where_it_is(name):
+    args = {"linspace": (0, 1, 3), "logspace": (0, 1, 3), "full": ((3,), 1.0), "randint": (0, 3, (3,))}.get(name, (3,))
+    made = fl.empty(0, device="meta", dtype=fl.int64 if name == "randperm" else fl.float32)
+    assert getattr(fl, name)(*args, out=made) is made and made.device.type == "meta" and made.numel() in (3, 9)
