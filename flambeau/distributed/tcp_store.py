@@ -198,23 +198,34 @@ class TCPStore(Store):
                                        f"to connect to ({self.host}, {self.port}): {last}")
             try:
                 connection = socket.create_connection((host, self.port), timeout=left)
-            except OSError as error:  # it may not be there yet
+                hello = self._hello(connection)
+            except OSError as error:  # it may not be there yet; or the one of a job before has just closed, which says no word
                 last = str(error)
                 time.sleep(min(pause, max(left, 0)))
                 pause = min(pause * 2, 0.5)
                 continue
             try:
-                return self._greet(connection)
+                return self._greet(connection, hello)
             except (OSError, ValueError) as error:
                 connection.close()
                 raise DistNetworkError(f"what answers at ({self.host}, {self.port}) is not this job's store: {error}; another job "
                                        "or program uses the port, or FLAMBEAU_JOB_SECRET differs") from None
 
     @staticmethod
-    def _greet(connection: socket.socket) -> socket.socket:
+    def _hello(connection: socket.socket) -> bytes:
+        """What a server says first; TimeoutError is no reason to try again: it is none of a store's."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.settimeout(_PATIENCE)
-        hello = _receive(connection, len(_MAGIC) + 32)
+        try:
+            return _receive(connection, len(_MAGIC) + 32)
+        except TimeoutError:
+            return b""
+        except OSError:
+            connection.close()
+            raise
+
+    @staticmethod
+    def _greet(connection: socket.socket, hello: bytes) -> socket.socket:
         if not hello.startswith(_MAGIC):
             raise ValueError("it speaks another protocol")
         mine = secrets.token_bytes(32)

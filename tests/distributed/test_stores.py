@@ -217,3 +217,19 @@ def test_bad_arguments(server: dist.TCPStore) -> None:
         server.set_timeout(5)  # type: ignore[arg-type]
     with pytest.raises(NotImplementedError, match="get"):
         dist.Store().get("k")
+
+
+def test_the_store_of_a_job_before_that_closes() -> None:
+    """Who meets a store that goes without a word waits for the one that comes."""
+    before = socket.create_server(("127.0.0.1", 0))
+    port = before.getsockname()[1]
+    found: list = []
+    client = threading.Thread(target=lambda: found.append(dist.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=20))))
+    client.start()
+    before.accept()[0].close()
+    before.close()
+    server = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    client.join()
+    server.set("k", "v")
+    assert found[0].get("k") == b"v"
+    server.close()
