@@ -329,8 +329,8 @@ class TraceMode:
         entry = self.entry(target)
         cell = entry.cell
         if cell.turned:
-            raise NotImplementedError(f"a write through the conjugate or negative of a view of shape {list(target.shape)} in a graph; write "
-                                      "to the view itself, or to resolve_conj()")
+            raise NotImplementedError(f"a write through the conjugate or negative of a view of shape {list(target.shape)} in a graph; "
+                                      "write to the view itself, or to resolve_conj()")
         if cell.first.op == "get_attr":
             raise NotImplementedError(
                 f"the traced function writes to a tensor of shape {list(target.shape)} that it captured; "

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-
 _WRITE = (np.copyto, np.putmask, np.place, np.put, np.put_along_axis, np.fill_diagonal)     # into their first argument
 
 

@@ -20,7 +20,8 @@ VIEWS = {
     "imag": lambda x: x.conj().imag, "real": lambda x: x.conj().real, "imag of negative": lambda x: x._neg_view().imag,
     "real of negative": lambda x: x._neg_view().real, "imag of both": lambda x: x.conj()._neg_view().imag,
     "a row": lambda x: x.conj()[1], "a column": lambda x: x[:, 1].conj(), "reshaped": lambda x: x.conj().reshape(4),
-    "transposed": lambda x: x.conj().mT, "expanded": lambda x: x.conj().unsqueeze(0).expand(3, 2, 2), "detached": lambda x: x.conj().detach(),
+    "transposed": lambda x: x.conj().mT, "expanded": lambda x: x.conj().unsqueeze(0).expand(3, 2, 2),
+    "detached": lambda x: x.conj().detach(),
     "pieces": lambda x: x.conj().split(1)[1], "pairs of a negative": lambda x: fl_or_torch(x).view_as_real(x._neg_view()),
 }
 WRITES = {
