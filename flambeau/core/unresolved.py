@@ -16,10 +16,9 @@ _WRITE = (np.copyto, np.putmask, np.place, np.put, np.put_along_axis, np.fill_di
 
 
 class Unresolved(np.ndarray):
-    """Elements that are the memory's, conjugated (`conj`) or negated (`neg`) or both."""
+    """Elements that are the memory's, conjugated or negated or both."""
 
-    conj: Any = False
-    neg = False
+    conjugated = negated = False
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         targets = kwargs.pop("out", None)
@@ -43,7 +42,7 @@ class Unresolved(np.ndarray):
         return found if isinstance(found, np.ndarray) else resolved(self)[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.view(np.ndarray)[key] = turned(np.asarray(_plain(value)), self.conj, self.neg)
+        self.view(np.ndarray)[key] = turned(np.asarray(_plain(value)), self.conjugated, self.negated)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(resolved(self))
@@ -65,24 +64,24 @@ class Unresolved(np.ndarray):
 
 
 class Conjugated(Unresolved):
-    conj = True
+    conjugated = True
 
 
 class Negated(Unresolved):
-    neg = True
+    negated = True
 
 
 class ConjugatedNegated(Unresolved):
-    conj = neg = True
+    conjugated = negated = True
 
 
-_CLASSES: dict[tuple[bool, bool], type[np.ndarray]] = {(kind.conj, kind.neg): kind for kind in (Conjugated, Negated, ConjugatedNegated)}
+_CLASSES: dict[tuple[bool, bool], type[np.ndarray]] = {(kind.conjugated, kind.negated): kind for kind in (Conjugated, Negated, ConjugatedNegated)}
 _CLASSES[False, False] = np.ndarray
 
 
 def waits(array: Any) -> tuple[bool, bool]:
     """Whether a conjugation, and whether a sign, waits in a tensor's array."""
-    return (array.conj, array.neg) if isinstance(array, Unresolved) else (False, False)
+    return (array.conjugated, array.negated) if isinstance(array, Unresolved) else (False, False)
 
 
 def seen(array: np.ndarray, conj: bool, neg: bool) -> np.ndarray:
@@ -99,7 +98,7 @@ def turned(array: np.ndarray, conj: bool, neg: bool) -> np.ndarray:
 
 def resolved(array: Any) -> Any:
     """What an array means, as a plain array; other arrays as they are."""
-    return turned(array, array.conj, array.neg) if isinstance(array, Unresolved) else array
+    return turned(array, array.conjugated, array.negated) if isinstance(array, Unresolved) else array
 
 
 def _plain(value: Any) -> Any:

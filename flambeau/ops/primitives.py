@@ -240,8 +240,8 @@ class ViewPrimitive(Primitive):
             return out
         conj, neg = (a is not b for a, b in zip(waits(args[0]._data), self.turns))
         if conj and not spec.dtype.is_complex:
-            raise RuntimeError(f"{self.name} of a conjugate view is not supported: its memory holds the imaginary parts with the other "
-                               "sign; call resolve_conj() first")
+            raise RuntimeError(f"{self.name} of a conjugate view is not supported: its memory holds imaginary parts with the other sign; "
+                               "call resolve_conj() first")
         out = NotImplemented if conj or neg or any(self.turns) else _C.tensor_view(self, args, spec)
         if out is not NotImplemented:
             return out

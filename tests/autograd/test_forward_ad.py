@@ -73,8 +73,8 @@ def test_every_primitive_beside_differences_and_the_backward_pass(prim, sample):
 
     _, back = fl.func.jvp(call, tuple(found), tuple(tangents))
     for g, b in zip(got, back, strict=True):
-        tangent = np.zeros_like(_numbers(b)) if g.tangent is None else _numbers(g.tangent)
-        np.testing.assert_allclose(tangent, _numbers(b), rtol=1e-8, atol=1e-10)
+        forwards = np.zeros_like(_numbers(b)) if g.tangent is None else _numbers(g.tangent)
+        np.testing.assert_allclose(forwards, _numbers(b), rtol=1e-8, atol=1e-10)
     if prim.name in {*FREE_PHASES, "cholesky"} or any(x.dtype.itemsize < 8 for x in found) or "random" in prim.tags:
         return
     eps = 1e-6

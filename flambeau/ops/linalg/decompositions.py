@@ -721,7 +721,8 @@ def _is_tensor(*tolerances: Any) -> bool:
 def _counts(sizes: Tensor, x: Tensor, atol: Any, rtol: Any) -> Tensor:
     """Which of the matrices' singular values exceed atol, and rtol times the largest; tolerances may be tensors, of the batch's shape."""
     relative = rtol if rtol is not None else _rtol(x, None) if atol is None else 0.0
-    relative, least = (t.unsqueeze(-1) if isinstance(t, Tensor) else t or 0.0 for t in (relative, atol))
+    limits: tuple[Any, Any] = (relative, atol)
+    relative, least = (t.unsqueeze(-1) if isinstance(t, Tensor) else t or 0.0 for t in limits)
     return sizes > (sizes.amax(-1, True) * relative).clamp(min=least)
 
 
@@ -805,7 +806,8 @@ def linalg_matrix_rank(A: Tensor, tol: Any = None, *, atol: Any = None, rtol: An
                        hermitian: bool = False) -> Tensor:
     """How many singular values exceed max(atol, rtol * largest); of hermitian matrices, the sizes of the eigenvalues."""
     if 0 in A.shape[-2:]:
-        given = [t.shape for t in (tol, atol, rtol) if isinstance(t, Tensor)]
+        tolerances: tuple[Any, ...] = (tol, atol, rtol)
+        given = [t.shape for t in tolerances if isinstance(t, Tensor)]
         return A.new_zeros(broadcast_shapes(A.shape[:-2], *given), dtype=int64)
     s = linalg_eigvalsh(A).abs() if hermitian else linalg_svdvals(A)
     return _counts(s, A, atol if tol is None else tol, rtol).sum(-1)
