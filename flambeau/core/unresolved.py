@@ -75,7 +75,8 @@ class ConjugatedNegated(Unresolved):
     conjugated = negated = True
 
 
-_CLASSES: dict[tuple[bool, bool], type[np.ndarray]] = {(kind.conjugated, kind.negated): kind for kind in (Conjugated, Negated, ConjugatedNegated)}
+_CLASSES: dict[tuple[bool, bool], type[np.ndarray]] = {
+    (kind.conjugated, kind.negated): kind for kind in (Conjugated, Negated, ConjugatedNegated)}
 _CLASSES[False, False] = np.ndarray
 
 
