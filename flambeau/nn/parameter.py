@@ -112,7 +112,7 @@ class UninitializedTensorMixin:
         """Become an ordinary parameter (or buffer) of this shape, uninitialised."""
         kind, where = dtype or self.dtype, device or self.device
         made = _empty(tuple(shape), kind, where)
-        look_at(self, made)
+        look_at(self, made)     # type: ignore[arg-type]
         self.__class__ = self._materialize_as
 
     def __getattribute__(self, name: str) -> Any:

@@ -40,7 +40,7 @@ class TrustingUnpickler(pickle.Unpickler):
 def trusting(unpickler: Any) -> Any:
     """A class that reads as `unpickler` of the caller's pickle module does: it is asked for every name but those that PyTorch's files have
     for tensors themselves, their storages and dtypes."""
-    class Given(unpickler):     # type: ignore[misc]
+    class Given(unpickler):
         def __init__(self, file: IO[bytes], persistent_load: PersistentLoad, **options: Any) -> None:
             super().__init__(file, **options)
             self.persistent_load = persistent_load

@@ -155,7 +155,8 @@ def test_tensors_of_several_dtypes_are_never_read_as_one(name: str) -> None:
     lambda lib: lib.arange(end=3), lambda lib: lib.arange(end=5, start=1),
     lambda lib: lib.arange(start=0, end=5, step=2),
     lambda lib: lib.randint(high=5, size=(40,)), lambda lib: lib.randint(low=3, high=5, size=(40,)), lambda lib: lib.randint(5, (40,)),
-    lambda lib: lib.randint(5, size=(40,)), lambda lib: lib.randint_like(lib.zeros(40), high=3), lambda lib: lib.randint_like(lib.zeros(40), 1, 3)])
+    lambda lib: lib.randint(5, size=(40,)), lambda lib: lib.randint_like(lib.zeros(40), high=3),
+    lambda lib: lib.randint_like(lib.zeros(40), 1, 3)])
 def test_bounds_by_name(call: Callable) -> None:
     results = []
     for lib in (fl, torch):
