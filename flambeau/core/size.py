@@ -196,9 +196,8 @@ def canonical_dims(dims: Any, rank: int) -> tuple[int, ...]:
     """A tuple of distinct dimensions counted from the front; None or () means all."""
     if dims is None or (isinstance(dims, (tuple, list)) and not dims):
         return tuple(range(rank))
-    if hasattr(dims, "__index__"):     # NumPy's numbers and tensors of one element are numbers too
-        dims = (dims,)
-    found = tuple(canonical_dim(d, rank) for d in dims)
+    listed: Any = (dims,) if hasattr(dims, "__index__") else dims     # NumPy's numbers and tensors of one element are numbers too
+    found = tuple(canonical_dim(d, rank) for d in listed)
     if len(set(found)) != len(found):
         raise RuntimeError(f"dim {max(found, key=found.count)} appears multiple times in the list of dims")
     return found if rank else ()

@@ -371,6 +371,7 @@ def _tensordict(torch: Any, made: Any) -> dict[str, Any]:
 
 @job("fastai")
 def _fastai(torch: Any, made: Any) -> dict[str, Any]:
+    import fastai.callback.progress  # noqa: F401 - gives learners no_bar
     from fastai.data.core import DataLoaders
     from fastai.data.load import DataLoader
     from fastai.learner import Learner
