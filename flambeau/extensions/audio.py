@@ -45,15 +45,18 @@ def lfilter_core_loop(input_signal_windows: Tensor, a_coeff_flipped: Tensor, pad
 @audio.operator("_overdrive_core_loop(Tensor waveform, Tensor temp, Tensor(a!) last_in, Tensor(b!) last_out, Tensor(c!) "
                 "output_waveform) -> (Tensor(a!), Tensor(b!), Tensor(c!))")
 def overdrive_core_loop(waveform: Tensor, temp: Tensor, last_in: Tensor, last_out: Tensor, output_waveform: Tensor) -> tuple:
-    """Half of the wave and three quarters of what a filter that stops constants makes of `temp`: (channel, time) all."""
-    source, (before, made) = temp.cpu().numpy(), (t.cpu().numpy().copy() for t in (last_in, last_out))
-    out = np.empty_like(source)
-    for i in range(source.shape[1]):
-        made = source[:, i] - before + source.dtype.type(0.995) * made
-        before = source[:, i]
-        out[:, i] = made
-    output_waveform.copy_(waveform * 0.5 + from_numpy(out).to(waveform.device) * 0.75)
-    return last_in.copy_(from_numpy(before.copy())), last_out.copy_(from_numpy(made)), output_waveform
+    """Half of the wave and three quarters of `temp` through a DC blocker (J. O. Smith, "Introduction to Digital Filters", 2007):
+    (channel, time) all. The last elements in and out are where a next piece goes on."""
+    source, kept = temp.cpu().numpy(), last_out.cpu().numpy()
+    blocked = np.diff(source, axis=1, prepend=last_in.cpu().numpy()[:, None])
+    for now in blocked.T:       # the pole, at 0.995
+        now += source.dtype.type(0.995) * kept
+        kept = now
+    output_waveform.copy_(waveform * 0.5 + from_numpy(blocked).to(waveform.device) * 0.75)
+    if blocked.shape[1]:
+        last_in.copy_(temp[:, -1])
+        last_out.copy_(from_numpy(kept.copy()).to(last_out.device))
+    return last_in, last_out, output_waveform
 
 
 # -- alignment ---------------------------------------------------------------------------------------------
