@@ -138,16 +138,7 @@ def test_tables_and_signatures() -> None:
 
 
 # -- jit, onnx ------------------------------------------------------------------------------------------------------------------
-def test_frozen_modules() -> None:
-    module = fl.nn.Sequential(fl.nn.Linear(2, 2), fl.nn.Dropout()).eval()
-    for freeze in (fl.jit.freeze, fl.jit.optimize_for_inference):
-        frozen = freeze(module)
-        assert not any(p.requires_grad for p in frozen.parameters()) and all(p.requires_grad for p in module.parameters())
-        assert frozen(fl.ones(2)).tolist() == module(fl.ones(2)).tolist()
-    with pytest.raises(RuntimeError, match="eval mode"):
-        fl.jit.freeze(module.train())
-    with pytest.raises(RuntimeError, match="no attributes"):
-        fl.jit.freeze(module.eval(), ["nothing"])
+def test_switches_of_fusion() -> None:
     assert not fl.jit.onednn_fusion_enabled()
     with fl.jit.strict_fusion():
         pass

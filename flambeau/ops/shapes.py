@@ -17,7 +17,7 @@ from .promotion import cast
 from .registry import OPERATORS, operator
 from .subscript import check_step, slice_bounds
 from .views import _by_name, _ints, narrow, tensor_split
-from .writing import with_out
+from .writing import with_out, with_out_of_pieces
 
 
 def _split_along(name: str, dim: int, least: int) -> Callable:
@@ -121,7 +121,7 @@ def _in_rows(x: Tensor) -> Tensor:
     return x.clone(memory_format=contiguous_format)
 
 
-def _copied(name: str) -> None:
+def _copied(name: str, mark: Callable[[Callable], Callable] = with_out) -> None:
     fn = OPERATORS[name]
 
     def copy(input: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -129,12 +129,14 @@ def _copied(name: str) -> None:
         return tuple([_in_rows(o) for o in out]) if isinstance(out, tuple) else _in_rows(out)
 
     copy.__name__, copy.__doc__ = f"{name}_copy", f"{name}, copied instead of a view."
-    operator(with_out(copy))
+    operator(mark(copy))
 
 
-for _name in ("expand", "permute", "transpose", "t", "squeeze", "unsqueeze", "select", "split", "unbind", "diagonal",
+for _name in ("expand", "permute", "transpose", "t", "squeeze", "unsqueeze", "select", "diagonal",
               "detach", "as_strided", "unfold", "view_as_real", "view_as_complex"):
     _copied(_name)
+for _name in ("split", "unbind"):
+    _copied(_name, with_out_of_pieces)
 
 
 @operator

@@ -154,15 +154,15 @@ def store_out(out: Tensor, result: Tensor) -> Tensor:
     if dispatch.state.grad_enabled and (out.requires_grad or result.requires_grad):
         raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
                            "grad; use the function's result, or torch.no_grad()")
-    if out.device != result.device:
-        raise RuntimeError(f"Attempting to copy from device {result.device} to device {out.device}, but cross-device copies are not "
-                           "allowed! out= must be where the operands are")
     _fit(out, result)
     return assign(out, result, anew=True)
 
 
 def _fit(out: Tensor, result: Tensor) -> None:
-    """Give what is given as `out=` the shape of the result."""
+    """Give what is given as `out=` the shape of the result; it must be where that is."""
+    if out.device != result.device:
+        raise RuntimeError(f"Attempting to copy from device {result.device} to device {out.device}, but cross-device copies are not "
+                           "allowed! out= must be where the operands are")
     if out.shape != result.shape:
         if out.shape.numel():
             if out._view is not None:
@@ -182,15 +182,25 @@ def with_out(fn: Callable) -> Callable:
     return fn
 
 
+def with_out_of_pieces(fn: Callable) -> Callable:
+    """As `with_out`, for as many tensors as there are pieces: who asks has them, and nothing comes back."""
+    vars(fn)["into_out"] = _into_pieces
+    return fn
+
+
+def _into_pieces(result: Any, out: Any) -> None:
+    _into_out(result, out)
+
+
 def _into_out(result: Any, out: Any) -> Any:
-    """Into a tensor, a named tuple's tensors, or those of a list, which must be as many; nothing comes of a list."""
+    """Into a tensor, or those of a tuple, which must be as many."""
     if not isinstance(result, tuple):
         return store_out(out, result)
     if not isinstance(out, (tuple, list)) or len(out) != len(result):
         kind = TypeError if isinstance(out, Tensor) else RuntimeError
         raise kind(f"expected {len(result)} tensors as out=, got {len(out) if isinstance(out, (tuple, list)) else type(out).__name__}")
     made = [store_out(o, r) for o, r in zip(out, result)]
-    return type(result)(*made) if hasattr(result, "_make") else tuple(made) if isinstance(out, tuple) else None
+    return type(result)(*made) if hasattr(result, "_make") else tuple(made)
 
 
 def with_out_apart(fn: Callable) -> Callable:

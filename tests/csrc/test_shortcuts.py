@@ -55,7 +55,7 @@ def forms(x: fl.Tensor) -> Iterator[tuple[str, fl.Tensor]]:
 
 def array_of(value: Any) -> Any:
     """As an array of NumPy in row-major order, or a number."""
-    return np.array(value.detach().numpy(), order="C") if isinstance(value, fl.Tensor) else value
+    return np.array(value.detach().resolve_conj().resolve_neg().numpy(), order="C") if isinstance(value, fl.Tensor) else value
 
 
 NATIVE = [prim for prim in PRIMITIVES.values() if prim.eager.scalar is not None]

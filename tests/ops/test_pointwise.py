@@ -312,7 +312,8 @@ def _documented_with_out():
     for module in ("", "linalg", "special", "fft"):
         there, ours = (getattr(lib, module) if module else lib for lib in (torch, fl))
         for name in sorted(n for n in dir(there) if not n.startswith("_") and hasattr(ours, n)):
-            says = (getattr(there, name).__doc__ or "").split("\n\n")[0]
+            says = getattr(there, name).__doc__
+            says = says.split("\n\n")[0] if isinstance(says, str) else ""
             if "out=" in says and callable(getattr(ours, name)) and not isinstance(getattr(there, name), type):
                 yield f"{module}.{name}".strip("."), getattr(ours, name)
 
