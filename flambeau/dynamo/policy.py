@@ -12,7 +12,8 @@ from ..ops.registry import Primitive
 
 PACKAGE = __name__.split(".")[0]
 
-INLINED = (f"{PACKAGE}.compiler.arrays", f"{PACKAGE}.nn", f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.distributions",
+INLINED = (f"{PACKAGE}.compiler.arrays", f"{PACKAGE}.nn", f"{PACKAGE}.ops.nn.recurrent", f"{PACKAGE}.optim", f"{PACKAGE}.utils",
+           f"{PACKAGE}.distributions",
            f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.func", f"{PACKAGE}.signal", f"{PACKAGE}.backends._flags",
            f"{PACKAGE}.core.device", f"{PACKAGE}.distributed._functional_collectives", f"{PACKAGE}.distributed.captured")  # fmt: skip
 """Libraries of Flambeau written against operators: captured like a user's code."""
@@ -176,12 +177,10 @@ def _own_treatment(function: types.FunctionType, module: str) -> str:
         return "inline"
     if function.__qualname__ == "Function.apply":
         return "apply"
+    if module.startswith(INLINED) and not module.startswith((*DECIDING, f"{PACKAGE}.utils.data")):
+        return "inline"
     if module.startswith(GRAPH):
         return "graph"
-    if module.startswith(DECIDING):
-        return "skip"
-    if module.startswith(INLINED) and not module.startswith(f"{PACKAGE}.utils.data"):
-        return "inline"
     if module.startswith(f"{PACKAGE}.autograd"):
         return "autograd"
     return "skip"
