@@ -9,6 +9,7 @@ from typing import Any
 from ..core.dtypes import DTYPES, FLOAT, int64
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
+from .checks import checked
 from .pointwise import bitwise_xor
 from .promotion import cast
 from .registry import OPERATORS, operator
@@ -29,7 +30,10 @@ def _offsets(lengths: Tensor, size: Any, axis: int, unsafe: bool) -> Tensor:
         total = lengths.sum(axis)
         _expect(bool((total == size).all()), f"Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when !unsafe, "
                                              f"got sums from {total.min().item()} to {total.max().item()} for a size of {size}.")
-    return OPERATORS["cat"]([lengths.new_zeros((*lengths.shape[:axis], 1)), OPERATORS["cumsum"](lengths, axis).to(lengths.dtype)], axis)
+    made = OPERATORS["cat"]([lengths.new_zeros((*lengths.shape[:axis], 1)), OPERATORS["cumsum"](lengths, axis).to(lengths.dtype)], axis)
+    if unsafe or lengths._data is not None:
+        return made
+    return checked(made, (lengths >= 0) & (lengths.sum(axis, keepdim=True) == size))
 
 
 @operator

@@ -359,7 +359,7 @@ class GroupOptimizer(Optimizer):
         if self.defaults.get("differentiable"):     # what the last step left for its gradient stays as it was
             state.update({name: value.clone() for name, value in state.items() if isinstance(value, Tensor)})
         state["step"] += 1
-        return {name: as_real(value) for name, value in state.items()} if param.is_complex() else state
+        return {name: as_real(value) for name, value in state.items()} if param.dtype.is_complex else state
 
     def _each(self, group: dict[str, Any], **fields: Callable[[Tensor], Any]) -> Iterator[tuple[Tensor, Tensor, dict[str, Any]]]:
         """(parameter, gradient to descend, state) of those that have a gradient; a decoupled weight decay is done here.
@@ -378,13 +378,13 @@ class GroupOptimizer(Optimizer):
 
     def _refuse_complex(self, params: list[Tensor]) -> None:
         """RuntimeError where a step has no meaning for pairs of real numbers."""
-        if any(p.is_complex() for p in params):
+        if any(p.dtype.is_complex for p in params):
             raise RuntimeError(f"{type(self).__name__} does not support complex parameters")
 
 
 def as_real(value: Any) -> Any:
     """A complex tensor as pairs of real numbers in the same memory; anything else as it is."""
-    return view_as_real(value) if isinstance(value, Tensor) and value.is_complex() and type(value) is not SparseTensor else value
+    return view_as_real(value) if isinstance(value, Tensor) and value.dtype.is_complex and type(value) is not SparseTensor else value
 
 
 def zeros(param: Tensor) -> Tensor:

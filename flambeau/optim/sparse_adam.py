@@ -22,7 +22,7 @@ class SparseAdam(GroupOptimizer):
             if not value > 0:
                 raise ValueError(f"Invalid {name}: {value}")
         every = [p for group in self.param_groups for p in group["params"]]
-        if any(p.is_complex() for p in every):
+        if any(p.dtype.is_complex for p in every):
             raise ValueError("SparseAdam does not support complex parameters")
         sparse = [i for i, p in enumerate(every) if p.layout.name != "strided"]
         if sparse:

@@ -34,11 +34,12 @@ class _Parts:
     def __init__(self, importer: PackageImporter) -> None:
         self._importer, self.source = importer, importer.filename
 
-    def check_storage(self, key: str, nbytes: int) -> None:
+    def check_storage(self, key: str, nbytes: int, folder: str = "") -> None:
         """Nothing: `storage` does."""
 
-    def storage(self, key: str, nbytes: int) -> np.ndarray:
-        """The bytes of a storage, which may be written to."""
+    def storage(self, key: str, nbytes: int, folder: str = "") -> np.ndarray:
+        """The bytes of a storage, which may be written to. A package has one folder of them."""
+        del folder
         found = np.frombuffer(bytearray(self._importer._read(f".data/{key}.storage")), np.uint8)
         if found.nbytes != nbytes:
             raise RuntimeError(f"{self.source}: storage {key} has {found.nbytes} bytes, of which {nbytes} are wanted")
