@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
 import types
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -84,6 +85,15 @@ def _failures(module: types.ModuleType) -> dict[str, str]:
     return {str(test): text for test, text in result.failures + result.errors}
 
 
+@pytest.fixture
+def only_new_objects_collected() -> Iterator[None]:
+    """Python's tests collect garbage often, and a process that has run other tests is large."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("only_new_objects_collected")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NAMES)
 def test_bodies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
