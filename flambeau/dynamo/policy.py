@@ -142,6 +142,11 @@ def skips_frames_of(name: str, filename: str, module: str | None) -> bool:
     return _root(module) in _SKIPPED_PACKAGES or _of_stdlib(filename)
 
 
+def _narrowest(module: str, rooms: tuple[str, ...]) -> int:
+    """How much of a module's name the narrowest of these rooms has: 0 where it is in none."""
+    return max((len(room) for room in rooms if module.startswith(room)), default=0)
+
+
 def treatment(function: types.FunctionType) -> str:
     """How a call is captured: "inline", "graph", "constant", "compiling", "checkpoint", "apply", "higher order",
     "dispatch", "skip" or "autograd"."""
@@ -177,10 +182,12 @@ def _own_treatment(function: types.FunctionType, module: str) -> str:
         return "inline"
     if function.__qualname__ == "Function.apply":
         return "apply"
-    if module.startswith(INLINED) and not module.startswith((*DECIDING, f"{PACKAGE}.utils.data")):
-        return "inline"
-    if module.startswith(GRAPH):
+    if _narrowest(module, GRAPH) > _narrowest(module, INLINED):
         return "graph"
+    if module.startswith(DECIDING):
+        return "skip"
+    if module.startswith(INLINED) and not module.startswith(f"{PACKAGE}.utils.data"):
+        return "inline"
     if module.startswith(f"{PACKAGE}.autograd"):
         return "autograd"
     return "skip"
