@@ -331,13 +331,16 @@ def _check_moment(x: Tensor) -> None:
 
 
 def _freedom(n: Any, correction: float) -> Any:
-    """Degrees of freedom; a warning if there are none. Whether symbolic sizes leave some is guarded."""
+    """Degrees of freedom, no less than 0. Whether symbolic sizes leave some is guarded."""
     left = n - correction
-    if left <= 0 or _is_zero(n):
+    return 0 if left <= 0 or _is_zero(n) else left
+
+
+def _warn_without_freedom(x: Tensor, dim: Dims, correction: float) -> None:
+    """At every call: what is below may be a program by now, which warns of nothing."""
+    if _is_zero(_freedom(_count(x, canonical_dims(dim, x.ndim)), correction)):
         warnings.warn("degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel "
-                      "divided by output numel).", UserWarning, stacklevel=5)
-        return 0
-    return left
+                      "divided by output numel).", UserWarning, stacklevel=4)
 
 
 def _var_vjp(g: Tensor, input: Tensor, dim: Dims, correction: float, keepdim: bool) -> tuple:
@@ -398,6 +401,7 @@ def _moment(name: str, compute: Callable, doc: str, method: bool = False) -> Cal
            correction: float | None = None) -> Any:
         _check_moment(input)
         dim, correction = _arguments(dim, unbiased, correction)
+        _warn_without_freedom(input, dim, correction)
         return compute(input, dim, correction, keepdim)
 
     fn.__name__, fn.__doc__ = name, doc

@@ -187,8 +187,9 @@ def test_half_mean_does_not_overflow():
 
 
 def test_no_degrees_of_freedom_warns():
-    with pytest.warns(UserWarning, match="degrees of freedom"):
-        assert math.isnan(fl.ones(1).var().item())
+    for _ in range(3):      # small tensors come to a program
+        with pytest.warns(UserWarning, match="degrees of freedom"):
+            assert math.isnan(fl.ones(1).var().item())
 
 
 def test_second_derivatives_of_variance():
