@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -43,6 +44,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         sys.modules["torch"].manual_seed(0)
     if item.get_closest_marker("own_memory") and "libasan" in os.environ.get("LD_PRELOAD", ""):
         pytest.skip("AddressSanitizer keeps freed memory for a while, and twenty terabytes of address space")
+
+
+@pytest.fixture
+def only_new_objects_collected() -> Iterator[None]:
+    """For tests that collect garbage often, or in many forked processes: one that has run other tests is large."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import io
 import types
 import unittest
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -83,14 +82,6 @@ def _failures(module: types.ModuleType) -> dict[str, str]:
     result = unittest.TextTestRunner(stream=io.StringIO(), verbosity=0).run(suite)
     assert result.testsRun > 30
     return {str(test): text for test, text in result.failures + result.errors}
-
-
-@pytest.fixture
-def only_new_objects_collected() -> Iterator[None]:
-    """Python's tests collect garbage often, and a process that has run other tests is large."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("only_new_objects_collected")

@@ -234,6 +234,7 @@ class Interrupt:
         return self._line
 
 
+@pytest.mark.usefixtures("only_new_objects_collected")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("functions, moments", [
