@@ -106,7 +106,21 @@ class ScriptMethod(_Callable):
     """A method of a ScriptModule."""
 
 
-class ScriptFunction(_Callable):
+class Saves:
+    """What torch.jit.save takes, and can write itself."""
+
+    def save(self, f: Any, _extra_files: dict | None = None) -> None:
+        """Write it to a file, as `torch.jit.save` does: a function as the `forward` of a module."""
+        SAVE[0](self, f, _extra_files)
+
+    def save_to_buffer(self, _extra_files: dict | None = None) -> bytes:
+        """What `save` writes."""
+        buffer = io.BytesIO()
+        self.save(buffer, _extra_files)
+        return buffer.getvalue()
+
+
+class ScriptFunction(Saves, _Callable):
     """A function of TorchScript."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -118,18 +132,8 @@ class ScriptFunction(_Callable):
     def __repr__(self) -> str:
         return f"<torch.jit.ScriptFunction {self.name}>"
 
-    def save(self, f: Any, _extra_files: dict | None = None) -> None:
-        """Write it to a file, as the `forward` of a module."""
-        SAVE[0](self, f, _extra_files)
 
-    def save_to_buffer(self, _extra_files: dict | None = None) -> bytes:
-        """What `save` writes."""
-        buffer = io.BytesIO()
-        self.save(buffer, _extra_files)
-        return buffer.getvalue()
-
-
-class ScriptModule(Module):
+class ScriptModule(Saves, Module):
     """A module whose methods are TorchScript's: made by torch.jit.load, trace and script, never by hand."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
@@ -283,16 +287,6 @@ class RecursiveScriptModule(ScriptModule):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("ScriptModules cannot be pickled: keep them with torch.jit.save, or their weights with torch.save(m.state_dict())")
-
-    def save(self, f: Any, _extra_files: dict | None = None) -> None:
-        """Write it to a file, as `torch.jit.save` does."""
-        SAVE[0](self, f, _extra_files)
-
-    def save_to_buffer(self, _extra_files: dict | None = None) -> bytes:
-        """What `save` writes."""
-        buffer = io.BytesIO()
-        self.save(buffer, _extra_files)
-        return buffer.getvalue()
 
 
 SAVE: list[Callable[..., None]] = []
