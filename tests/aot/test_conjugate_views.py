@@ -10,11 +10,13 @@ import pytest
 import flambeau as fl
 
 LAYOUTS: dict[str, Callable] = {
-    "rows": lambda x: x, "every second": lambda x: x[::2], "columns": lambda x: x.mT, "a part": lambda x: x[1:, 1:3], "a row": lambda x: x[1],
+    "rows": lambda x: x, "every second": lambda x: x[::2], "columns": lambda x: x.mT, "a part": lambda x: x[1:, 1:3],
+    "a row": lambda x: x[1],
     "expanded": lambda x: x[:, :1].expand(4, 3), "one column": lambda x: x[:, :1], "none": lambda x: x[:0],
 }
 VIEWS: dict[str, Callable] = {
-    "conj": lambda v: v.conj(), "negative": lambda v: v._neg_view(), "both": lambda v: v.conj()._neg_view(), "twice": lambda v: v.conj().conj(),
+    "conj": lambda v: v.conj(), "negative": lambda v: v._neg_view(), "both": lambda v: v.conj()._neg_view(),
+    "twice": lambda v: v.conj().conj(),
     "imag": lambda v: v.conj().imag, "first": lambda v: v.conj()[:1], "flat": lambda v: v.conj().reshape(-1), "mT": lambda v: v.conj().T,
 }
 PROGRAMS: dict[str, Callable] = {
