@@ -109,6 +109,7 @@ def custom_op(
             raise ValueError(f"{name}: mutates_args names {sorted(unknown)}, which are not arguments of {fn.__name__}{signature}")
         operator = custom.define(name, signature, mutated, infer_schema(fn, mutates_args=mutates_args) if schema is None else
                                  schema[schema.index("("):])
+        operator.makes_new = True
         _add_kernel(operator, device_types, fn)
         return CustomOpDef(operator)
 

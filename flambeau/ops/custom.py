@@ -63,6 +63,7 @@ class CustomOperator:
         self.kernels: dict[str, Callable] = {}
         self.differentiated: dict[str, Callable] = {}    # by device: what is called in the operator's place, and calls it in turn
         self.fake: Callable | None = None
+        self.makes_new = False      # whether all results have memory of their own, which is seen to
         self.autocast: dict[str, Any] = {}      # within autocast: device type -> dtype, or a function in the operator's place
         self.names = tuple(signature.parameters)
         self.primitive = self._make_primitive()
@@ -131,7 +132,7 @@ class CustomOperator:
         for tensor in written:
             refuse_inference_write(tensor)
         with dispatch.grad_enabled(False):
-            out = self._kernel_for(values)(*self._call_arguments(values)[0], **self._call_arguments(values)[1])
+            out = self._computed(values)
         for tensor in written:
             bump_version(tensor)
         return out
@@ -153,6 +154,20 @@ class CustomOperator:
             raise NotImplementedError(f"{self.qualname}: no kernel for device '{where}'; register one for it (there "
                                       f"are kernels for {sorted(self.kernels)})")
         return kernel
+
+    def _computed(self, values: tuple) -> Any:
+        """What the operator's function makes of its arguments. RuntimeError where that is memory of an argument, or twice the same: what
+        was compiled would go by results of their own."""
+        positional, keyword = self._call_arguments(values)
+        out = self._kernel_for(tuple(_flat(values)))(*positional, **keyword)
+        if self.makes_new:
+            seen = _memories(values)
+            for place, memory in enumerate(_memories(out if type(out) in (list, tuple) else (out,))):
+                if memory in seen:
+                    raise RuntimeError(f"{self.qualname}: result {place} of this custom operator must not also be an input to it, a view "
+                                       "of one or of another result; return a clone of it, or write the function outside of an operator")
+                seen.append(memory)
+        return out
 
     # -- the primitive ------------------------------------------------------------------------------------
     def _make_primitive(self) -> _CustomPrimitive:
@@ -238,9 +253,8 @@ class _CustomPrimitive(Primitive):
             where = next(a.device for a in _flat(args) if isinstance(a, Tensor))
             made = tuple(fake(s.shape, s.dtype, where, s.strides, s.offset) for s in (specs if type(specs) is tuple else (specs,)))
             return made if type(specs) is tuple else made[0]
-        positional, keyword = self.owner._call_arguments(args)
         with dispatch.grad_enabled(False):
-            return self.owner._kernel_for(tuple(_flat(args)))(*positional, **keyword)
+            return self.owner._computed(args)
 
 
 def _positional(names: tuple[str, ...], prefix: str = "arg_") -> list[inspect.Parameter]:
@@ -255,6 +269,11 @@ def _primitive_of(qualname: str) -> Primitive:
 
 def _flat(args: tuple) -> list:
     return [item for a in args for item in (a if type(a) in (list, tuple) else (a,))]
+
+
+def _memories(values: Any) -> list:
+    """The memory of the tensors among `values`, and of those in lists."""
+    return [v._storage.memory for v in _flat(values) if isinstance(v, Tensor)]
 
 
 def _without_data(value: Any) -> Any:
