@@ -170,7 +170,7 @@ _LAZY: dict[str, tuple[str, Any]] = {
         ".futures": ("Future",),
         ".random": ("thread_safe_generator",),
         "._lobpcg": ("lobpcg",),
-        "._schemas": ("parse_schema",),
+        ".core.schema": ("parse_schema",),
         "._private": ("_shape_as_tensor", "_scaled_mm", "_softmax_backward_data", "_convert_indices_from_coo_to_csr",
                       "_convert_indices_from_csr_to_coo"),
         ".ops.segments": ("segment_reduce=_segment_reduce",),

@@ -12,9 +12,10 @@ from typing import Any
 
 from ..core import dispatch
 from ..core.dtypes import FLOAT
+from ..core.schema import FunctionSchema
 from ..core.tensor import Tensor
 from .aten_forms import FORMS
-from .aten_schemas import Schema, operation, overload_of, schema_of, schemas
+from .aten_schemas import operation, overload_of, schema_of, schemas
 from .custom import CustomOperator
 from .registry import OPERATORS, PRIMITIVES, without_top_mode
 
@@ -36,7 +37,7 @@ class AtenOperator:
 
     def overloads(self) -> list[str]:
         """The names of its overloads."""
-        return [s.overload_name for s in schemas().get(self.__name__, ())]
+        return [s.overload_name or "default" for s in schemas().get(self.__name__, ())]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AtenOperator):
@@ -69,9 +70,9 @@ class Overload(AtenOperator):
 
     namespace = "aten"
 
-    def __init__(self, schema: Schema) -> None:
-        super().__init__(schema.name)
-        self._schema, self._overloadname = schema, schema.overload_name
+    def __init__(self, schema: FunctionSchema) -> None:
+        super().__init__(schema.operator)
+        self._schema, self._overloadname = schema, schema.overload_name or "default"
         self.public_name = f"ops.{self!r}"
 
     def __repr__(self) -> str:
@@ -108,7 +109,7 @@ def whole_layers() -> bool:
 
 
 @functools.cache
-def _overload(schema: Schema) -> Overload:
+def _overload(schema: FunctionSchema) -> Overload:
     return Overload(schema)
 
 
@@ -166,7 +167,7 @@ def step_target(handle: AtenOperator, prim: Any, args: tuple) -> tuple[Overload,
         return None
     else:
         found = overload_of(told[0], OPERATORS[told[0]], told[1], told[2])
-    if found is None or any(a.type == "Tensor" and not isinstance(v, Tensor) for a, v in zip(found[0].arguments, found[1])):
+    if found is None or any(a.kind == "Tensor" and not isinstance(v, Tensor) for a, v in zip(found[0].arguments, found[1])):
         return None     # a number in a tensor's place
     return _overload(found[0]), tuple(found[1]), found[2]
 
