@@ -25,6 +25,7 @@ from ...core.tensor import Tensor
 from .. import prims
 from ..order import in_rows, laid
 from ..patterns import eye, tril, triu
+from ..primitives import NO_CALL
 from ..promotion import apart, cast, expand_to
 from ..reductions import _differ, scalar_type
 from ..registry import General, Spec, operator, primitive
@@ -476,6 +477,7 @@ def _qr_shape(x: Tensor, mode: str) -> tuple[Spec, Spec]:
 
 
 qr_prim = _routine("qr", _qr_kernel, _qr_vjp, _qr_shape, "", lambda r: (r.standard_normal((4, 3)), "reduced"))
+qr_prim.aten = NO_CALL
 
 
 @operator(autocast={"cpu": "wide"})
@@ -568,6 +570,7 @@ def _svd_shape(x: Tensor, full: bool) -> tuple[Spec, Spec, Spec]:
 svd_prim = _routine("svd", _of_finite(lambda x, full: tuple(np.linalg.svd(x, full_matrices=full))), _svd_vjp, _svd_shape, "",
                     lambda r: (r.standard_normal((4, 3)), False),
                     failure="linalg.svd: The algorithm failed to converge; NaNs in the input are a reason.")
+svd_prim.aten = NO_CALL
 
 
 def _check_driver(A: Tensor, driver: str | None) -> None:
