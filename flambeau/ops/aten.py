@@ -14,7 +14,7 @@ from ..core import dispatch
 from ..core.schema import FunctionSchema
 from ..core.tensor import Tensor
 from .aten_forms import FORMS
-from .aten_schemas import operation, overload_of, schema_of, schemas
+from .aten_schemas import behind, operation, overload_of, schema_of, schemas
 from .custom import CustomOperator
 from .registry import COMPOSITES, OPERATORS, PRIMITIVES, without_top_mode
 
@@ -55,9 +55,10 @@ class AtenOperator:
         form = FORMS.get(self.__name__)
         if form is not None:
             return form, args, kwargs
-        if self.__name__ not in OPERATORS:
+        fn = behind(self.__name__)
+        if fn is None:
             raise NotImplementedError(f"{self} is only a name here; call the function of torch that it belongs to")
-        return OPERATORS[self.__name__], args, kwargs
+        return fn, args, kwargs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         fn, args, kwargs = self.resolve(args, kwargs)       # type: ignore[assignment]
