@@ -274,7 +274,7 @@ class TraceMode:
 
     def _record_view(self, prim: Any, node_args: tuple, args: tuple, out: Any) -> Node:
         """Record a primitive; of a conjugate or negative view, the copy, which lies as the view does."""
-        if not isinstance(prim, ViewPrimitive) or prim.copies is None:
+        if not isinstance(prim, ViewPrimitive) or not prim.copies:
             return self._record(prim, node_args, out)
         copy = PRIMITIVES[prim.copies]
         return self._record(copy, node_args, copy.run(args))

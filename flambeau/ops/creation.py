@@ -46,8 +46,8 @@ def sizes(args: Sequence, name: str) -> tuple:
         return tuple(args)
     shape: list = []
     for n in args:
-        if isinstance(n, (Tensor, np.integer)):
-            n = n.__index__()
+        if isinstance(n, (Tensor, np.integer, bool)):
+            n = int(n)
         if isinstance(n, (str, float, bytes)) or n is None:
             raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(n).__name__}")
         if isinstance(n, int) and n < 0:

@@ -440,6 +440,8 @@ def trapezoid(y: Tensor, x: Tensor | Absent = None, *, dx: float = 1.0, dim: int
 
 @operator(name="_trapezoid", fused=True)
 def _trapezoid(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
+    if not (x is None or isinstance(x, Tensor)):
+        raise TypeError(f"trapezoid(): the points x must be a Tensor, not {type(x).__name__}; a distance is given as dx=")
     size = y.shape[canonical_dim(dim, y.ndim)] if y.ndim else 1
     if type(size) is int and size == 0:
         return to_float(y).sum(dim)

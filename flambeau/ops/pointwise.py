@@ -715,8 +715,8 @@ def square(input: Tensor) -> Tensor:
 
 @operator(method=True)
 def conj(input: Tensor) -> Tensor:
-    """The complex conjugate: a view, whose elements are turned where they are read (see `_turned`); real tensors as they are."""
-    return _turned(input, prims.conj_view, prims.conj) if input.dtype.is_complex else input
+    """The complex conjugate: a view, whose elements are turned where they are read; real tensors as they are."""
+    return prims.conj_view(input) if input.dtype.is_complex else input
 
 
 @operator(method=True)
@@ -728,13 +728,8 @@ def conj_physical(input: Tensor) -> Tensor:
 
 @operator(method=True)
 def _neg_view(input: Tensor) -> Tensor:
-    """The negative: a view, whose elements are turned where they are read (see `_turned`)."""
-    return _turned(input, prims.neg_view, prims.neg)
-
-
-def _turned(x: Tensor, view: Any, copy: Any) -> Tensor:
-    """The view, of elements that NumPy holds or will hold; on other devices a copy."""
-    return view(x) if x.device.type == "cpu" else copy(x)
+    """The negative: a view, whose elements are turned where they are read."""
+    return prims.neg_view(input)
 
 
 @operator

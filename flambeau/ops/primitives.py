@@ -236,17 +236,19 @@ def _in_order(out: np.ndarray, strides: tuple | None) -> np.ndarray:
 class ViewPrimitive(Primitive):
     """A primitive whose output shares its input's memory: the shape rule's layout is all there is to compute.
 
-    `turns`: whether the elements are seen conjugated, and negated (core/unresolved.py); `copies`: the primitive that graphs, which hold
-    no such views, have in its place.
+    `turns`: whether the elements are seen conjugated, and negated (core/unresolved.py); `copies`: the primitive that graphs and other
+    devices than the CPU, which hold no such views, have in its place.
     """
 
     turns = (False, False)
-    copies: str | None = None
+    copies: str = ""
 
     def run(self, args: tuple) -> Any:
         spec = self.shape(*args)
         if (out := dispatch.ask(self, args)) is not NotImplemented:
             return out
+        if any(self.turns) and args[0].device.type != "cpu":
+            return PRIMITIVES[self.copies].run(args)
         conj, neg = (a is not b for a, b in zip(waits(args[0]._data), self.turns))
         if conj and not spec.dtype.is_complex:
             raise RuntimeError(f"{self.name} of a conjugate view is not supported: its memory holds imaginary parts with the other sign; "

@@ -29,14 +29,16 @@ def _ints(args: Sequence) -> tuple:
     """Sizes or dims given one by one or as one sequence."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = args[0]
+    elif args and type(args[0]) is bool:       # elsewhere truth values are numbers
+        raise TypeError(f"expected ints or one sequence of ints, but got {args}")
     return tuple(a if type(a) is int else _as_int(a) for a in args)
 
 
 def _as_int(a: Any) -> Any:
-    """An int from NumPy or out of a tensor; symbolic ones stay. TypeError for what is no int."""
+    """An int from NumPy, a truth value or out of a tensor; symbolic ones stay. TypeError for what is no int."""
     if isinstance(a, (str, float)):
         raise TypeError(f"expected ints or one sequence of ints, but got {a!r}")
-    return int(a) if isinstance(a, (np.integer, Tensor)) else a
+    return int(a) if isinstance(a, (np.integer, Tensor, bool)) else a
 
 
 # -- reshaping -------------------------------------------------------------------------------------------

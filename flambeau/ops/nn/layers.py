@@ -198,6 +198,10 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
     elif input.ndim == 1:
         if offsets is None:
             raise ValueError("offsets has to be a 1D Tensor but got None")
+        if not isinstance(offsets, Tensor):
+            raise TypeError(f"embedding_bag(): argument 'offsets' must be a Tensor, not {type(offsets).__name__}")
+        if offsets.ndim != 1:
+            raise ValueError(f"offsets has to be a 1D Tensor, but got shape {list(offsets.shape)}")
         flat = cast(input, int64)
         bag, bags = _bags(flat, cast(offsets, int64), include_last_offset)
     else:
