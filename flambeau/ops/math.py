@@ -17,8 +17,9 @@ from ..core.scalar import compute_dtype
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
+from .formulas import _sine_over, logaddexp_backward
 from .order import elementwise, in_rows
-from .pointwise import _sine_over, logaddexp_backward, not_tensors, where, with_fractions
+from .pointwise import not_tensors, where, with_fractions
 from .primitives import InAten, lies_like, waiting
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, rounded, to_float
 from .reductions import _differ, linalg_vector_norm, scalar_type, vector_norm_vjp
