@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ._absent import absent_type
-from ._schemas import Argument, FunctionSchema, parse_schema
 from .amp.autocast_mode import without_casts
 from .autograd.batched import levels
 from .autograd.grad_mode import is_grad_enabled
@@ -17,6 +16,7 @@ from .core import dispatch
 from .core.device import default_device, device
 from .core.dtypes import dtype
 from .core.memory_format import layout, memory_format
+from .core.schema import Argument, FunctionSchema, parse_schema
 from .core.size import Size
 from .core.tensor import Tensor
 from .ops.generators import Generator, default_generator

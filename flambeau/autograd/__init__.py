@@ -37,7 +37,7 @@ def _seeds(grads: Any, roots: tuple) -> tuple:
 def _answers_itself(*tensors: Any) -> bool:
     """Whether a class of the user's has a say in what `grad` and `backward` are; our own are asked step by step."""
     return bool(dispatch.override_classes) and not dispatch.state.classes_off and has_torch_function(
-        [t for t in tensors if not getattr(type(t), "takes_every_call", False)])
+        [t for t in tensors if not dispatch.takes_every_call(t)])
 
 
 def backward(

@@ -21,6 +21,7 @@ from ..core.size import canonical_dim, contiguous_strides, elementwise_order, is
 from ..core.storage import shared
 from ..core.tensor import Tensor, example_of, from_array, is_example
 from . import prims
+from .primitives import InAten
 from .prims.views import _inverse
 from .promotion import cast, category_of_number, default_dtype, fitting, is_number, limits
 from .registry import PRIMITIVES, method, operator
@@ -139,6 +140,8 @@ _NOTHING_SPECIAL = contextlib.nullcontext()
 class _New:
     """The step `new_NAME(like, ...)`: what the primitive NAME makes, for classes with `__torch_dispatch__` to answer."""
 
+    aten = InAten()
+
     def __init__(self, prim: Any) -> None:
         self.prim, self.name = prim, f"new_{prim.name}"
 
@@ -156,7 +159,7 @@ class _MadeLike:
     def handle(self, prim: Any, args: tuple) -> Any:
         if any(isinstance(a, Tensor) for a in args):
             return dispatch.run(prim, args)
-        return dispatch.wrapped(_New(prim), (self.source, *args))       # type: ignore[misc]
+        return dispatch.ask(_New(prim), (self.source, *args))
 
 
 def faking_like(source: Tensor) -> contextlib.AbstractContextManager:

@@ -30,7 +30,7 @@ def _conj(x: Tensor) -> Tensor:
     return x.conj() if x.dtype.is_complex else x
 
 
-@operator(name="_linear", batch=first_alone, vjp=Linear(
+@operator(name="_linear", aten=lambda x, w, bias: "mm" if bias is None else "addmm", batch=first_alone, vjp=Linear(
     input=lambda g, weight, input_shape: prims.mm(_flat(g), _conj(weight)).reshape(input_shape),
     weight=lambda g, input: prims.mm(prims.permute(_flat(g), (1, 0)), _conj(_flat(input))),
     bias=lambda g: prims.sum(_flat(g), (0,))), flops=lambda out, input, weight, bias: 2 * math.prod(input) * weight[0])
@@ -117,7 +117,7 @@ def _embedding_vjp(g: Tensor, weight_shape: tuple, indices: Tensor, padding_idx:
     return (embedding_backward(g, indices, weight_shape[0], padding_idx, scale_grad_by_freq),)
 
 
-@operator(name="_embedding", vjp=_embedding_vjp)
+@operator(name="_embedding", aten="embedding", vjp=_embedding_vjp)
 def _embedding(weight: Tensor, indices: Tensor, padding_idx: int | None, scale_grad_by_freq: bool) -> Tensor:
     return prims.index_select(weight, 0, indices)
 
