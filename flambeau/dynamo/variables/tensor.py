@@ -310,6 +310,7 @@ def of_class(tensor: Tensor, kind: type) -> Tensor:
 
 
 def _operand(variable: Variable) -> bool:
+    variable = variable.beneath or variable
     if isinstance(variable, (TensorVariable, SymVariable)):
         return True
     return isinstance(variable, ConstantVariable) and isinstance(variable.value, (bool, int, float, complex, str, type(None), np.generic))
@@ -432,6 +433,7 @@ def operand_of(tx: Trace, variable: Variable, tensor: Callable[[TensorVariable],
     """An argument of an operator: containers filled with what `tensor` and `size` make of tensors and symbolic sizes, and constants;
     numbers of NumPy as the Python numbers that operators take them for."""
     variable = variable.realize(tx)
+    variable = variable.beneath or variable
 
     def inner(part: Variable) -> Any:
         return operand_of(tx, part, tensor, size)
