@@ -152,7 +152,7 @@ class _Conversion:
         frame = self._root_frame(tx)
         broken = self._interpret(frame)
         self.writer = writer = Writer(tx, self.namespace)
-        writer.draw()
+        writer.begin()
         try:
             if broken is None:
                 assert frame.returned is not None
