@@ -427,17 +427,6 @@ def _wrap_slice(tx: Any, value: slice, source: Source) -> Variable:
     return SliceVariable(start, stop, step, source)
 
 
-def _wrap_iterator(tx: Any, value: Any, source: Source) -> Variable:
-    """A list or tuple iterator that the frame was given, e.g. a loop's after a graph break."""
-    _, state, *rest = value.__reduce__()
-    if not rest:
-        graph_break("unknown iterable", f"{source.words} is exhausted")
-    tx.guard_type(source, value)
-    tx.guard(f"{{0}}.__reduce__()[2] == {rest[0]}", source)
-    sequence = tx.wrap(state[0], source.derive("{0}.__reduce__()[1][0]"))
-    return tx.remember(value, ExistingIterator(sequence, rest[0], source))
-
-
 class EnvironmentVariable(Variable):
     """`os.environ`: what is read is guarded."""
 
@@ -476,13 +465,25 @@ def _wrap_environment(tx: Any, value: Any, source: Source) -> Variable:
 
 
 class ExistingIterator(SequenceIterator):
-    """A list or tuple iterator that existed before; its position is a side effect."""
+    """A list or tuple iterator that existed before; its position is a side effect. Where it stands is guarded once the program takes
+    something: a loop whose rounds are compiled by themselves only passes it on."""
 
-    def __init__(self, sequence: Any, position: int, source: Source) -> None:
-        super().__init__(sequence, position)
-        self.source = source
+    def __init__(self, value: Any, source: Source) -> None:
+        self.value, self.source, self.kind = value, source, type(value)
+        self.looked_at = False
+
+    def _look(self, tx: Any) -> None:
+        assert self.source is not None
+        _, state, *rest = self.value.__reduce__()
+        if not rest:
+            graph_break("unknown iterable", f"{self.source.words} is exhausted")
+        tx.guard(f"{{0}}.__reduce__()[2] == {rest[0]}", self.source)
+        self.sequence, self.position = tx.wrap(state[0], self.source.derive("{0}.__reduce__()[1][0]")), rest[0]
+        self.looked_at = True
 
     def next(self, tx: Any) -> Variable | None:
+        if not self.looked_at:
+            self._look(tx)
         tx.effects.touch(self)
         return super().next(tx)
 
@@ -725,7 +726,7 @@ _EXACT: dict[type, _Build] = {
     tuple: _wrap_tuple, list: _wrap_list, dict: _wrap_dict, collections.OrderedDict: _wrap_dict,
     collections.defaultdict: _wrap_dict, collections.Counter: _wrap_dict, collections.deque: _wrap_deque, Size: _wrap_size,
     set: _wrap_set, frozenset: _wrap_set, types.MappingProxyType: _wrap_mapping_proxy, range: _wrap_range, slice: _wrap_slice,
-    type(iter([])): _wrap_iterator, type(iter(())): _wrap_iterator,
+    **dict.fromkeys((type(iter([])), type(iter(()))), _of_its_type(ExistingIterator)),
     types.FunctionType: _wrap_function, types.MethodType: _wrap_method, types.BuiltinFunctionType: _wrap_builtin,
     types.MethodDescriptorType: _wrap_builtin, types.WrapperDescriptorType: _wrap_builtin,
     types.MethodWrapperType: _wrap_builtin, types.ClassMethodDescriptorType: _wrap_builtin,
