@@ -114,6 +114,31 @@ class OpaqueMethod(NamedMethod):
         graph_break("call of C function", f"{self.describe()}()")
 
 
+class UnreadText(ConstantVariable):
+    """A text that the frame was given: guarded once somebody reads it, and not where it is only passed on."""
+
+    def __init__(self, tx: Any, text: str | bytes, source: Source) -> None:
+        self.tx, self.text, self.source = tx, text, source
+        self.is_read = False
+
+    @property
+    def value(self) -> Any:     # type: ignore[override]
+        assert self.source is not None
+        if not self.is_read:
+            self.is_read = True
+            self.tx.guard("{0} == {1}", self.source, constant_source(self.text))
+        return self.text
+
+    def python_type(self) -> type:
+        return type(self.text)
+
+    def describe(self) -> str:
+        return super().describe() if self.is_read or self.source is None else f"text {self.source.words}"
+
+    def build(self, w: Any) -> str:
+        return super().build(w) if self.is_read else str(w.fetch(self.source))
+
+
 class NumpyFunction(ValueVariable):
     """A function of NumPy that is no Python function."""
 
@@ -346,8 +371,8 @@ def _wrap_float(tx: Any, value: float, source: Source) -> Variable:
 
 
 def _wrap_text(tx: Any, value: Any, source: Source) -> Variable:
-    tx.guard(f"{{0}}.__class__ is {type(value).__name__} and {{0}} == {{1}}", source, constant_source(value))
-    return ConstantVariable(value, source)
+    tx.guard(f"{{0}}.__class__ is {type(value).__name__}", source)
+    return UnreadText(tx, value, source)
 
 
 def _wrap_numpy_number(tx: Any, value: Any, source: Source) -> Variable:

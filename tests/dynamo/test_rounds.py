@@ -279,7 +279,7 @@ def test_sizes_that_values_tell_vary_from_the_start(function: Callable[..., Any]
     assert len(counter.graphs) <= graphs
 
 
-@pytest.mark.parametrize("values", [(8.0, 6.0, 4.0), [8.0, 6.0, 4.0], range(4, 7), {8: "a", 6: "b", 7: "c"}])
+@pytest.mark.parametrize("values", [(8.0, 6.0, 4.0), [8.0, 6.0, 4.0], range(4, 7), {"a": 8.0, "b": 6.0}, "abc"])
 def test_the_place_in_what_a_loop_goes_through_is_no_reason_to_compile_a_round_again(values: Any) -> None:
     def function(x):
         for value in values:
