@@ -10,7 +10,6 @@ import functools
 import itertools
 import traceback
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from ..core.symbolic import is_symbolic
 from ..core.tensor import AutogradMeta, Tensor, View, fake, from_array, refuse_inference_write, shape_of, view_tensor
 from ..ops import registry
 from ..ops.registry import General, Linear, Rule
+from .handles import RemovableHandle
 
 _sequence = itertools.count(1)
 _SUFFIXES = ("_shape", "_dtype", "_spec", "_device")
@@ -118,56 +118,6 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{self.name()} object at {hex(id(self))}>"
-
-
-def _itself(x: Any) -> Callable[[], Any]:
-    return lambda: x
-
-
-HookDict = OrderedDict  # of all dicts this one can be referred to weakly; and PyTorch unpickles it
-
-
-class RemovableHandle:
-    """Puts a hook into `hooks_dict` (in front with `prepend`), marks it in each dict of `flags`, and takes it out again:
-    `handle.remove()`, or as a context manager. Without a hook, whoever makes the handle puts it there, as `hooks_dict[handle.id]`, and
-    what belongs to it into `extra_dict` (or several)."""
-
-    _ids = itertools.count()
-
-    def __init__(self, hooks_dict: dict, hook: Any = None, *, extra_dict: Any = (), prepend: bool = False, flags: tuple[dict, ...] = ()):
-        self.id = next(self._ids)
-        extra = (extra_dict,) if isinstance(extra_dict, dict) else extra_dict or ()
-        self._homes = [weakref.ref(d) if isinstance(d, HookDict) else _itself(d) for d in (hooks_dict, *flags, *extra)]
-        if hook is None:
-            return
-        hooks_dict[self.id] = hook
-        for flag in flags:
-            flag[self.id] = True
-        if prepend:
-            hooks_dict.move_to_end(self.id, last=False)  # type: ignore[attr-defined]
-
-    def remove(self) -> None:
-        """Take the hook out; again is harmless."""
-        for home in self._homes:
-            hooks = home()
-            if hooks is not None:
-                hooks.pop(self.id, None)
-
-    def __getstate__(self) -> tuple:
-        hooks, *extra = (home() for home in self._homes)
-        return (hooks, self.id, tuple(extra)) if extra else (hooks, self.id)
-
-    def __setstate__(self, fields: tuple) -> None:
-        hooks, self.id, *extra = fields
-        homes = ({} if hooks is None else hooks, *itertools.chain(*extra))
-        self._homes = [weakref.ref(d) if isinstance(d, HookDict) else _itself(d) for d in homes]
-        RemovableHandle._ids = itertools.count(max(next(RemovableHandle._ids), self.id + 1))
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
 
 
 def node_type(of: Any, base: type[Node], name: str) -> type[Any]:
@@ -836,5 +786,5 @@ dispatch.record = record
 Tensor._refresh_view = staticmethod(refresh_view)
 __all__ = [
     "Node", "Edge", "GradientEdge", "get_gradient_edge", "AccumulateGrad", "PrimitiveNode", "Saved", "record", "edge_of", "accumulator",
-    "rebase", "check_inplace", "detached", "from_array", "view_tensor", "RemovableHandle",
+    "rebase", "check_inplace", "detached", "from_array", "view_tensor",
 ]
