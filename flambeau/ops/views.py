@@ -17,6 +17,7 @@ from ..core.dtypes import dtype
 from ..core.memory_format import contiguous_format
 from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, several
 from ..core.tensor import Tensor, bump_version
+from ..core.warned import warn_once
 from . import prims
 from .conversions import clone, contiguous
 from .primitives import waiting
@@ -436,7 +437,16 @@ def view_as_complex(input: Tensor) -> Tensor:
 
 
 # -- views of a tensor as attributes, and tensors that become views of themselves ---------------------------
-Tensor.T = property(lambda self: prims.permute(self, tuple(range(self.ndim - 1, -1, -1))))  # type: ignore[attr-defined]
+def _reversed(self: Tensor) -> Tensor:
+    """All dimensions in reverse order; of a matrix, its transpose."""
+    if self.ndim != 2:
+        warn_once("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error "
+                  "in a future release. `x.mT` transposes batches of matrices, and `x.permute(*range(x.ndim - 1, -1, -1))` reverses the "
+                  "dimensions of a tensor.", 2)
+    return prims.permute(self, tuple(range(self.ndim - 1, -1, -1)))
+
+
+Tensor.T = property(_reversed)  # type: ignore[attr-defined]
 
 
 def _transposes(name: str, of: Callable[[Tensor], Tensor], most: float) -> Callable[[Tensor], Tensor]:
