@@ -21,8 +21,6 @@ DIFFERENT = {
     "embedding_bag": "an IndexError as from embedding",
     "avg_pool rank": "PyTorch stumbles over a missing dimension",
     "sdpa both": "documented as an error, which PyTorch's CPU kernel does not raise",
-    "split view inplace": "allowed here: the gradients are right",
-    "unbind inplace": "allowed here: the gradients are right",
     "compile": "a TypeError instead of a failed assertion",
     "compile backend": "torch._dynamo's InvalidBackend is a ValueError here",
 }
