@@ -20,6 +20,7 @@ from .core.schema import Argument, FunctionSchema, parse_schema
 from .core.size import Size
 from .core.tensor import Tensor
 from .ops.generators import Generator, default_generator
+from .ops.linalg.decompositions import _LinAlgError
 from .overrides import DisableTorchFunctionSubclass, has_torch_function, has_torch_function_unary, has_torch_function_variadic
 
 
@@ -149,6 +150,7 @@ EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} |
     "_are_functorch_transforms_active": _are_functorch_transforms_active,
     "_set_grad_enabled": _set_grad_enabled,
     "DispatchKey": DispatchKey,
+    "_LinAlgError": _LinAlgError,
     "DispatchKeySet": DispatchKeySet,
     "_ExcludeDispatchKeyGuard": _ExcludeDispatchKeyGuard,
     **{name: globals()[name] for name in _SCRIPT_TYPES},

@@ -266,8 +266,9 @@ class ViewPrimitive(Primitive):
             out._data = seen(out._data, conj, neg)
         source = args[0]
         step = (self, args[1:])
-        root, chain = (source, ()) if source._view is None else source._view[:2]
-        out._view = View(root, (*chain, step), 0 if root._grad is None else root._grad.generation)
+        root, chain, _, origin = source._view or View(source, ())
+        origin = origin or (None if dispatch.state.grad_enabled else "no_grad")
+        out._view = View(root, (*chain, step), 0 if root._grad is None else root._grad.generation, origin)
         return out
 
 

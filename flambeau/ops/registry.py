@@ -442,8 +442,9 @@ class CompositeRecord:
                 out = compiled(self.fn, *arrays)
             if out is not NotImplemented:
                 return tuple([_as_tensor(o, where) for o in out]) if type(out) is tuple else _as_tensor(out, where)
+        recorded = dispatch.state.grad_enabled
         with dispatch.grad_enabled(False):
-            return self.fn(*args) if dispatch.state.modes or self.answers_views else _standalone(self.fn(*args), args)
+            return self.fn(*args) if dispatch.state.modes or self.answers_views else _standalone(self.fn(*args), args, recorded)
 
 
 def _as_tensor(out: Any, where: Any) -> Tensor:
@@ -487,11 +488,13 @@ def _with_facets(name: str, fn: Callable, derivative: Derivative | None, lowerin
     return body
 
 
-def _standalone(out: Any, args: tuple) -> Any:
-    """Results of a body run without autograd: a view of a temporary is a tensor of its own, so that it can be written in place."""
+def _standalone(out: Any, args: tuple, recorded: bool) -> Any:
+    """Results of a body run without autograd: a view of a temporary is a tensor of its own, so that it can be written in place. One of an
+    argument is what the operator gives, which is `recorded`."""
     for o in out if type(out) is tuple else (out,):
-        if isinstance(o, Tensor) and o._view is not None and not any(o._view.base is a for a in args):
-            o._view = None
+        if isinstance(o, Tensor) and o._view is not None and not any(o is a for a in args):
+            of = any(o._view.base is a for a in args)
+            o._view = None if not of else o._view._replace(origin=None) if recorded else o._view
     return out
 
 

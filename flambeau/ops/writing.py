@@ -26,7 +26,7 @@ from .registry import operator
 class InPlace:
     """Slots that autograd fills: refuse a forbidden write, and give the target the history of what was written."""
 
-    check: Callable[[Tensor], None] = staticmethod(lambda target: None)
+    check: Callable[..., None] = staticmethod(lambda target, value=None: None)
     rebase: Callable[[Tensor, Any, bool], None] = staticmethod(lambda target, source, anew: None)
 
 
@@ -36,7 +36,7 @@ def assign(target: Tensor, value: Any, *, anew: bool = False, changes: bool = Fa
     `anew`: the value was made without a look at `target`, whose former history then gets a gradient of zeros. `changes`: `value` is
     what an operation made of `target`: of elements in one place (windows of `unfold`) those that it left alone undo nothing.
     """
-    InPlace.check(target)
+    InPlace.check(target, value)
     if target._data is None or not target._data.flags.c_contiguous:    # what is expanded need not be a view: it may be detached
         refuse_repeated(target)
     if isinstance(value, Tensor):

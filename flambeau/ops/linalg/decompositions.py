@@ -45,8 +45,11 @@ def _positive(r: Any) -> np.ndarray:
     return x @ x.transpose(0, 2, 1)
 
 
-class LinAlgError(RuntimeError):
+class _LinAlgError(RuntimeError):
     """A matrix that has no such inverse, factor or solution."""
+
+
+LinAlgError = _LinAlgError  # the public name
 
 
 # -- helpers ---------------------------------------------------------------------------------------------------
