@@ -16,7 +16,7 @@ from ..autograd.graph import AccumulateGrad, edge_of
 from ..core.tensor import Tensor
 from ..ops.creation import tensor, zeros
 from .process_group import ProcessGroup
-from .work import PROGRESS, Work
+from .work import Work
 
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes; the first is small, so that communication begins early
 
@@ -203,7 +203,7 @@ class Reducer:
                 raise TypeError(f"Communication hook must return a Future, not {type(future).__name__}")
             return future
         work = self.group.allreduce(bucket.buffer())
-        PROGRESS.add(work)
+        work.watch()
         return work
 
     def _backward_ended(self) -> None:
@@ -234,7 +234,7 @@ class Reducer:
         """Which parameters got a gradient in any process; None: all."""
         if not self.find_unused:
             return None if not self._idle else [id(p) not in self._idle for p in self.parameters]
-        local = tensor([int(id(p) not in self._idle) for p in self.parameters])
+        local = tensor([int(id(p) not in self._idle) for p in self.parameters], device=self.group.device())
         self.group.allreduce(local).wait()
         return [bool(n) for n in local.tolist()]
 
@@ -259,7 +259,7 @@ class Reducer:
                 bucket.buffer().zero_()
         works = [self._reduce(bucket) for bucket in self.buckets]
         if self.find_unused:
-            self.group.allreduce(zeros(len(self.parameters), dtype=tensor([0]).dtype)).wait()
+            self.group.allreduce(zeros(len(self.parameters), dtype=tensor([0]).dtype, device=self.group.device())).wait()
         for bucket, work in zip(self.buckets, works):
             work.wait()
             if not isinstance(work, Work):
