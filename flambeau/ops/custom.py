@@ -59,6 +59,7 @@ class CustomOperator:
         self.namespace, _, self.__name__ = schema.name.partition("::")
         self.kernels: dict[str, Callable] = {}
         self.differentiated: dict[str, Callable] = {}    # by device: what is called in the operator's place, and calls it in turn
+        self.begin: Callable | None = None      # what begins it: (results, a function that waits until they are there)
         self.fake: Callable | None = None
         self.makes_new = False      # whether all results have memory of their own, which is seen to
         self.autocast: dict[str, Any] = {}      # within autocast: device type -> dtype, or a function in the operator's place
@@ -226,6 +227,11 @@ class _CustomPrimitive(Primitive):
         super().__init__(owner.qualname.replace("::", "_"), shape, kernel=self._run_kernel, tags=owner.tags,
                          tensors=len(owner.names), batch=batching.each, doc=f"The custom operator {owner.qualname}.")
         self.owner = owner
+
+    @property
+    def begin(self) -> Callable | None:
+        """What begins the operator, if it can go on beside others."""
+        return self.owner.begin
 
     def __reduce__(self) -> tuple:
         return _primitive_of, (self.owner.qualname,)
