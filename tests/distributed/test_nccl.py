@@ -20,6 +20,7 @@ import flambeau
 from flambeau.backends.cuda import strays
 from flambeau.distributed.engines import nccl
 from flambeau.distributed.errors import DistBackendError
+from flambeau.distributed.process_group import ProcessGroup
 from flambeau.distributed.reduce_op import RedOpType
 from flambeau.distributed.stores import HashStore
 
@@ -109,7 +110,7 @@ class FakeCommunicator:
 
     def __getattr__(self, name: str) -> Callable:
         def call(*args: Any) -> None:
-            stream = {101: "side1", 102: "side2", 103: "side3"}[args[-1]]
+            stream = f"side{args[-1] - 100}"
             self.script.lines.append(f"{stream} {name}{args[:-1]}")
         return call
 
@@ -124,14 +125,9 @@ class FakeCommunicator:
 
 
 class OnGPU(np.ndarray):
-    """An array whose place counts in elements of its base, from 0."""
+    """An array that says where it lies."""
 
-    device = SimpleNamespace(id=0)
     place = 0
-
-    @property
-    def data(self) -> Any:  # type: ignore[override]
-        return SimpleNamespace(ptr=self.place)
 
 
 def on_gpu(array: Any, place: int = 0) -> OnGPU:
@@ -148,6 +144,8 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     monkeypatch.setattr(nccl, "device_count", lambda: 2)
     monkeypatch.setattr(nccl._WATCH, "add", lambda channel: nccl._WATCH.channels.append(channel))
     monkeypatch.setattr(nccl._WATCH, "channels", [])
+    monkeypatch.setattr(nccl, "_pointer", lambda array: getattr(array, "place", 0))
+    monkeypatch.setattr(nccl, "_gpu_of", lambda array: 0)
     monkeypatch.setattr(strays, "_failed", [])
     yield made
 
@@ -381,6 +379,32 @@ def test_which_gpu(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "0")
     assert str(engine(3, 4).device()) == "cuda:0"
     assert str(nccl.NCCLEngine(0, 2, HashStore(), 5.0, 1).device()) == "cuda:1"
+
+
+def test_a_group_of_gpus(script: Script) -> None:
+    """Each of its methods, down to NCCL, on tensors of the host in a GPU's place; gaps are closed before."""
+    ranks, made = range(3), flambeau.zeros
+    group = ProcessGroup({"cpu": engine(1, 3)}, ranks, "0", {"cpu": "nccl"}, timedelta(seconds=5), HashStore())
+
+    assert group.device().type == "cuda" and group.name() == "nccl" and group.rank() == 1 and group.size() == 3
+    works = [
+        group.broadcast([made(2)], 1), group.allreduce([made(2)]), group.reduce([made(2)], 1), group._allgather_base(made(6), made(2)),
+        group.allgather([[made(2) for _ in ranks]], [made(2)]), group.gather([[made(2) for _ in ranks]], [made(2)], 1),
+        group.scatter([made(2)], [[made(2) for _ in ranks]], 1), group.reduce_scatter([made(2)], [[made(2) for _ in ranks]]),
+        group._reduce_scatter_base(made(2), made(6)), group.alltoall([made(r) for r in ranks], [made(2) for _ in ranks]),
+        group.alltoall_base(made(3), made(6), [0, 1, 2], [3, 2, 1]), group.send([made(2)], 2), group.recv([made(2)], 0)]
+    assert works[-1].source_rank() == 0
+    for work in works:
+        assert work.wait() and not work.is_completed()
+    work = group.allreduce([made(4, 2)[:, 1]])
+    packed = work._queued.kept
+    assert packed[0].flags.c_contiguous and packed[0].shape == (4,)
+    with group.together():
+        group.allreduce([made(2)])
+    group.meet([(1, 0), (0, 1)])
+    group.shutdown()
+    with pytest.raises(DistBackendError, match="destroyed"):
+        group.allreduce([made(2)])
 
 
 @pytest.mark.skipif(GPUS > 0, reason="about machines without a GPU")

@@ -351,6 +351,10 @@ def _pointer(array: Any) -> int:
     return int(array.data.ptr)
 
 
+def _gpu_of(array: Any) -> int:
+    return int(array.device.id)
+
+
 class _Product:
     """A sum of what is multiplied by a factor first, as an operation of one communicator."""
 
@@ -462,7 +466,7 @@ class NCCLEngine:
             raise ValueError(f"Cannot use ReduceOp.{op.name} with NCCL; use a group of \"gloo\" between CPUs")
         if name in _WIDER:
             return self._widened(array, op, factor, call, out)
-        channel = self._channel(array.device.id)
+        channel = self._channel(_gpu_of(array))
         product = _Product(channel.comm, array.dtype, factor) if op is RedOpType.PREMUL_SUM else None
         code = product.code if product is not None else (_OF_BOOLS if name == "bool" else _OPS)[op]
         into = array if out is None else out
@@ -506,12 +510,12 @@ class NCCLEngine:
     def broadcast(self, array: Any, src: int) -> Posted:
         """`array` of `src` into everyone's."""
         at = _pointer(array)
-        return self._post(self._channel(array.device.id), (array,),
+        return self._post(self._channel(_gpu_of(array)), (array,),
                           lambda comm, stream: comm.broadcast(at, at, array.nbytes, _BYTES, src, stream))
 
     def all_gather(self, out: Any, array: Any) -> Posted:
         """Everyone's `array`, one after another, into everyone's `out`."""
-        return self._post(self._channel(array.device.id), (out, array),
+        return self._post(self._channel(_gpu_of(array)), (out, array),
                           lambda comm, stream: comm.allGather(_pointer(array), _pointer(out), array.nbytes, _BYTES, stream))
 
     def gather(self, out: Any | None, array: Any, dst: int) -> Posted:
@@ -546,7 +550,7 @@ class NCCLEngine:
             finally:
                 nccl.groupEnd()
 
-        return self._post(self._channel(array.device.id), (out, array), launch)
+        return self._post(self._channel(_gpu_of(array)), (out, array), launch)
 
     def barrier(self) -> Posted:
         """Done when all ranks have come here; the host waits for it."""
@@ -560,7 +564,7 @@ class NCCLEngine:
     def send(self, array: Any, dst: int, tag: int) -> Posted:
         """`array` to `dst`. NCCL has no tags: what is sent arrives in its order."""
         del tag
-        channel = self._channel(array.device.id, (self.rank, dst))
+        channel = self._channel(_gpu_of(array), (self.rank, dst))
         return self._post(channel, (array,), lambda comm, stream: comm.send(_pointer(array), array.nbytes, _BYTES, 1, stream))
 
     def recv(self, array: Any, src: int | None, tag: int, came: Callable[[int], None]) -> Posted:
@@ -568,7 +572,7 @@ class NCCLEngine:
         del tag
         if src is None:
             raise NotImplementedError("recv from anyone is not implemented between GPUs: NCCL needs to know from whom; say src=")
-        channel = self._channel(array.device.id, (src, self.rank))
+        channel = self._channel(_gpu_of(array), (src, self.rank))
         came(src)
         return self._post(channel, (array,), lambda comm, stream: comm.recv(_pointer(array), array.nbytes, _BYTES, 0, stream))
 
