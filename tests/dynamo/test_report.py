@@ -92,7 +92,7 @@ def test_the_memory_of_each_stage_is_drawn(folder: Path) -> None:
     compiled(x).sum().backward()
     (path,) = folder.glob("run_*/*/report.html")
     text = path.read_text()
-    stages = re.findall(r"<summary>inductor_\d: at most ([\d.]+) MB alive, arena of ([\d.]+ M|0 )B", text)
+    stages = re.findall(r"<summary>inductor_\d: at most ([\d.]+) MB alive, arena of ([\d.]+ [kM]?)B", text)
     assert len(stages) == 2
     forward, backward = debug._folders[0].memory
     assert forward.arena == 0 and 0 < max(temporaries for temporaries, _ in backward.alive) <= backward.arena

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from typing import NamedTuple
 
 from flambeau.core.dtypes import bool_
@@ -24,8 +25,8 @@ SUM_ROWS = 16                # rows, of which columns are, and elements that lie
 LANES_FROM = 64              # elements of a row
 
 
-def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
-    """A kernel as a C++ function; `stored` are the buffers that others read."""
+def print_kernel(kernel: Kernel, program: Program, stored: set[str], shared: Set[str] = frozenset()) -> Printed:
+    """A kernel as a C++ function; `stored` are the buffers that others read, `shared` those that lie where another of its does."""
     p = CppPrinter(kernel, program, stored)
     p.prepare()
     p.connect()
@@ -34,7 +35,8 @@ def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
     parameters = ["int nt"] if p.parallel else []
     for name in order:
         const = "" if name in p.written else "const "
-        parameters.append(f"{const}{MEMORY_TYPES[program.buffers[name].dtype.name]}* __restrict__ {p.pointer(name)}")
+        alone = "" if name in shared else "__restrict__ "
+        parameters.append(f"{const}{MEMORY_TYPES[program.buffers[name].dtype.name]}* {alone}{p.pointer(name)}")
     symbols = sorted(p.symbols)
     parameters += [f"{'double' if s[0] == 'f' else 'int64_t'} {s}" for s in symbols]
     text = f"({', '.join(parameters)}) {{\n" + "\n".join(p.lines) + "\n}\n"

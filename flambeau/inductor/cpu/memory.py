@@ -15,6 +15,7 @@ from itertools import accumulate
 
 from flambeau.core.expr import Expr, Index
 from flambeau.inductor.loop.ir import Program, View
+from flambeau.inductor.loop.scheduler import Kernel, Node
 
 ALIGNMENT = 64
 LARGE = 1 << 20    # bytes from which on a buffer has memory of its own in a program with stages
@@ -51,6 +52,38 @@ def coming_and_going(program: Program) -> tuple[set[str], set[str]]:
     results = {out.buffer for out in program.outputs if isinstance(out, View)}
     comes = {b.name for b in program.buffers.values() if b.kind in ("temp", "output")}
     return comes, {name for name in comes | program.donated if name not in results}
+
+
+def written_over(program: Program, nodes: Sequence[Node], lives: Lives, apart: Sequence[str]) -> dict[str, str]:
+    """Temporaries that may lie in the memory of what is made of them, and in whose: a kernel reads each element for the last time where
+    it writes one of the same size. What lies `apart` has an array of its own."""
+    found: dict[str, str] = {}
+    elsewhere = set(apart)
+    for k, node in enumerate(nodes):
+        if not isinstance(node, Kernel):
+            continue
+        taken: set[str] = set()
+        for name in sorted(node.reads):
+            made = read_in_place(program, node, name)
+            if (made is not None and made not in taken and name not in elsewhere and program.buffers[name].kind == "temp"
+                    and lives.first[name] < lives.last[name] == k == lives.first.get(made)):
+                found[name] = made
+                taken.add(made)
+    return found
+
+
+def read_in_place(program: Program, kernel: Kernel, name: str) -> str | None:
+    """The buffer that a kernel of nothing but pointwise steps makes of `name`, if every element is written where one was read."""
+    if kernel.style != "rows" or kernel.split is not None:
+        return None
+    users = [m.step for m in kernel.members if name in m.step.reads]
+    if len(users) != 1 or name in kernel.writes:
+        return None
+    step, old = users[0], program.buffers[name]
+    new = program.buffers[step.buffer]
+    same = (new.kind in ("temp", "output") and new.dtype is old.dtype and new.numel == old.numel and step.kind == "pointwise"
+            and all(access.index == step.index for access in step.loads if access.buffer == name))
+    return step.buffer if same else None
 
 
 def plan_memory(program: Program, lives: Lives, apart: Sequence[str]) -> MemoryPlan:
@@ -170,4 +203,4 @@ class _Arena:
         self.free = merged
 
 
-__all__ = ["Lives", "MemoryPlan", "coming_and_going", "plan_memory", "plan_stages"]
+__all__ = ["Lives", "MemoryPlan", "coming_and_going", "plan_memory", "plan_stages", "read_in_place", "written_over"]
