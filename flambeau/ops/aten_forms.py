@@ -307,10 +307,10 @@ def native_layer_norm_backward(grad_out: Tensor, input: Tensor, normalized_shape
 
 @_aten
 def _embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
-                   per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int = -1) -> tuple:
+                   per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = -1) -> tuple:
     """Rows of the weight summed (mode 0), averaged (1), or their maxima (2) within bags; what bags there are. Maxima don't say whose."""
     out = _call("functional_embedding_bag", indices, weight, offsets, None, 2.0, scale_grad_by_freq, ("sum", "mean", "max")[mode], sparse,
-                per_sample_weights, include_last_offset, None if padding_idx < 0 else padding_idx)
+                per_sample_weights, include_last_offset, None if padding_idx is None or padding_idx < 0 else padding_idx)
     ends = offsets[1:] if include_last_offset else _call("cat", [offsets[1:], offsets.new_full((1,), indices.numel())])
     sizes = ends - (offsets[:-1] if include_last_offset else offsets)
     bags = _call("repeat_interleave", _call("arange", sizes.numel(), dtype=offsets.dtype), sizes)
