@@ -89,10 +89,10 @@ def _split(text: str) -> list[str]:
 
 
 class FunctionSchema:
-    """The signature of one overload: `name` ("aten::add"), `overload_name`, `arguments` and `returns`."""
+    """The signature of one overload: `name` ("aten::add"), `overload_name`, `arguments` and `returns`, as text `result`."""
 
     def __init__(self, name: str, overload_name: str, arguments: str, results: str = "") -> None:
-        self.name, self.overload_name = name, overload_name
+        self.name, self.overload_name, self.result = name, overload_name, results
         self.operator = name.rpartition("::")[2]
         parts = _split(arguments)
         keyword = parts.index("*") if "*" in parts else len(parts)

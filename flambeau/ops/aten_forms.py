@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.tensor import Tensor
+from .nn.activations import _scaled_elu
 from .nn.recurrent import packed_sequences, recurrent_step, sequences
 from .primitives import PRIMITIVES
 from .registry import OPERATORS
@@ -36,6 +37,7 @@ FORMS.update({
     "add": lambda self, other, alpha=1, *, out=None: _call("add", self, other, alpha=alpha, out=out),
     "alias": lambda self: PRIMITIVES["alias"](self),
     "arange": lambda *args, **kwargs: _call("arange", *args, **kwargs),
+    "elu": lambda self, alpha=1, scale=1, input_scale=1: _scaled_elu(self, alpha, scale, input_scale),
     "item": lambda self: self.item(),
     "lift_fresh": lambda self: self,
     "lift_fresh_copy": lambda self: self.clone(),
@@ -59,12 +61,6 @@ FORMS["_local_scalar_dense"] = FORMS["item"]
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------------------
-@_aten
-def elu(self: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
-    """scale * (x where x > 0, else alpha * (exp(input_scale * x) - 1))."""
-    return _call("where", self > 0, self, alpha * (self * input_scale).expm1()) * scale
-
-
 @_aten
 def copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     """src in the shape, dtype and device of self."""
@@ -307,10 +303,10 @@ def native_layer_norm_backward(grad_out: Tensor, input: Tensor, normalized_shape
 
 @_aten
 def _embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
-                   per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int = -1) -> tuple:
+                   per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = -1) -> tuple:
     """Rows of the weight summed (mode 0), averaged (1), or their maxima (2) within bags; what bags there are. Maxima don't say whose."""
     out = _call("functional_embedding_bag", indices, weight, offsets, None, 2.0, scale_grad_by_freq, ("sum", "mean", "max")[mode], sparse,
-                per_sample_weights, include_last_offset, None if padding_idx < 0 else padding_idx)
+                per_sample_weights, include_last_offset, None if padding_idx is None or padding_idx < 0 else padding_idx)
     ends = offsets[1:] if include_last_offset else _call("cat", [offsets[1:], offsets.new_full((1,), indices.numel())])
     sizes = ends - (offsets[:-1] if include_last_offset else offsets)
     bags = _call("repeat_interleave", _call("arange", sizes.numel(), dtype=offsets.dtype), sizes)

@@ -105,21 +105,25 @@ def handle_torch_function(public_api: Callable, relevant_args: Iterable[Any], *a
     handle_torch_function(f, (x,), x)`. Raises TypeError when all of them answer NotImplemented.
     """
     owners = _overriding(relevant_args)
-    types = tuple(type(owner) for owner in owners)
     if dispatch.state.function_modes:
         mode = dispatch.state.function_modes[-1]
         with without_top_mode():
-            answer = mode.__torch_function__(public_api, types, args, kwargs)
-        if answer is not NotImplemented:
-            return answer
-    for owner in owners:
-        answer = type(owner).__torch_function__(public_api, types, args, kwargs)
+            answer = mode.__torch_function__(public_api, tuple(type(owner) for owner in owners), args, kwargs)
         if answer is not NotImplemented:
             return answer
     name = f"{getattr(public_api, '__module__', '')}.{getattr(public_api, '__name__', public_api)}"
-    raise TypeError(
-        f"no implementation found for '{name}' on types that implement __torch_function__: {[kind.__name__ for kind in types]}"
-    )
+    return _asked_of_classes(public_api, name, owners, args, kwargs)
+
+
+def _asked_of_classes(fn: Callable, name: str, owners: Iterable, args: tuple, kwargs: dict) -> Any:
+    """What the first willing class answers; TypeError where none is."""
+    types = tuple(type(owner) for owner in owners)
+    for kind in types:
+        answer = kind.__torch_function__(fn, types, args, kwargs)
+        if answer is not NotImplemented:
+            return answer
+    raise TypeError(f"no implementation found for '{name}' on types that implement "
+                    f"__torch_function__: [{', '.join(kind.__name__ for kind in types)}]")
 
 
 class without_top_mode(_C.OverrideScope):
@@ -154,13 +158,7 @@ def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
         owners = [owner for owner in _overriding((*args, *kwargs.values())) if dispatch.takes_every_call(owner)]
     if not owners:
         return casting(wrapper, args, kwargs) if state.autocast is not None and state.autocast[0].on else NotImplemented
-    types = tuple(type(owner) for owner in owners)
-    for kind in types:
-        answer = kind.__torch_function__(wrapper, types, args, kwargs)
-        if answer is not NotImplemented:
-            return answer
-    raise TypeError(f"no implementation found for '{wrapper.__name__}' on types that implement "
-                    f"__torch_function__: [{', '.join(kind.__name__ for kind in types)}]")
+    return _asked_of_classes(wrapper, wrapper.__name__, owners, args, kwargs)
 
 
 # Arguments may also be called as NumPy calls them, and dtypes may be given as Python's types.

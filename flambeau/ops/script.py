@@ -23,6 +23,7 @@ from .aten import _overload
 from .aten_forms import FORMS
 from .aten_schemas import _FITS, REDUCTIONS, Misfit, schemas, take
 from .generators import manual_seed
+from .nn.recurrent import packed, unpacked
 from .registry import OPERATORS
 
 SCALAR_TYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64", "complex128", "bool",
@@ -400,43 +401,20 @@ def _nll_loss(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction
     return OPERATORS["nll_loss"](x, target, weight, ignore_index=ignore_index, reduction=REDUCTIONS[reduction])
 
 
-def _embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
-                   per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None) -> tuple:
-    """Sums, means or maxima of rows, and three tensors that only a kernel wants."""
-    found = OPERATORS["functional_embedding_bag"](indices, weight, offsets, None, 2, scale_grad_by_freq, ("sum", "mean", "max")[mode],
-        sparse,
-                                                  per_sample_weights, include_last_offset, padding_idx)
-    empty = offsets.new_empty((0,))
-    return found, empty, empty, empty
-
-
 def _rrelu(x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: Any = None) -> Tensor:
     """x, and below 0 a part of it: between two bounds at random, or half way between them."""
     slope = OPERATORS["rand_like"](x, generator=generator) * (upper - lower) + lower if training else (lower + upper) / 2
     return OPERATORS["where"](x >= 0, x, x * slope)
 
 
-def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    """v with the norms g of its slices along `dim`."""
-    rest = [d for d in range(v.ndim) if d != dim % v.ndim]
-    return v * (g / (v * v).sum(rest, keepdim=True).sqrt())
-
-
 def _packed(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
-    """The steps of sequences (time, batch, ...), longest first, of which `lengths` tells how many each has; and how many have each step."""
-    x = x.transpose(0, 1) if batch_first else x
-    here = OPERATORS["arange"](int(lengths.max()), device=lengths.device).unsqueeze(1) < lengths
-    return x[:len(here)][here.to(x.device)], here.sum(1)
+    return packed(x.transpose(0, 1) if batch_first else x, lengths.tolist())
 
 
 def _padded_from(data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: float, total_length: int) -> tuple[Tensor, Tensor]:
-    """Sequences (time, batch, ...) of a packed one, with padding after each, and their lengths."""
-    batch = int(batch_sizes[0])
-    here = OPERATORS["arange"](batch, device=batch_sizes.device) < batch_sizes.unsqueeze(1)
-    steps = max(len(here), total_length)
-    out = data.new_full((steps * batch, *data.shape[1:]), padding_value)
-    out = out.index_copy(0, here.flatten().nonzero().flatten().to(data.device), data).unflatten(0, (steps, batch))
-    return (out.transpose(0, 1) if batch_first else out), here.sum(0)
+    counts = batch_sizes.tolist()
+    out, lengths = unpacked(data, counts, max(len(counts), total_length), padding_value)
+    return (out.transpose(0, 1) if batch_first else out), lengths
 
 
 _SPECIAL = {"special_expit": "sigmoid", "special_gammaln": "lgamma", "special_psi": "digamma"}
@@ -449,8 +427,9 @@ ON_TENSORS: dict[str, Callable[..., Any]] = {
     "unique_dim": lambda x, dim, order=True, inverse=False, counts=False: _unique(x, dim, order, inverse, counts),
     "numpy_T": lambda x: x.T, "mT": lambda x: x.mT, "mH": lambda x: x.mH, "matrix_H": lambda x: x.H,
     "tensordot": lambda a, b, of_a, of_b: OPERATORS["tensordot"](a, b, (of_a, of_b)), "_conj": lambda x: x.conj(),
-    "_pack_padded_sequence": _packed, "_pad_packed_sequence": _padded_from, "rrelu": _rrelu, "_weight_norm": _weight_norm,
-    **dict.fromkeys(("nll_loss", "nll_loss_nd", "nll_loss2d"), _nll_loss), "embedding_bag": _embedding_bag,
+    "_pack_padded_sequence": _packed, "_pad_packed_sequence": _padded_from, "rrelu": _rrelu,
+    "_weight_norm": lambda v, g, dim=0: v * (g / OPERATORS["norm_except_dim"](v, 2, dim)),
+    **dict.fromkeys(("nll_loss", "nll_loss_nd", "nll_loss2d"), _nll_loss), "embedding_bag": FORMS["_embedding_bag"],
     **{f"adaptive_max_pool{n}d": _with_indices(f"adaptive_max_pool{n}d") for n in (1, 2, 3)}, "unique_consecutive": _consecutive,
     "size": _sized, "stride": _strided, "len": len, "dim": lambda x: x.ndim, "list": lambda x: list(x.unbind(0)),
     **{name: _asked(name) for name in ["numel", "is_floating_point", "is_complex", "is_signed", "is_contiguous", "type_as", "get_device",

@@ -342,20 +342,25 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self._apply(self.get_lr())
 
 
+def _check_members(made: LRScheduler, schedulers: Sequence[LRScheduler], optimizer: Optimizer, called: str) -> None:
+    """ValueError for schedules of another optimizer, or that want to be told of a metric at each step."""
+    name = type(made).__name__
+    for i, s in enumerate(schedulers):
+        if isinstance(s, ReduceLROnPlateau):
+            raise ValueError(f"{name} does not support `ReduceLROnPlateau` scheduler as it requires additional kwargs to be specified when "
+                             f"calling `step`, but got one at index {i} in the given schedulers sequence.")
+        if getattr(s, "optimizer", None) is not optimizer:
+            raise ValueError(f"{name} expects all schedulers to belong to the same optimizer, but got scheduler {type(s).__name__} at "
+                             f"index {i}, which is different from {called}.")
+
+
 class SequentialLR(LRScheduler):
     """Schedules one after another: the next begins at each milestone."""
 
     def __init__(self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int], last_epoch: int = -1) -> None:
         if not schedulers:
             raise ValueError(f"{type(self).__name__} expects at least one scheduler, but got no scheduler.")
-        for i, s in enumerate(schedulers):
-            if getattr(s, "optimizer", None) is not optimizer:
-                raise ValueError(f"{type(self).__name__} expects all schedulers to belong to the same optimizer, but got scheduler "
-                                 f"{type(s).__name__} at index {i}, which is different from the optimizer passed in.")
-            if isinstance(s, ReduceLROnPlateau):
-                raise ValueError(f"{type(self).__name__} does not support `ReduceLROnPlateau` scheduler as it "
-                                 f"requires additional kwargs to "
-                                 f"be specified when calling `step`, but got one at index {i} in the given schedulers sequence.")
+        _check_members(self, schedulers, optimizer, "the optimizer passed in")
         if len(milestones) != len(schedulers) - 1:
             raise ValueError("Sequential Schedulers expects number of schedulers provided to be one more than the "
                              f"number of milestone points, but got number of schedulers {len(schedulers)} and the "
@@ -402,14 +407,7 @@ class ChainedScheduler(LRScheduler):
         if not schedulers:
             raise ValueError(f"{type(self).__name__} expects at least one scheduler to be chained, but got no scheduler.")
         optimizer = optimizer or schedulers[0].optimizer
-        for i, s in enumerate(schedulers):
-            if isinstance(s, ReduceLROnPlateau):
-                raise ValueError(f"{type(self).__name__} does not support `ReduceLROnPlateau` scheduler as it "
-                                 f"requires additional kwargs to "
-                                 f"be specified when calling `step`, but got one at index {i} in the given schedulers sequence.")
-            if s.optimizer is not optimizer:
-                raise ValueError(f"{type(self).__name__} expects all schedulers to belong to the same optimizer, but got scheduler "
-                                 f"{type(s).__name__} at index {i}, which is different from {type(optimizer).__name__}.")
+        _check_members(self, schedulers, optimizer, type(optimizer).__name__)
         self._schedulers, self.optimizer = list(schedulers), optimizer
         self._last_lr = self._rates()
 

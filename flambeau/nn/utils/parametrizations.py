@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...core import dispatch
 from ...core.tensor import Tensor
+from ...ops.linalg.norms import norm_except_dim
 from .. import functional as F
 from ..modules.module import Module
 from . import parametrize
@@ -12,14 +13,6 @@ from . import parametrize
 def matrix_of(weight: Tensor, dim: int) -> Tensor:
     """The weight with `dim` first, and the others as one."""
     return weight.movedim(dim, 0).reshape(weight.shape[dim], -1)
-
-
-def norm_except_dim(v: Tensor, pow: float = 2, dim: int | None = 0) -> Tensor:
-    """The norm over all dimensions but `dim` (kept with size 1); over all of them for None or -1."""
-    if dim is None or dim == -1:
-        return v.norm(pow)
-    d = dim % v.ndim
-    return matrix_of(v, d).norm(pow, 1).reshape([-1 if i == d else 1 for i in range(v.ndim)])
 
 
 class _WeightNorm(Module):

@@ -348,14 +348,21 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     if type(n) is int and n == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
     _check_running(running_mean, running_var)
+    return _train(input, weight, bias, running_mean, running_var, momentum, eps)[0]
+
+
+def _train(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+           momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """`_batch_norm_train`, after which the running statistics move."""
     out, mean, var = _batch_norm_train(input, weight, bias, sym_float(eps))
+    n = _count(input.shape, _over(input.ndim))
     if type(n) is int and n == 0:   # nothing to learn from
-        return out
+        return out, mean, var
     with dispatch.grad_enabled(False):
         _move(running_mean, mean, momentum)
         if running_var is not None:
-            _move(running_var, var.detach() * (n / (n - 1)), momentum)
-    return out
+            _move(running_var, var.detach() * (math.nan if type(n) is int and n == 1 else n / (n - 1)), momentum)
+    return out, mean, var
 
 
 def _move(running: Tensor | None, statistic: Tensor, momentum: Any) -> None:
