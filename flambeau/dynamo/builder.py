@@ -11,6 +11,8 @@ import itertools
 import operator
 import os
 import random
+import re
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterable
@@ -56,7 +58,7 @@ from .variables.draws import RandomVariable
 from .variables.floats import FloatVariable, NumpyNumberVariable
 from .variables.functions import CellVariable, DisabledVariable, FunctionVariable, MethodVariable, PartialVariable
 from .variables.nn_module import ModuleObjectVariable
-from .variables.objects import ClassVariable, ModuleVariable, ObjectVariable, PropertyVariable, written_in_c
+from .variables.objects import ClassVariable, ModuleVariable, ObjectVariable, PropertyVariable, ThreadLocalVariable, written_in_c
 from .variables.references import CounterVariable, ExistingReference, ProxyVariable
 from .variables.sequences import (
     EXHAUSTED,
@@ -715,6 +717,8 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
         return NamedTupleVariable(tx.guard_sequence(value, source), cls, source)
     if isinstance(value, tuple) and getattr(cls, "n_fields", None) == len(value) == len(cls.__match_args__):
         return StructSequenceVariable(tx.guard_sequence(value, source), cls, source)
+    if issubclass(cls, threading.local):
+        return tx.remember(value, ThreadLocalVariable(cls, value, source))
     if cls.__module__.startswith(("numpy", "re")) or (written_in_c(cls) and cls is not types.SimpleNamespace):
         return tx.remember(value, OpaqueVariable(value, source))
     if any(written_in_c(base) and base not in (object, dict, list, tuple, collections.OrderedDict, types.SimpleNamespace, _C.OverrideScope)
@@ -748,6 +752,7 @@ _EXACT: dict[type, _Build] = {
     type(None): _wrap_singleton, bool: _wrap_singleton, type(...): _wrap_singleton, type(NotImplemented): _wrap_singleton,
     int: _wrap_int, float: _wrap_float, complex: _wrap_number, str: _wrap_text, bytes: _wrap_text,
     dtype: _wrap_same, layout: _wrap_same, memory_format: _wrap_same, device: _wrap_equal, types.CodeType: _wrap_same,
+    re.Pattern: _wrap_equal,
     tuple: _wrap_tuple, list: _wrap_list, dict: _wrap_dict, collections.OrderedDict: _wrap_dict,
     collections.defaultdict: _wrap_dict, collections.Counter: _wrap_dict, collections.deque: _wrap_deque, Size: _wrap_size,
     set: _wrap_set, frozenset: _wrap_set, types.MappingProxyType: _wrap_mapping_proxy, range: _wrap_range, slice: _wrap_slice,

@@ -52,7 +52,9 @@ NUMPY_NUMBERS = frozenset(
     {"sqrt", "cbrt", "exp", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "tanh", "floor", "ceil", "trunc", "rint",
      "power", "float_power", "square", "absolute", "fabs", "sign", "maximum", "minimum", "add", "subtract", "multiply", "divide",
      "true_divide", "floor_divide", "remainder", "mod", "isnan", "isinf", "isfinite", "prod", "sum", "mean", "max", "min", "amax", "amin",
-     "round", "around", "all", "any", "argmax", "argmin", "gcd", "lcm", "isclose", "clip", "median", "std", "var", "deg2rad", "rad2deg"}
+     "round", "around", "all", "any", "argmax", "argmin", "gcd", "lcm", "isclose", "clip", "median", "std", "var", "deg2rad", "rad2deg",
+     "hypot", "arctan2", "arctan", "arcsin", "arccos", "sinh", "cosh", "exp2", "reciprocal", "fmod", "fmax", "fmin", "copysign",
+     "degrees", "radians", "logaddexp", "signbit"}
 )  # fmt: skip
 """Functions of NumPy that are computed during capture when they take known numbers and give one."""
 

@@ -6,6 +6,7 @@ import collections
 import enum
 import inspect
 import operator
+import re
 import types
 from collections.abc import Callable, Container
 from typing import Any, TypeVar
@@ -45,6 +46,7 @@ from .variables.generators import GeneratorVariable
 from .variables.nn_module import ModuleObjectVariable
 from .variables.objects import ObjectVariable
 from .variables.sequences import (
+    IteratorVariable,
     ListVariable,
     NamedTupleVariable,
     RangeVariable,
@@ -425,5 +427,6 @@ _LITERALS: dict[type, Any] = {
     SymInt: lambda tx, v: SymVariable(v),
     SymFloat: lambda tx, v: SymVariable(v),
     SymBool: lambda tx, v: SymVariable(v),
+    type(re.finditer("", "")): lambda tx, v: IteratorVariable(map(tx.literal, v)),
 }
 

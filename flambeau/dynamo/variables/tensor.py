@@ -105,6 +105,8 @@ class TensorVariable(Variable):
         replaced = self.replaced(tx, name)
         if replaced is not None:
             return replaced
+        if name == "requires_grad" and self in tx.effects.late_flags:
+            return ConstantVariable(tx.effects.late_flags[self])
         if name in FACTS:
             return tx.literal(getattr(self.fake, name))
         if name == "data":      # no detach(): writes through it are not counted
