@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import collections
+import datetime
 import enum
 import functools
 import itertools
@@ -78,6 +79,8 @@ from .variables.wrappers import wrap_existing
 
 IMMUTABLE = (dtype, device, layout, memory_format, types.CodeType, types.UnionType, types.GenericAlias)
 """Objects that are constants, compared by identity or value."""
+IMMUTABLE_BY_TEXT = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta)
+"""The same, compared by what `repr` says of them."""
 
 
 _Build = Callable[[Any, Any, Source], Variable]
@@ -388,6 +391,13 @@ def _wrap_numpy_number(tx: Any, value: Any, source: Source) -> Variable:
 def _wrap_equal(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
     tx.guard("{0} == {1}", source, constant_source(value))
+    return ConstantVariable(value, source)
+
+
+def _wrap_by_text(tx: Any, value: Any, source: Source) -> Variable:
+    """Equal ones may still differ, as two times in different zones."""
+    tx.guard_type(source, value)
+    tx.guard("repr({0}) == {1}", source, constant_source(repr(value)))
     return ConstantVariable(value, source)
 
 
@@ -752,7 +762,7 @@ _EXACT: dict[type, _Build] = {
     type(None): _wrap_singleton, bool: _wrap_singleton, type(...): _wrap_singleton, type(NotImplemented): _wrap_singleton,
     int: _wrap_int, float: _wrap_float, complex: _wrap_number, str: _wrap_text, bytes: _wrap_text,
     dtype: _wrap_same, layout: _wrap_same, memory_format: _wrap_same, device: _wrap_equal, types.CodeType: _wrap_same,
-    re.Pattern: _wrap_equal,
+    re.Pattern: _wrap_equal, **dict.fromkeys(IMMUTABLE_BY_TEXT, _wrap_by_text),
     tuple: _wrap_tuple, list: _wrap_list, dict: _wrap_dict, collections.OrderedDict: _wrap_dict,
     collections.defaultdict: _wrap_dict, collections.Counter: _wrap_dict, collections.deque: _wrap_deque, Size: _wrap_size,
     set: _wrap_set, frozenset: _wrap_set, types.MappingProxyType: _wrap_mapping_proxy, range: _wrap_range, slice: _wrap_slice,

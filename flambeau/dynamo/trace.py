@@ -23,7 +23,7 @@ from ..ops.registry import is_operator
 from . import config, policy
 from .autograd_functions import apply_function
 from .break_kinds import describe, graph_break
-from .builder import IMMUTABLE, Builder
+from .builder import IMMUTABLE, IMMUTABLE_BY_TEXT, Builder
 from .exceptions import RaisedInTrace, RunEagerly
 from .frame import Frame
 from .graph_builder import GraphBuilder
@@ -236,7 +236,7 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         handler = HANDLERS.get(cls)
         if handler is not None:
             return call_modelled(self, cls, handler, args, kwargs)
-        if cls in PURE or issubclass(cls, IMMUTABLE) or issubclass(cls, enum.Enum) or policy.is_fact_class(cls):
+        if cls in PURE or cls in IMMUTABLE_BY_TEXT or issubclass(cls, IMMUTABLE) or issubclass(cls, enum.Enum) or policy.is_fact_class(cls):
             return self.fold(cls, args, kwargs)
         if issubclass(cls, np.generic):
             return self.numpy_number(cls, args, kwargs)

@@ -11,6 +11,7 @@ import bisect
 import collections
 import contextlib
 import dataclasses
+import datetime
 import functools
 import heapq
 import itertools
@@ -18,12 +19,15 @@ import logging
 import math
 import operator
 import os
+import pathlib
 import random
 import re
+import struct
 import sys
 import threading
 import time
 import warnings
+import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any
 
@@ -576,5 +580,58 @@ def more_of_numpy(T):
     def f(x):
         a = x.numpy().reshape(2, 2)
         return T.from_numpy(-a), T.from_numpy(np.ascontiguousarray(a.T)), T.from_numpy(abs(a)), T.from_numpy(~(a > 2)), float(np.hypot(3, 4))
+
+    return f, (v(T),)
+
+
+@program
+def dates_and_times(T):
+    start = datetime.datetime(2024, 1, 2, tzinfo=datetime.UTC)
+
+    def f(x, days):
+        day = start + datetime.timedelta(days=days)
+        return x * day.weekday(), day.isoformat(), (day - start).total_seconds(), f"{day:%Y-%m}", day > start, datetime.date(2024, 2, 29).month
+
+    return f, (v(T), 3)
+
+
+@program
+def paths_and_bytes(T):
+    path = pathlib.PurePosixPath("/a/b/c.txt")
+
+    def f(x):
+        packed = struct.pack("<hf", 3, 1.5)
+        return x * len(path.parts), path.stem, str(path.parent), path.suffix, struct.unpack("<hf", packed), zlib.crc32(packed), packed.hex()
+
+    return f, (v(T),)
+
+
+@program
+def built_in_functions_of_objects(T):
+    class Amount:
+        def __init__(self, value):
+            self.value = value
+
+        def __round__(self, digits=0):
+            return ("rounded", digits)
+
+        def __divmod__(self, other):
+            return NotImplemented if other is None else (self.value // other, self.value % other)
+
+        def __rdivmod__(self, other):
+            return "from the right", other
+
+        def __floor__(self):
+            return "floor"
+
+        def __ceil__(self):
+            return "ceiling"
+
+        def __trunc__(self):
+            return "truncated"
+
+    def f(x):
+        a = Amount(7)
+        return x * a.value, round(a), round(a, 2), divmod(a, 2), divmod(3, a), math.floor(a), math.ceil(a), math.trunc(a)
 
     return f, (v(T),)
