@@ -33,7 +33,7 @@ from .frame import Frame
 from .graph_builder import PRESUMING, must_hold
 from .guards import LOOKUP_ERRORS, GuardSet, Lasting, Namespace, compile_source, distinct, write_guard
 from .replacement import Writer
-from .resume import origin
+from .resume import origin, words_of_arguments
 from .source import FUNCTION, Source, argument_name, argument_source, constant_source
 from .surroundings import write_setting
 from .tails import Tail, unknown_sizes_of
@@ -182,8 +182,9 @@ class _Conversion:
     def _root_frame(self, tx: Trace) -> Frame:
         request, code = self.request, self.request.code
         local: dict[str, Variable] = {}
+        words = words_of_arguments(code)
         for i, (name, value) in enumerate(zip(code.co_varnames, request.values, strict=False)):
-            local[name] = LazyVariable(value, argument_source(i, name))
+            local[name] = LazyVariable(value, argument_source(i, name, words.get(name, "")))
         closure = [
             tx.existing_cell(cell, FUNCTION.cell(i, name))
             for i, (name, cell) in enumerate(zip(code.co_freevars, request.function.__closure__ or (), strict=False))

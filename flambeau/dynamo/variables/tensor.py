@@ -360,7 +360,7 @@ class SymVariable(Variable):
         return {SymInt: int, SymFloat: float, SymBool: bool}[type(self.value)]
 
     def describe(self) -> str:
-        return f"size {self.value}"
+        return f"number {self.source.words}" if self.source is not None else f"size {self.value}"
 
     def truth(self, tx: Trace) -> bool:
         try:
