@@ -10,6 +10,7 @@ from .api import (
     explain,
     graph_break,
     is_compiling,
+    is_exporting,
     mark_dynamic,
     mark_static,
     substitute,
@@ -22,6 +23,6 @@ from .stance import set_stance
 
 __all__ = [
     "BackendCompilerFailed", "Explanation", "OptimizedModule", "RecompileLimitExceeded", "Unsupported", "allow_in_graph",
-    "assume_constant_result", "compile", "config", "disable", "explain", "graph_break", "is_compiling", "list_backends",
+    "assume_constant_result", "compile", "config", "disable", "explain", "graph_break", "is_compiling", "is_exporting", "list_backends",
     "lookup_backend", "mark_dynamic", "mark_static", "register_backend", "reset", "set_stance", "substitute",
 ]  # fmt: skip

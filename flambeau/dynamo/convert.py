@@ -279,7 +279,7 @@ class _Conversion:
         if assumed and tx.shapes.breaks_allowed and not self._may_run_again(graph):
             self._need(assumed, "a number that is read from a tensor and used as a size may be negative")
         useful = any(node.op.startswith("call") and node.target not in _SWITCHES for node in graph.nodes)
-        if not useful and broken is None:
+        if not useful and broken is None and not tx.tells_compiling:
             raise NothingToCompile
         self._pin_sizes()
         module, compiled = self._compile(graph) if useful else (None, None)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from ..core.settings import add_setting
 
 AFTER_A_CALL = ("eager_then_compile", "aot_eager_then_compile")
 """Stances in which a function runs eagerly once before it is compiled."""
@@ -24,6 +27,25 @@ class Current:
     def set(cls, stance: str, backend: Any) -> None:
         """Take another stance."""
         cls.stance, cls.backend, cls.usual = stance, backend, stance == "default" and backend is None
+
+
+class Exporting:
+    """Is torch.export tracing a module?"""
+
+    active = False
+
+    @classmethod
+    @contextmanager
+    def a_module(cls) -> Iterator[None]:
+        """In the block it is."""
+        before, cls.active = cls.active, True
+        try:
+            yield
+        finally:
+            cls.active = before
+
+
+add_setting("export", Exporting, "active")
 
 
 class set_stance:

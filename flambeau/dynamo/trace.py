@@ -83,6 +83,8 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         """Existing objects that were keys by their identity."""
         self.counts = False
         """Did a counter that existed before give numbers?"""
+        self.tells_compiling = False
+        """Does the program ask whether it is compiled?"""
         self.has_handlers = False
         """Does any function that was captured handle exceptions?"""
         self.generators: list[GeneratorVariable] = []
@@ -284,7 +286,7 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
             case "autograd":
                 graph_break("autograd inside a compiled function", f"{real.__qualname__}()")
             case "compiling":
-                return ConstantVariable(True)
+                return self.compiling()
             case "check":
                 return self._checked(function, args, kwargs)
             case "apply":
@@ -296,6 +298,11 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
             case "higher order":
                 return call_higher_order(self, function, args, kwargs)
         return self.inline(function, args, kwargs)
+
+    def compiling(self) -> Variable:
+        """`is_compiling()`."""
+        self.tells_compiling = True
+        return ConstantVariable(True)
 
     def _fact(self, function: Any, args: Args, kwargs: Kwargs) -> Variable:
         """What a function says of known values, and of the dtypes, devices and shapes of tensors."""
