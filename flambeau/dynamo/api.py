@@ -183,8 +183,13 @@ def assume_constant_result(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 # -- sizes ---------------------------------------------------------------------------------------------------------------------
 def mark_dynamic(t: Tensor, index: int | list[int] | tuple[int, ...], **bounds: Any) -> None:
-    """Take these dimensions of `t` as variables from the first compilation on."""
+    """Take these dimensions of `t` as variables from the first compilation on. ConstraintViolationError where the program fixes one."""
     _mark(t, index, "_dynamo_dynamic_dims")
+
+
+def maybe_mark_dynamic(t: Tensor, index: int | list[int] | tuple[int, ...]) -> None:
+    """Take these dimensions of `t` as variables from the first compilation on, but for those that the program fixes."""
+    _mark(t, index, "_dynamo_weak_dynamic_dims")
 
 
 def mark_static(t: Tensor, index: int | list[int] | tuple[int, ...] | None = None) -> None:

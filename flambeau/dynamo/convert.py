@@ -17,7 +17,7 @@ from .. import _C, fx
 from ..aot.unknown import compile_between, tells_sizes
 from ..core import dispatch
 from ..core.settings import Verification
-from ..core.symbolic import DataDependentFloat, DataDependentSize
+from ..core.symbolic import ConstraintViolationError, DataDependentFloat, DataDependentSize
 from ..core.tensor import Tensor
 from ..fx.lint import lint_graph
 from ..ops.generators import all_states, set_all_states
@@ -363,6 +363,9 @@ class _Conversion:
     def _pin_sizes(self) -> None:
         """Start anew if sizes that were taken as variables have turned out to be fixed."""
         pinned = self.tx.newly_pinned()
+        if wrong := pinned & self.request.shapes.marked:
+            raise ConstraintViolationError(f"{', '.join(sorted(wrong))} was marked with torch._dynamo.mark_dynamic, but the program works "
+                                           "for this size alone. Don't mark it, or use torch._dynamo.maybe_mark_dynamic")
         if pinned:
             self.pinned |= pinned
             raise RestartTrace

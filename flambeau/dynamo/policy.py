@@ -204,9 +204,12 @@ def is_fact_class(cls: type) -> bool:
     return is_own(cls.__module__) and cls.__name__ in CONSTANT
 
 
+_UNSEEN = {"record_function": "profiler", "profile": "profiler", "error_on_graph_break": "dynamo"}
+
+
 def is_profiler_scope(cls: type) -> bool:
-    """`record_function` and profiles, which have nothing to see in a graph."""
-    return is_own(cls.__module__) and "profiler" in cls.__module__ and cls.__name__ in ("record_function", "profile")
+    """`record_function`, profiles and the like, which have nothing to see in a graph."""
+    return is_own(cls.__module__) and _UNSEEN.get(cls.__name__, "no module") in cls.__module__
 
 
 _module_base: type | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator, contextmanager
 from typing import Any
 
 from ..core.settings import add_setting
@@ -22,11 +22,26 @@ class Current:
     backend: Any = None
     usual = True
     """Is it the default stance, without such a backend?"""
+    breaks_are_errors = False
+    """As if everything was compiled with `fullgraph=True`."""
 
     @classmethod
     def set(cls, stance: str, backend: Any) -> None:
         """Take another stance."""
         cls.stance, cls.backend, cls.usual = stance, backend, stance == "default" and backend is None
+
+
+class error_on_graph_break(ContextDecorator):
+    """Within the block, or the decorated function, a graph break is an error, as with `fullgraph=True`; or, with False, it is none."""
+
+    def __init__(self, error_on_graph_break: bool) -> None:
+        self.wanted, self.before = error_on_graph_break, False
+
+    def __enter__(self) -> None:
+        self.before, Current.breaks_are_errors = Current.breaks_are_errors, self.wanted
+
+    def __exit__(self, *exc: object) -> None:
+        Current.breaks_are_errors = self.before
 
 
 class Exporting:

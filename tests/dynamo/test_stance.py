@@ -133,3 +133,23 @@ def test_a_program_is_told_whether_it_is_compiled_or_exported(strict: bool) -> N
     compiled = fl.compile(model, backend="eager")
     x = fl.ones(2)
     assert compiled(x).tolist() == x.cos().tolist()
+
+
+def test_graph_breaks_as_errors() -> None:
+    @fl._dynamo.error_on_graph_break(True)
+    def strict(x):
+        print("a")
+        return x + 1
+
+    def lenient(x):
+        with fl._dynamo.error_on_graph_break(False):
+            y = x + 1
+        return y * 2
+
+    x = fl.ones(2)
+    with pytest.raises(fl._dynamo.exc.Unsupported, match="error_on_graph_break"):
+        fl.compile(strict, backend="eager")(x)
+    assert fl.compile(lenient, backend="eager", fullgraph=True)(x).tolist() == [4.0, 4.0]
+    with fl._dynamo.error_on_graph_break(True), pytest.raises(fl._dynamo.exc.Unsupported):
+        fl.compile(lambda x: (print("b"), x + 1)[1], backend="eager")(x)
+    assert fl.compile(lambda x: (print("c"), x + 1)[1], backend="eager")(x).tolist() == [2.0, 2.0]

@@ -154,3 +154,11 @@ def test_parts_of_a_graph() -> None:
     _, sin, cos, _, _ = gm.graph.nodes
     part = extract_subgraph(gm, [cos], [sin], [cos])
     torch.testing.assert_close(part(torch.ones(2))[0], torch.ones(2).cos())
+
+
+def test_a_split_keeps_the_modules_of_its_graph() -> None:
+    net, other = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+    gm = symbolic_trace(net)
+    split = split_module(gm, other, lambda node: int(node.target == "1"))
+    x = torch.ones(1, 2)
+    assert split(x).tolist() == net(x).tolist()
