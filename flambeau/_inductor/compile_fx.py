@@ -23,7 +23,7 @@ def compile_fx(model_: Any, example_inputs_: Sequence[Any], inner_compile: Calla
     `config_patches` are settings that hold meanwhile; operators of `decompositions` are computed by its functions."""
     if inner_compile in (None, compile_fx_inner) and not decompositions:
         return inductor.compile_fx(model_, example_inputs_, **(config_patches or {}), **options)
-    with config.patch({**(config_patches or {}), **options}):
+    with config.patch({**(config_patches or {}), **options}):  # type: ignore[attr-defined]
         return aot_module_simplified(model_, list(example_inputs_), inner_compile or compile_fx_inner, decompositions=decompositions)
 
 

@@ -127,7 +127,7 @@ class UnreadText(ConstantVariable):
         self.is_read = False
 
     @property
-    def value(self) -> Any:     # type: ignore[override]
+    def value(self) -> Any:
         assert self.source is not None
         if not self.is_read:
             self.is_read = True

@@ -43,7 +43,8 @@ class Shapes:
 
     def dims(self, name: str, value: Any) -> tuple[bool | None, ...]:
         """For each dimension: False (static), None (varies, may share a symbol) or True (marked by the user)."""
-        marked, weakly, pinned = (getattr(value, f"_dynamo_{kind}_dims", frozenset()) for kind in ("dynamic", "weak_dynamic", "static"))
+        none: frozenset[int] = frozenset()
+        marked, weakly, pinned = (getattr(value, f"_dynamo_{kind}_dims", none) for kind in ("dynamic", "weak_dynamic", "static"))
         self.marked |= {f"{name}.shape[{dim}]" for dim in marked}
         sizes = tuple(int(size) for size in value.shape)
         seen = [None if (name, dim) in self.unknown else size for dim, size in enumerate(self._merge_sizes(name, sizes))]

@@ -184,7 +184,7 @@ for _what, (_kind_of_break, *_targets) in _REFUSED.items():
 for _new in (object.__new__, dict.__new__, list.__new__, collections.OrderedDict.__new__):
     HANDLERS[_new] = lambda tx, cls, *args, **kwargs: tx.allocate(cls.as_constant(), [])
 for _plain in PLAIN_PARTS:
-    HANDLERS[_plain.__new__] = lambda tx, cls, *args, kind=_plain, **kwargs: (     # type: ignore[misc]
+    HANDLERS[_plain.__new__] = lambda tx, cls, *args, kind=_plain, **kwargs: (
         tx.call(cls, list(args), kwargs) if cls.as_constant() is kind else tx.allocate(cls.as_constant(), list(args), kwargs))
 
 
