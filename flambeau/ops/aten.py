@@ -22,6 +22,8 @@ from .registry import OPERATORS, PRIMITIVES, without_top_mode
 class AtenOperator:
     """`aten.mm`, and `aten.mm.default` as well."""
 
+    namespace = "aten"
+
     def __init__(self, name: str) -> None:
         self.__name__ = name
 
@@ -33,6 +35,10 @@ class AtenOperator:
             raise AttributeError(overload)
         found = schema_of(self.__name__, overload)
         return self if found is None else _overload(found)
+
+    def name(self) -> str:
+        """`aten::mm`."""
+        return f"aten::{self.__name__}"
 
     def overloads(self) -> list[str]:
         """The names of its overloads."""
@@ -66,8 +72,6 @@ class AtenOperator:
 
 class Overload(AtenOperator):
     """`aten.add.Tensor`: one signature of an operator, which calls and graphs have."""
-
-    namespace = "aten"
 
     def __init__(self, schema: Schema) -> None:
         super().__init__(schema.name)
@@ -157,6 +161,10 @@ _CALLS: dict[str, Callable[..., tuple[str, tuple, dict] | None]] = {
 _RENAMED: frozenset[str] = frozenset(("truediv", "convert", "copy_into"))     # whose arguments are ATen's
 
 
+_BESIDE_NUMBERS = ("add", "sub", "mul", "div")
+"""Of these the overload of two tensors is told of a tensor and a number, too, as the operators `+ - * /` of Python call it."""
+
+
 def step_target(handle: AtenOperator, prim: Any, args: tuple) -> tuple[Overload, tuple, dict] | None:
     """What a call of a primitive is in ATen: (overload, args, kwargs); None if none of ATen's says the same."""
     name = prim.name
@@ -166,7 +174,8 @@ def step_target(handle: AtenOperator, prim: Any, args: tuple) -> tuple[Overload,
         return None
     else:
         found = overload_of(told[0], OPERATORS[told[0]], told[1], told[2])
-    if found is None or any(a.type == "Tensor" and not isinstance(v, Tensor) for a, v in zip(found[0].arguments, found[1])):
+    if found is None or ((found[0].overload_name != "Tensor" or found[0].name not in _BESIDE_NUMBERS) and any(
+            a.type == "Tensor" and not isinstance(v, Tensor) for a, v in zip(found[0].arguments, found[1]))):
         return None     # a number in a tensor's place
     return _overload(found[0]), tuple(found[1]), found[2]
 
