@@ -101,4 +101,5 @@ def test_a_tensor_and_a_number_are_told_as_two_tensors(symbol: str) -> None:
     (func, args, _), = seen.calls
     assert got.tolist() == eval(f"x {symbol} 2", {"x": x}).tolist() and args[1] == 2
     assert func == getattr(torch.ops.aten, {"+": "add", "-": "sub", "*": "mul", "/": "div"}[symbol]).Tensor
-    assert func.name() == f"aten::{func.overloadpacket.__name__}.Tensor" and func.overloadpacket.name() == f"aten::{func.overloadpacket.__name__}"
+    packet = f"aten::{func.overloadpacket.__name__}"
+    assert func.name() == f"{packet}.Tensor" and func.overloadpacket.name() == packet
