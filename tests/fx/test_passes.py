@@ -20,6 +20,7 @@ from flambeau.fx.passes.split_module import split_module
 from flambeau.fx.passes.split_utils import split_by_tags
 from flambeau.fx.passes.tools_common import legalize_graph
 from flambeau.fx.passes.utils.fuser_utils import fuse_by_partitions, validate_partition
+from flambeau.fx.passes.utils.matcher_utils import SubgraphMatcher
 from flambeau.nn.utils.fx_passes import extract_subgraph, fuse, remove_dropout
 
 
@@ -162,3 +163,18 @@ def test_a_split_keeps_the_modules_of_its_graph() -> None:
     split = split_module(gm, other, lambda node: int(node.target == "1"))
     x = torch.ones(1, 2)
     assert split(x).tolist() == net(x).tolist()
+
+
+def test_subgraphs_are_matched() -> None:
+    graph = symbolic_trace(lambda x, y: torch.relu(torch.relu(x + 1).sum() * 2 + y).sum() * 3).graph
+    pattern = symbolic_trace(lambda a: torch.relu(a).sum()).graph
+    found = SubgraphMatcher(pattern).match(graph)
+    assert [match.returning_nodes[0].name for match in found] == ["sum_1", "sum_2"]
+    assert [match.placeholder_nodes[0].name for match in found] == ["add", "add_1"]
+    assert not SubgraphMatcher(pattern, match_placeholder=True).match(graph)
+    tripled = symbolic_trace(lambda a: a * 3).graph
+    assert len(SubgraphMatcher(tripled).match(graph)) == 1 and len(SubgraphMatcher(tripled, ignore_literals=True).match(graph)) == 2
+    assert len(SubgraphMatcher(tripled, match_output=True, ignore_literals=True).match(graph)) == 1
+    doubled = symbolic_trace(lambda a: torch.relu(torch.relu(a))).graph
+    thrice = symbolic_trace(lambda x: torch.relu(torch.relu(torch.relu(x)))).graph
+    assert [len(SubgraphMatcher(doubled, remove_overlapping_matches=apart).match(thrice)) for apart in (True, False)] == [1, 2]
