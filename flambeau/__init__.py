@@ -28,6 +28,7 @@ from .core.memory_format import (
     channels_last, channels_last_3d, contiguous_format, jagged, layout, memory_format, preserve_format, sparse_bsc, sparse_bsr,
     sparse_coo, sparse_csc, sparse_csr, strided,
 )
+from .core.settings import told as _told
 from .core.size import Size, broadcast_shapes
 from .core.storage import Storage as _Storage
 from .core.tensor import Tensor, is_inference
@@ -190,5 +191,8 @@ def is_storage(obj: Any) -> bool:
     """Whether `obj` is a storage."""
     return isinstance(obj, (_Storage, _UntypedStorage))
 
+
+if _told("TORCH_LOGS"):     # a misspelt name is an error at once
+    importlib.import_module(".dynamo.logs", __package__)
 
 __all__ = [name for name in globals() if not name.startswith("_")]

@@ -66,7 +66,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                                         "quantize_dynamic quantize_qat default_qconfig get_default_qconfig get_default_qat_qconfig "
                                         "FakeQuantize FakeQuantizeBase ObserverBase default_observer default_weight_observer"),
     "fx.experimental.optimization": ("nn.utils.fx_passes", "extract_subgraph fuse remove_dropout"),
-    "fx.experimental.proxy_tensor": ("_functorch.make_fx", "get_proxy_mode make_fx"),
+    "fx.experimental.proxy_tensor": ("_functorch.make_fx", "disable_proxy_modes_tracing get_proxy_mode make_fx"),
     "autograd.variable": ("autograd", "Variable"),
     "cuda.amp.common": ("cuda.amp", "amp_definitely_not_available"),
     "cuda.amp.autocast_mode": ("cuda.amp", "autocast custom_fwd custom_bwd"),
@@ -193,7 +193,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "distributed.launcher.api": ("start processes with torchrun (python -m torch.distributed.run)", "LaunchConfig elastic_launch"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
     "export.unflatten": (_EXPORT, "unflatten _assign_attr _AttrKind InterpreterModule"),
-    "fx.passes.utils.matcher_utils": ("use fx.replace_pattern", "SubgraphMatcher InternalMatch"),
     "fx.passes.utils.matcher_with_name_node_map_utils": ("use fx.replace_pattern", "SubgraphMatcherWithNameNodeMap InternalMatch"),
     "fx.passes.utils.source_matcher_utils": ("look at node.target", "get_source_partitions SourcePartition check_subgraphs_connected"),
     "fx.traceback": ("node.meta['stack'] has the user's lines", "NodeSource NodeSourceAction"),

@@ -102,6 +102,7 @@ FUNCTIONS = {
     "_subclasses/fake_tensor.py: __init__ allow_fallback_kernels": "no kernel runs to find out a shape",
     "compiler/__init__.py: nested_compile_region": "equal blocks are compiled once in any case",
     "compiler/__init__.py: substitute_in_graph": "the substitute is captured like any function",
+    "fx/passes/split_module.py: split_module root_m": "everything is in the graph's own module, here as in torch",
     "fx/passes/split_module.py: split_module keep_original": "submodules come in the order in which they are needed, names stay",
     "profiler/by_autograd.py": "one way to record; the CPU alone",
     "profiler/__init__.py: key_averages group_by_overload_name": "operators have no overloads",

@@ -5,12 +5,15 @@
 from __future__ import annotations
 
 import collections
+import datetime
 import enum
 import functools
 import itertools
 import operator
 import os
 import random
+import re
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterable
@@ -56,7 +59,7 @@ from .variables.draws import RandomVariable
 from .variables.floats import FloatVariable, NumpyNumberVariable
 from .variables.functions import CellVariable, DisabledVariable, FunctionVariable, MethodVariable, PartialVariable
 from .variables.nn_module import ModuleObjectVariable
-from .variables.objects import ClassVariable, ModuleVariable, ObjectVariable, PropertyVariable, written_in_c
+from .variables.objects import ClassVariable, ModuleVariable, ObjectVariable, PropertyVariable, ThreadLocalVariable, written_in_c
 from .variables.references import CounterVariable, ExistingReference, ProxyVariable
 from .variables.sequences import (
     EXHAUSTED,
@@ -76,6 +79,8 @@ from .variables.wrappers import wrap_existing
 
 IMMUTABLE = (dtype, device, layout, memory_format, types.CodeType, types.UnionType, types.GenericAlias)
 """Objects that are constants, compared by identity or value."""
+IMMUTABLE_BY_TEXT = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta)
+"""The same, compared by what `repr` says of them."""
 
 
 _Build = Callable[[Any, Any, Source], Variable]
@@ -122,7 +127,7 @@ class UnreadText(ConstantVariable):
         self.is_read = False
 
     @property
-    def value(self) -> Any:     # type: ignore[override]
+    def value(self) -> Any:
         assert self.source is not None
         if not self.is_read:
             self.is_read = True
@@ -386,6 +391,13 @@ def _wrap_numpy_number(tx: Any, value: Any, source: Source) -> Variable:
 def _wrap_equal(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
     tx.guard("{0} == {1}", source, constant_source(value))
+    return ConstantVariable(value, source)
+
+
+def _wrap_by_text(tx: Any, value: Any, source: Source) -> Variable:
+    """Equal ones may still differ, as two times in different zones."""
+    tx.guard_type(source, value)
+    tx.guard("repr({0}) == {1}", source, constant_source(repr(value)))
     return ConstantVariable(value, source)
 
 
@@ -715,6 +727,8 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
         return NamedTupleVariable(tx.guard_sequence(value, source), cls, source)
     if isinstance(value, tuple) and getattr(cls, "n_fields", None) == len(value) == len(cls.__match_args__):
         return StructSequenceVariable(tx.guard_sequence(value, source), cls, source)
+    if issubclass(cls, threading.local):
+        return tx.remember(value, ThreadLocalVariable(cls, value, source))
     if cls.__module__.startswith(("numpy", "re")) or (written_in_c(cls) and cls is not types.SimpleNamespace):
         return tx.remember(value, OpaqueVariable(value, source))
     if any(written_in_c(base) and base not in (object, dict, list, tuple, collections.OrderedDict, types.SimpleNamespace, _C.OverrideScope)
@@ -748,6 +762,7 @@ _EXACT: dict[type, _Build] = {
     type(None): _wrap_singleton, bool: _wrap_singleton, type(...): _wrap_singleton, type(NotImplemented): _wrap_singleton,
     int: _wrap_int, float: _wrap_float, complex: _wrap_number, str: _wrap_text, bytes: _wrap_text,
     dtype: _wrap_same, layout: _wrap_same, memory_format: _wrap_same, device: _wrap_equal, types.CodeType: _wrap_same,
+    re.Pattern: _wrap_equal, **dict.fromkeys(IMMUTABLE_BY_TEXT, _wrap_by_text),
     tuple: _wrap_tuple, list: _wrap_list, dict: _wrap_dict, collections.OrderedDict: _wrap_dict,
     collections.defaultdict: _wrap_dict, collections.Counter: _wrap_dict, collections.deque: _wrap_deque, Size: _wrap_size,
     set: _wrap_set, frozenset: _wrap_set, types.MappingProxyType: _wrap_mapping_proxy, range: _wrap_range, slice: _wrap_slice,

@@ -17,7 +17,7 @@ from .. import _C, fx
 from ..aot.unknown import compile_between, tells_sizes
 from ..core import dispatch
 from ..core.settings import Verification
-from ..core.symbolic import DataDependentFloat, DataDependentSize
+from ..core.symbolic import ConstraintViolationError, DataDependentFloat, DataDependentSize
 from ..core.tensor import Tensor
 from ..fx.lint import lint_graph
 from ..ops.generators import all_states, set_all_states
@@ -33,7 +33,7 @@ from .frame import Frame
 from .graph_builder import PRESUMING, must_hold
 from .guards import LOOKUP_ERRORS, GuardSet, Lasting, Namespace, compile_source, distinct, write_guard
 from .replacement import Writer
-from .resume import origin
+from .resume import origin, words_of_arguments
 from .source import FUNCTION, Source, argument_name, argument_source, constant_source
 from .surroundings import write_setting
 from .tails import Tail, unknown_sizes_of
@@ -182,8 +182,9 @@ class _Conversion:
     def _root_frame(self, tx: Trace) -> Frame:
         request, code = self.request, self.request.code
         local: dict[str, Variable] = {}
+        words = words_of_arguments(code)
         for i, (name, value) in enumerate(zip(code.co_varnames, request.values, strict=False)):
-            local[name] = LazyVariable(value, argument_source(i, name))
+            local[name] = LazyVariable(value, argument_source(i, name, words.get(name, "")))
         closure = [
             tx.existing_cell(cell, FUNCTION.cell(i, name))
             for i, (name, cell) in enumerate(zip(code.co_freevars, request.function.__closure__ or (), strict=False))
@@ -278,7 +279,7 @@ class _Conversion:
         if assumed and tx.shapes.breaks_allowed and not self._may_run_again(graph):
             self._need(assumed, "a number that is read from a tensor and used as a size may be negative")
         useful = any(node.op.startswith("call") and node.target not in _SWITCHES for node in graph.nodes)
-        if not useful and broken is None:
+        if not useful and broken is None and not tx.tells_compiling:
             raise NothingToCompile
         self._pin_sizes()
         module, compiled = self._compile(graph) if useful else (None, None)
@@ -362,6 +363,9 @@ class _Conversion:
     def _pin_sizes(self) -> None:
         """Start anew if sizes that were taken as variables have turned out to be fixed."""
         pinned = self.tx.newly_pinned()
+        if wrong := pinned & self.request.shapes.marked:
+            raise ConstraintViolationError(f"{', '.join(sorted(wrong))} was marked with torch._dynamo.mark_dynamic, but the program works "
+                                           "for this size alone. Don't mark it, or use torch._dynamo.maybe_mark_dynamic")
         if pinned:
             self.pinned |= pinned
             raise RestartTrace

@@ -359,7 +359,12 @@ class GraphBuilder:
     # -- nodes --------------------------------------------------------------------------------------------------------------
     def argument(self, variable: Variable) -> Any:
         """A variable as an argument of a node."""
-        return operand_of(self, variable, lambda tensor: tensor.node, self.size_node)
+        return operand_of(self, variable, self._tensor_node, self.size_node)
+
+    def _tensor_node(self, tensor: TensorVariable) -> fx.Node:
+        if tensor in self.effects.late_flags:
+            graph_break("autograd inside a compiled function", f"a use of {tensor.describe()} after its requires_grad was changed")
+        return tensor.node
 
     def size_node(self, value: Any) -> Any:
         """A symbolic size as a node: its symbols are graph inputs, arithmetic on them nodes."""

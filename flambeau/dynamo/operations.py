@@ -312,8 +312,9 @@ class Operations:
         return ConstantVariable(op is operator.eq) if alike and op in (operator.eq, operator.ne) else self.binary(op, left, right)
 
     def unary(self, op: Any, value: Variable) -> Variable:
-        if isinstance(value, TensorVariable):
-            return value.unary(self, op)
+        own: Any = getattr(value, "unary", None)
+        if own is not None and (answer := own(self, op)) is not None:
+            return answer
         if isinstance(value, SymVariable) and not isinstance(value, FloatVariable):
             return self.literal(op(value.specialize() if op is operator.invert else value.value))
         if isinstance(value, ObjectVariable):

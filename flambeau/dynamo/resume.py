@@ -19,6 +19,7 @@ from typing import Any
 
 from .assembler import Line, assemble
 from .bytecode import FAST_PAIRS, ExceptionEntry, Instruction, Program, decode, inner_uses, loop_of
+from .naming import stack_words
 from .source import FUNCTION
 
 STACK_PREFIX = "__stack"
@@ -131,6 +132,18 @@ def unknown_sizes(code: CodeType) -> frozenset[tuple[str, int]]:
     """The same by their sources."""
     cells = {name: str(FUNCTION.cell(i, name).contents()) for i, name in enumerate(code.co_freevars)}
     return frozenset((cells.get(name, name), dim) for name, dim in _unknown_sizes.get(id(code), ()))
+
+
+def words_of_arguments(code: CodeType) -> dict[str, str]:
+    """What the program wrote for the arguments of a resume function that come from the stack."""
+    found = _origins.get(id(code))
+    if found is None:
+        return {}
+    point = found.point
+    words = stack_words(point.code, point.index, len(point.slots))
+    passed = [word for word, slot in zip(words, point.slots, strict=True) if slot is not Slot.NULL]
+    names = code.co_varnames[len(point.locals) : code.co_argcount]
+    return dict(zip(names, passed, strict=True))
 
 
 def _at_origin(point: ResumePoint) -> ResumePoint:
@@ -280,4 +293,4 @@ def _prologue(point: ResumePoint, stack_names: list[str], names: list[str], free
 
 
 __all__ = ["Cut", "LoopMark", "ResumePoint", "Slot", "free_variables", "given_anew", "loop_mark", "note_unknown_sizes", "origin",
-           "resume_code", "unknown_sizes"]  # fmt: skip
+           "resume_code", "unknown_sizes", "words_of_arguments"]  # fmt: skip

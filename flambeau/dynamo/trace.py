@@ -6,6 +6,7 @@ import collections
 import enum
 import inspect
 import operator
+import re
 import types
 from collections.abc import Callable, Container
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from ..ops.registry import is_operator
 from . import config, policy
 from .autograd_functions import apply_function
 from .break_kinds import describe, graph_break
-from .builder import IMMUTABLE, Builder
+from .builder import IMMUTABLE, IMMUTABLE_BY_TEXT, Builder
 from .exceptions import RaisedInTrace, RunEagerly
 from .frame import Frame
 from .graph_builder import GraphBuilder
@@ -45,6 +46,7 @@ from .variables.generators import GeneratorVariable
 from .variables.nn_module import ModuleObjectVariable
 from .variables.objects import ObjectVariable
 from .variables.sequences import (
+    IteratorVariable,
     ListVariable,
     NamedTupleVariable,
     RangeVariable,
@@ -81,6 +83,8 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         """Existing objects that were keys by their identity."""
         self.counts = False
         """Did a counter that existed before give numbers?"""
+        self.tells_compiling = False
+        """Does the program ask whether it is compiled?"""
         self.has_handlers = False
         """Does any function that was captured handle exceptions?"""
         self.generators: list[GeneratorVariable] = []
@@ -234,7 +238,7 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         handler = HANDLERS.get(cls)
         if handler is not None:
             return call_modelled(self, cls, handler, args, kwargs)
-        if cls in PURE or issubclass(cls, IMMUTABLE) or issubclass(cls, enum.Enum) or policy.is_fact_class(cls):
+        if cls in PURE or cls in IMMUTABLE_BY_TEXT or issubclass(cls, IMMUTABLE) or issubclass(cls, enum.Enum) or policy.is_fact_class(cls):
             return self.fold(cls, args, kwargs)
         if issubclass(cls, np.generic):
             return self.numpy_number(cls, args, kwargs)
@@ -282,7 +286,7 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
             case "autograd":
                 graph_break("autograd inside a compiled function", f"{real.__qualname__}()")
             case "compiling":
-                return ConstantVariable(True)
+                return self.compiling()
             case "check":
                 return self._checked(function, args, kwargs)
             case "apply":
@@ -294,6 +298,11 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
             case "higher order":
                 return call_higher_order(self, function, args, kwargs)
         return self.inline(function, args, kwargs)
+
+    def compiling(self) -> Variable:
+        """`is_compiling()`."""
+        self.tells_compiling = True
+        return ConstantVariable(True)
 
     def _fact(self, function: Any, args: Args, kwargs: Kwargs) -> Variable:
         """What a function says of known values, and of the dtypes, devices and shapes of tensors."""
@@ -425,5 +434,6 @@ _LITERALS: dict[type, Any] = {
     SymInt: lambda tx, v: SymVariable(v),
     SymFloat: lambda tx, v: SymVariable(v),
     SymBool: lambda tx, v: SymVariable(v),
+    type(re.finditer("", "")): lambda tx, v: IteratorVariable(map(tx.literal, v)),
 }
 

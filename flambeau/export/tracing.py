@@ -18,6 +18,7 @@ from ..core.memory_format import layout, memory_format
 from ..core.symbolic import DataDependentFloat, DataDependentSize, SymInt, is_symbolic
 from ..core.tensor import Tensor, fake
 from ..dynamo.exceptions import UserError, UserErrorType
+from ..dynamo.stance import Exporting
 from ..fx import Graph, Node
 from ..nn import Module
 from ..nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -309,6 +310,7 @@ class Trace:
             self._know_what_is_real()
         with ExitStack() as stack:
             stack.enter_context(self.state.swapped(strict))
+            stack.enter_context(Exporting.a_module())
             if not strict:
                 stack.enter_context(_noting_modules(self.recorder, self.mod))
                 stack.enter_context(self.recorder.recording())

@@ -22,6 +22,8 @@ from .registry import COMPOSITES, OPERATORS, PRIMITIVES, without_top_mode
 class AtenOperator:
     """`aten.mm`, and `aten.mm.default` as well."""
 
+    namespace = "aten"
+
     def __init__(self, name: str) -> None:
         self.__name__ = name
 
@@ -33,6 +35,10 @@ class AtenOperator:
             raise AttributeError(overload)
         found = schema_of(self.__name__, overload)
         return self if found is None else _overload(found)
+
+    def name(self) -> str:
+        """`aten::mm`."""
+        return f"aten::{self.__name__}"
 
     def overloads(self) -> list[str]:
         """The names of its overloads."""
@@ -67,8 +73,6 @@ class AtenOperator:
 
 class Overload(AtenOperator):
     """`aten.add.Tensor`: one signature of an operator, which calls and graphs have."""
-
-    namespace = "aten"
 
     def __init__(self, schema: FunctionSchema) -> None:
         super().__init__(schema.operator)
@@ -129,6 +133,10 @@ def overload_target(fn: Callable, args: tuple, kwargs: dict) -> tuple[Overload, 
     return None if found is None else (_overload(found[0]), *found[1:])
 
 
+_BESIDE_NUMBERS = ("add", "sub", "mul", "div")
+"""Of these the overload of two tensors is told of a tensor and a number, too, as the operators `+ - * /` of Python call it."""
+
+
 def step_target(handle: AtenOperator, prim: Any, args: tuple) -> tuple[Overload, tuple, dict] | None:
     """What a call of a primitive is in ATen: (overload, args, kwargs); None if none of ATen's says the same."""
     call = prim.aten.call
@@ -137,7 +145,8 @@ def step_target(handle: AtenOperator, prim: Any, args: tuple) -> tuple[Overload,
         found = None if told is None else overload_of(told[0], OPERATORS[told[0]], told[1], told[2])
     else:
         found = overload_of(handle.__name__, prim, args, {}) if call or not prim.aten.name else None
-    if found is None or any(a.kind == "Tensor" and not isinstance(v, Tensor) for a, v in zip(found[0].arguments, found[1])):
+    if found is None or ((found[0].overload_name != "Tensor" or found[0].operator not in _BESIDE_NUMBERS) and any(
+            a.kind == "Tensor" and not isinstance(v, Tensor) for a, v in zip(found[0].arguments, found[1]))):
         return None     # a number in a tensor's place
     return _overload(found[0]), tuple(found[1]), found[2]
 

@@ -345,3 +345,27 @@ def floats_and_others_of_a_class(T):
         return x * ratio, ratio.half(), ratio.is_integer(), round(ratio), raw, raw[0], raw + b"c", wave, wave.real, Ratio("0.5"), abs(wave) > 2
 
     return f, (v(T), Ratio(2.5))
+
+
+@program
+def weak_values_that_are_made(T):
+    node = Node(3)
+
+    def f(x):
+        made = weakref.WeakValueDictionary()
+        made["a"] = node
+        made["b"] = other = Node(4)
+        return x * made["a"].value + made["b"].value, len(made), "c" in made, other.value, made
+
+    return (lambda x: f(x)[:-1]), (v(T),)
+
+
+@program(breaks=True)
+def a_weak_value_that_dies(T):
+    def f(x):
+        made, node = weakref.WeakValueDictionary(), Node(3)
+        made["a"] = node
+        del node
+        return x + 1, "a" in made
+
+    return f, (v(T),)

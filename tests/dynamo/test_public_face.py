@@ -392,7 +392,7 @@ def test_logs() -> None:
     torch._logging.set_logs(graph_breaks=True)
     assert logging.getLogger("flambeau.graph_breaks").level == logging.DEBUG
     torch._logging.set_logs(graph_breaks=False)
-    ran = subprocess.run([sys.executable, "-c", "import flambeau as t; t.compile(lambda x: x)"], capture_output=True, text=True,
+    ran = subprocess.run([sys.executable, "-c", "import flambeau"], capture_output=True, text=True,
                          env={"TORCH_LOGS": "gaurds", "PATH": ""}, check=False)
     assert ran.returncode != 0 and "there is no channel 'gaurds'" in ran.stderr
 

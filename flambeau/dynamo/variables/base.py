@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 import operator
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -347,6 +348,8 @@ class ConstantMethod(NamedMethod):
         return type(getattr(self.owner.value, self.name))
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        if isinstance(self.owner.value, re.Pattern) and not all(isinstance(arg, ConstantVariable) for arg in (*args, *kwargs.values())):
+            graph_break("call of C function", f"{self.name}() of a pattern, with something else than text")
         return tx.fold(getattr(self.owner.value, self.name), args, kwargs)
 
 

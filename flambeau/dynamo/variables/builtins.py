@@ -6,14 +6,17 @@ all arguments are known; anything else is a graph break.
 
 from __future__ import annotations
 
+import binascii
 import collections
 import functools
 import itertools
 import math
 import operator
 import os
+import struct
 import sys
 import types
+import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +138,7 @@ PURE: set[Any] = {
     abs, ascii, bin, bytes, chr, complex, divmod, hash, hex, oct, ord, pow, repr, round, int, float, str, bool, format,
     *(fn for fn in vars(math).values() if callable(fn)),
     str.upper, str.lower, str.join, str.format, str.split, str.strip, str.replace, str.startswith, str.endswith,
+    struct.pack, struct.unpack, struct.calcsize, zlib.crc32, zlib.adler32, binascii.hexlify, binascii.unhexlify,
     str.maketrans, int.from_bytes, float.fromhex, operator.index, os.fspath, sys.intern,
 }  # fmt: skip
 """Functions of known values that may be computed during capture."""
@@ -180,7 +184,7 @@ for _what, (_kind_of_break, *_targets) in _REFUSED.items():
 for _new in (object.__new__, dict.__new__, list.__new__, collections.OrderedDict.__new__):
     HANDLERS[_new] = lambda tx, cls, *args, **kwargs: tx.allocate(cls.as_constant(), [])
 for _plain in PLAIN_PARTS:
-    HANDLERS[_plain.__new__] = lambda tx, cls, *args, kind=_plain, **kwargs: (     # type: ignore[misc]
+    HANDLERS[_plain.__new__] = lambda tx, cls, *args, kind=_plain, **kwargs: (
         tx.call(cls, list(args), kwargs) if cls.as_constant() is kind else tx.allocate(cls.as_constant(), list(args), kwargs))
 
 
@@ -423,6 +427,9 @@ _OF_SIZES: dict[Any, Callable[[Any], Any]] = {
 
 def _math(function: Callable[[Any], Any], symbolic: Callable[[Any], Any]) -> Callable[..., Variable]:
     def handler(tx: Trace, value: Variable) -> Variable:
+        found = value.special(tx, f"__{function.__name__}__") if isinstance(value, ObjectVariable) else None
+        if found is not None:
+            return tx.call(found, [], {})
         if type(value) is SymVariable and value.python_type() is not bool:
             return tx.literal(symbolic(value.value))
         return tx.fold(function, [value])
@@ -458,11 +465,19 @@ def _str(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
 def _round(tx: Trace, value: Variable, ndigits: Variable = NONE) -> Variable:
     if isinstance(value, TensorVariable):
         tx.raise_(TypeError, f"type {value.python_type().__name__} doesn't define __round__ method")
+    if isinstance(value, ObjectVariable) and (found := value.special(tx, "__round__")) is not None:
+        return tx.call(found, [] if ndigits is NONE else [ndigits], {})
     return tx.fold(round, [value] if ndigits is NONE else [value, ndigits])
 
 
 @handles(divmod)
 def _divmod(tx: Trace, left: Variable, right: Variable) -> Variable:
+    for owner, name, other in ((left, "__divmod__", right), (right, "__rdivmod__", left)):
+        found = owner.special(tx, name) if isinstance(owner, ObjectVariable) else None
+        answer = tx.call(found, [other], {}) if found is not None else ConstantVariable(NotImplemented)
+        if not (isinstance(answer, ConstantVariable) and answer.value is NotImplemented):
+            return answer
+    left, right = left.beneath or left, right.beneath or right
     if not all(isinstance(value, (ConstantVariable, SymVariable)) for value in (left, right)):
         graph_break("unknown operation", f"divmod({left.describe()}, {right.describe()})")
     return TupleVariable([tx.binary(operator.floordiv, left, right), tx.binary(operator.mod, left, right)])

@@ -60,8 +60,9 @@ class DictVariable(ModelledVariable):
     def attributes(self, tx: Trace) -> Variable | None:
         """Its `__dict__`, or None where its kind has none."""
         if self._attributes is None and self.kind.__dictoffset__:
-            known = self._before is not None and self.source is not None
-            self._attributes = tx.wrap(self._before.__dict__, self.source.attr("__dict__")) if known else DictVariable()
+            self._attributes = DictVariable()
+            if self._before is not None and self.source is not None:
+                self._attributes = tx.wrap(self._before.__dict__, self.source.attr("__dict__"))
         return self._attributes
 
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:

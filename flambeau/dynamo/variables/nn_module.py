@@ -85,7 +85,7 @@ class ModuleObjectVariable(ObjectVariable):
             return None
         return super().attr_or_none(tx, name)
 
-    def plain_setattr(self, setter: types.FunctionType, name: str, value: Variable | None) -> bool:
+    def plain_setattr(self, setter: Any, name: str, value: Variable | None) -> bool:
         """A value that isn't registered with the module, under a name that isn't either."""
         if self.value is None or not _is_base_method(setter, ("__setattr__", "__delattr__")):
             return False

@@ -28,12 +28,27 @@ class ReferenceVariable(Variable):
 
     kind: Any = weakref.ref
 
-    def __init__(self, target: Variable, callback: Variable) -> None:
-        self.target, self.callback = target, callback
+    def __init__(self, target: Variable, callback: Variable, kind: Any = weakref.ref) -> None:
+        self.target, self.callback, self.kind = target, callback, kind
+        self.written: dict[str, Variable] = {}
+        """The slots of a class that derives from it."""
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        return self.written[name] if name in self.written else tx.type_attribute(self, self.kind, name)
+
+    def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
+        if name not in getattr(self.kind, "__slots__", ()) or self.source is not None:
+            graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
+        self.written[name] = value
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        own = tx.lookup(self.kind, "__call__")
+        return tx.call(tx.trusted(own), [self], {}) if isinstance(own, types.FunctionType) else self.called(tx)
+
+    def called(self, tx: Trace) -> Variable:
+        """What `weakref.ref.__call__` gives."""
         self._check_alive(tx)
-        return self.target
+        return self.referred(tx)
 
     def _check_alive(self, tx: Trace) -> None:
         """Has somebody the object, as far as capture can see? Else the replacement would keep it alive longer than the program."""
@@ -60,28 +75,32 @@ class ReferenceVariable(Variable):
 
     def make(self, w: Writer) -> str:
         self._check_alive(w.trace)
-        return w.bind(w.call(w.constant(weakref.ref), (self.target, self.callback), {}))
+        made = w.bind(f"{w.constant(weakref.ref)}.__new__({w.constant(self.kind)}, {w.value(self.target)}, {w.value(self.callback)})")
+        w.remember(self, made)
+        for name, value in self.written.items():
+            w.effect(f"{made}.{name} = {w.value(value)}")
+        return made
 
 
 class ExistingReference(ReferenceVariable):
     """One that existed before, perhaps of a class that derives from it; its object is looked up where it is asked for."""
 
     def __init__(self, value: Any, source: Source) -> None:
-        self.value, self.source, self.kind = value, source, type(value)
+        super().__init__(NONE, NONE, type(value))
+        self.value, self.source = value, source
 
     def referred(self, tx: Trace) -> Variable:
         assert self.source is not None
         return tx.wrap(weakref.ref.__call__(self.value), self.source.derive("{1}({0})", constant_source(weakref.ref.__call__)))
 
-    def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
-        own = tx.lookup(self.kind, "__call__")
-        return tx.call(tx.trusted(own), [self], {}) if isinstance(own, types.FunctionType) else self.referred(tx)
+    def called(self, tx: Trace) -> Variable:
+        return self.referred(tx)
 
     def attr(self, tx: Trace, name: str) -> Variable:
         assert self.source is not None
         if name in getattr(self.kind, "__slots__", ()):
             return tx.wrap(getattr(self.value, name), self.source.attr(name))
-        return tx.type_attribute(self, self.kind, name)
+        return super().attr(tx, name)
 
 
 def _is_held(tx: Trace, wanted: Variable) -> bool:
@@ -106,15 +125,17 @@ def _is_held(tx: Trace, wanted: Variable) -> bool:
     return False
 
 
-def _reference(tx: Trace, target: Variable, callback: Variable = NONE) -> Variable:
+def _reference(tx: Trace, target: Variable, callback: Variable = NONE, kind: Any = weakref.ref) -> Variable:
     target = target.realize(tx)
     if isinstance(target, (ConstantVariable, SymVariable)):
         graph_break("call of C function", "making a weak reference to a value that has no identity")
-    return ReferenceVariable(target, callback)
+    return ReferenceVariable(target, callback, kind)
 
 
 HANDLERS[weakref.ref] = _reference
-HANDLERS[weakref.ref.__call__] = lambda tx, reference: reference.referred(tx)  # type: ignore[attr-defined]
+HANDLERS[weakref.ref.__new__] = lambda tx, cls, target, callback=NONE: _reference(tx, target, callback, tx.known(cls))
+HANDLERS[weakref.ref.__init__] = lambda tx, *args: NONE
+HANDLERS[weakref.ref.__call__] = lambda tx, reference: reference.called(tx)
 
 
 def referent(proxy: Any) -> Any:

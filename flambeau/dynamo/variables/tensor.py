@@ -105,6 +105,8 @@ class TensorVariable(Variable):
         replaced = self.replaced(tx, name)
         if replaced is not None:
             return replaced
+        if name == "requires_grad" and self in tx.effects.late_flags:
+            return ConstantVariable(tx.effects.late_flags[self])
         if name in FACTS:
             return tx.literal(getattr(self.fake, name))
         if name == "data":      # no detach(): writes through it are not counted
@@ -358,7 +360,7 @@ class SymVariable(Variable):
         return {SymInt: int, SymFloat: float, SymBool: bool}[type(self.value)]
 
     def describe(self) -> str:
-        return f"size {self.value}"
+        return f"number {self.source.words}" if self.source is not None else f"size {self.value}"
 
     def truth(self, tx: Trace) -> bool:
         try:
