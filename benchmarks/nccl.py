@@ -1,5 +1,6 @@
 """Collectives and training on several GPUs, Flambeau beside PyTorch: python -m benchmarks.nccl [--works collectives ddp fsdp]
 
+`--world 2`, `--libraries flambeau`, `--only "ddp 2 compile" "4 KB"` choose rows; `--seconds 140` bounds the call.
 Collectives of both libraries run in the same processes, in turns; training runs in processes of its own, one library after the other.
 Times are medians, in milliseconds, of the slowest process.
 """
@@ -47,7 +48,7 @@ def milliseconds(torch: Any, step: Callable[[], Any], count: int = 1) -> float:
 
 
 # -- collectives -----------------------------------------------------------------------------------------------------------------
-def collectives(libraries: list[str], rank: int, world: int, ports: tuple[int, ...]) -> dict[str, dict[str, float]]:
+def collectives(libraries: list[str], rank: int, world: int, ports: tuple[int, ...], only: list[str]) -> dict[str, dict[str, float]]:
     """{what: {library: ms}}: one at a time, and several in a row."""
     loaded = {library: begin(library, rank, world, port) for library, port in zip(libraries, ports)}
     rows: dict[str, dict[str, float]] = {}
@@ -55,6 +56,8 @@ def collectives(libraries: list[str], rank: int, world: int, ports: tuple[int, .
         for kind in ("all_reduce", "all_gather", "reduce_scatter"):
             steps = {library: _step(torch, kind, count, world) for library, torch in loaded.items()}
             for name, several in (("", 1), (f", {IN_A_ROW} in a row", IN_A_ROW)):
+                if not _wanted(f"{kind} {size}{name}", only):
+                    continue
                 taken: dict[str, list[float]] = {library: [] for library in loaded}
                 for turn in range(25):
                     for library, torch in loaded.items():
@@ -153,35 +156,63 @@ def run(work: Callable, world: int, *args: Any, ports: Any, timeout: float = 240
     return next((f for f in found if "failed" in f), found[0])
 
 
+TRAININGS = {"ddp": ddp, "fsdp": fsdp}
+
+
+def _plan(options: argparse.Namespace) -> list[tuple[str, int, str, str]]:
+    """(training, GPUs, mode, library) of each row that is asked for; the libraries in turns."""
+    rows = [(name, world, mode, library) for name in TRAININGS if name in options.works
+            for world in ((1, options.gpus) if name == "ddp" else (options.gpus,))
+            for mode in options.modes for library in options.libraries]
+    return [row for row in rows if (not options.world or row[1] in options.world) and _wanted(" ".join(map(str, row)), options.only)]
+
+
+def _wanted(row: str, only: list[str]) -> bool:
+    words = row.replace(",", " ").split()
+    return not only or any(all(word in words for word in text.split()) for text in only)
+
+
+def _collectives(options: argparse.Namespace, left: Callable[[], float]) -> None:
+    rows = run(collectives, options.gpus, options.libraries, options.only, ports=free_ports(len(options.libraries)), timeout=left())
+    if "failed" in rows:
+        print(rows["failed"], flush=True)
+        return
+    print(f"| {options.gpus} GPUs, ms | {' | '.join(options.libraries)} | ratio |\n{'|---' * (len(options.libraries) + 2)}|")
+    for name, times in rows.items():
+        first, last = times[options.libraries[0]], times[options.libraries[-1]]
+        print(f"| {name} | {' | '.join(f'{t:.4f}' for t in times.values())} | {first / last:.2f} |", flush=True)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--works", nargs="*", default=["collectives", "ddp", "fsdp"])
+    parser.add_argument("--works", nargs="*", default=["collectives", *TRAININGS])
     parser.add_argument("--libraries", nargs="*", default=["flambeau", "torch"])
     parser.add_argument("--modes", nargs="*", default=["eager", "compile"])
     parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--world", nargs="*", type=int, help="training on so many GPUs alone, of 1 and --gpus")
+    parser.add_argument("--only", nargs="*", default=[], help="rows that have all words of one of these: '4 KB', 'ddp 2 compile'")
+    parser.add_argument("--seconds", type=float, default=3600, help="after which nothing more begins, and what runs is ended")
     options = parser.parse_args()
+    deadline = time.monotonic() + options.seconds
+
+    def left() -> float:
+        return deadline - time.monotonic()
+
     if "collectives" in options.works:
-        rows = run(collectives, options.gpus, options.libraries, ports=free_ports(len(options.libraries)))
-        if "failed" in rows:
-            print(rows["failed"], flush=True)
-        else:
-            print(f"| {options.gpus} GPUs, ms | {' | '.join(options.libraries)} | ratio |\n{'|---' * (len(options.libraries) + 2)}|")
-            for name, times in rows.items():
-                first, last = times[options.libraries[0]], times[options.libraries[-1]]
-                print(f"| {name} | {' | '.join(f'{t:.4f}' for t in times.values())} | {first / last:.2f} |", flush=True)
-    trainings = [(name, work, world) for name, work, world in (("ddp", ddp, 1), ("ddp", ddp, options.gpus), ("fsdp", fsdp, options.gpus))
-                 if name in options.works]
-    if trainings:
+        _collectives(options, left)
+    plan = _plan(options)
+    if plan:
         print("\n| training | GPUs | library | mode | step ms | peak GiB | first step s | losses |\n|---|---|---|---|---|---|---|---|")
-    for name, work, world in trainings:
-        for mode in options.modes:
-            for library in options.libraries:
-                found = run(work, world, library, mode, ports=free_ports(1)[0])
-                cells = f"failed: {found['failed']}" if "failed" in found else (
-                    f"{found['step ms']:.2f} | {found['peak GiB']:.2f} | {found['first step s']:.1f} | "
-                    f"{' '.join(f'{x:.4f}' for x in found['losses'])}")
-                print(f"| {name} | {world} | {library} | {mode} | {cells} |", flush=True)
+    for name, world, mode, library in plan:
+        if left() < 0:
+            found = {"failed": "no time left"}
+        else:
+            found = run(TRAININGS[name], world, library, mode, ports=free_ports(1)[0], timeout=min(left(), 240))
+        cells = f"failed: {found['failed']}" if "failed" in found else (
+            f"{found['step ms']:.2f} | {found['peak GiB']:.2f} | {found['first step s']:.1f} | "
+            f"{' '.join(f'{x:.4f}' for x in found['losses'])}")
+        print(f"| {name} | {world} | {library} | {mode} | {cells} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from datetime import timedelta
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +45,18 @@ class Call(NamedTuple):
     group: str
     ranks: tuple[int, ...]
     detail: str
+
+
+class _Which(NamedTuple):
+    """Which operation a work is: text where it is asked for, which few are."""
+
+    name: str
+    number: int
+    group: ProcessGroup
+
+    def __str__(self) -> str:
+        group = self.group
+        return f"{self.name} (collective {self.number} of group {group.group_name}, rank {group.rank()} of {group.size()})"
 
 
 class _Place(NamedTuple):
@@ -183,14 +194,11 @@ class ProcessGroup:
         """Note that an operation begins, and refuse what can't work; who does it."""
         if self._broken:
             raise DistBackendError(f"{name}: group {self.group_name} can't be used any more: {self._broken}")
-        if tensor is not None and tensor.device.type not in self.backends and tensor._data is not None:
-            raise RuntimeError(f"No backend type associated with device type {tensor.device.type}: group {self.group_name} has "
-                               f"{','.join(f'{d}:{b}' for d, b in self.backends.items())}")
+        engine = self._engine_of(name, tensor)
         if self.calls is not None:
             shape, dtype = (tuple(tensor.shape), tensor.dtype) if tensor is not None else ((), None)
             nbytes = tensor.numel() * dtype.itemsize if tensor is not None and dtype is not None else 0
             self.calls.append(Call(name, shape, dtype, nbytes, self.group_name, self._ranks, detail))
-        engine = self._engine_of(name, tensor)
         if not collective:
             return engine
         self._sequence += 1
@@ -201,9 +209,15 @@ class ProcessGroup:
         return engine
 
     def _engine_of(self, name: str, tensor: Tensor | None) -> Engine:
-        if tensor is None or tensor._data is None or self.calls is not None:
+        if tensor is None or tensor._data is None:
             return self._engine
-        if (engine := self._engines.get(tensor.device.type)) is None:
+        where = tensor.device.type
+        if where not in self.backends:
+            raise RuntimeError(f"No backend type associated with device type {where}: group {self.group_name} has "
+                               f"{','.join(f'{d}:{b}' for d, b in self.backends.items())}")
+        if self.calls is not None:
+            return self._engine
+        if (engine := self._engines.get(where)) is None:
             raise NotImplementedError(f"{name} of a tensor on {tensor.device} by {self.backends[tensor.device.type]!r} (between CPUs) is "
                                       "not implemented; use backend=\"nccl\" or \"cpu:gloo,cuda:nccl\", or move it to the CPU")
         return engine
@@ -216,8 +230,7 @@ class ProcessGroup:
         every = np.zeros((self.size(), 256), np.uint8)
         assert self._control is not None
         posted = self._control.all_gather(every, mine)
-        Work(posted.request, f"the check before {said} (rank {self.rank()} of {self.size()} in group {self.group_name})", [],
-             self._seconds, late=partial(self._late, number=self._sequence)).wait()
+        Work(posted.request, _Which(f"the check before {said}", self._sequence, self), [], self._seconds, late=self._late).wait()
         calls: dict[str, list[int]] = {}
         for rank, row in enumerate(every):
             calls.setdefault(bytes(row).rstrip(b"\0").decode(errors="replace"), []).append(self._ranks[rank])
@@ -226,17 +239,16 @@ class ProcessGroup:
             raise RuntimeError(f"Detected mismatch between collectives on ranks of group {self.group_name}: {which}")
 
     def _work(self, engine: Engine, name: str, results: list, posted: Posted, *after: Callable[[], None] | None) -> Work:
-        what = f"{name} (collective {self._sequence} of group {self.group_name}, rank {engine.rank} of {engine.size})"
-        return engine.work(posted.request, what, results, self._seconds, _after(posted.finish, *after),
-                           partial(self._late, number=self._sequence))
+        finish = _after(posted.finish, *after)
+        return engine.work(posted.request, _Which(name, self._sequence, self), results, self._seconds, finish, self._late)
 
-    def _late(self, what: str, seconds: float, number: int) -> Exception:
+    def _late(self, what: _Which, seconds: float) -> Exception:
         """Who else waits? The others tell the store when their time is up, too."""
-        me, place = self._engine.rank, f"late/{number}"
+        me, place = self._engine.rank, f"late/{what.number}"
         self._broken = f"{what} did not end"
         missing: list[int] = list(range(self.size()))
         with contextlib.suppress(Exception):
-            self._store.set(f"{place}/{me}", what)
+            self._store.set(f"{place}/{me}", str(what))
             deadline = time.monotonic() + min(2.0, 0.2 + seconds)
             while len(missing) > 1 and time.monotonic() < deadline:
                 missing = [r for r in missing if not self._store.check([f"{place}/{r}"])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
@@ -99,6 +100,7 @@ class HostEngine:
         """Always ready."""
 
 
+@functools.cache
 def refuse(op: RedOpType, dtype: Any) -> None:
     """RuntimeError for a reduction that has no meaning for a dtype (torch's names, without "torch.")."""
     name = str(dtype).removeprefix("torch.")

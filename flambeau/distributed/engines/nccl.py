@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import importlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -89,8 +90,10 @@ def _within(seconds: float, what: str, step: Callable[[], Any]) -> Any:
 class StreamWork(Work):
     """An operation on a communicator's stream. `wait` lets the current stream wait for it."""
 
-    def __init__(self, request: _Queued, what: str, results: list, timeout: float, finish: Callable[[], None] | None = None,
-                 late: Callable[[str, float], Exception] | None = None) -> None:
+    _new_lock = staticmethod(lambda: None)  # the GPU moves it on
+
+    def __init__(self, request: _Queued, what: object, results: list, timeout: float, finish: Callable[[], None] | None = None,
+                 late: Callable[[Any, float], Exception] | None = None) -> None:
         super().__init__(request, what, results, timeout, finish, late)
         self.begun, self._queued = time.monotonic(), request
         self._waiting = False  # `wait` was called before there was anything to wait for
@@ -110,9 +113,9 @@ class StreamWork(Work):
 
     def poll(self) -> bool:
         """Whether it is over."""
-        if not self._done and self._queued.event is not None:
+        if not self._done:
             try:
-                if self._queued.event.done:
+                if self._queued.Test():
                     self._done, self._queued.kept = True, None
             except Exception as error:
                 self._fail(DistBackendError(f"{self._what} failed: {error}"))
@@ -126,7 +129,7 @@ class StreamWork(Work):
     def wait(self, timeout: Any = None) -> bool:
         """Let the current stream wait for it. With a `timeout`, a barrier, or TORCH_NCCL_BLOCKING_WAIT=1, the host waits."""
         queued = self._queued
-        if queued.event is None:
+        if queued.event is None and not self._done:  # begun together with others, of which some may follow
             self._waiting = True
             return True
         if queued.host or timeout is not None:
@@ -135,7 +138,8 @@ class StreamWork(Work):
                 self.give_up(seconds)
         if self._error is not None:
             raise self._error
-        queued.wait()
+        if not self._done:
+            queued.wait()
         return True
 
     def watch(self) -> None:
@@ -153,12 +157,10 @@ class StreamWork(Work):
     def after(self, step: Callable[[], Any]) -> Future:
         """A future of `step()`, which is queued on the communicator's stream."""
         channel = self._queued.channel
-
-        def run() -> Any:
+        with channel.here():
+            request = channel.queue(())
             with channel.stream:
-                return step()
-
-        request, value = channel.queue((), run)
+                value = step()
         work = StreamWork(request, f"what follows {self._what}", [value], self._timeout, None, self._late)
         return StreamFuture(value, work)
 
@@ -187,8 +189,13 @@ class StreamFuture(Future):
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------------------
+_HERE: AbstractContextManager = nullcontext()
+
+
 class _Queued:
     """An operation's place on a channel's stream."""
+
+    __slots__ = ("begun_on", "channel", "event", "host", "kept", "together")
 
     def __init__(self, channel: _Channel, kept: Any, begun_on: int, together: list[StreamWork] | None, host: bool) -> None:
         self.channel, self.kept, self.begun_on, self.together, self.host = channel, kept, begun_on, together, host
@@ -196,24 +203,27 @@ class _Queued:
 
     def Test(self) -> bool:
         """Whether it is over."""
-        return self.event is not None and bool(self.event.done)
+        event = self.event
+        return event is not None and bool(event.done)
 
     def close(self, finish: Callable[[], None] | None) -> None:
         """Queue what puts results into their places, and the mark behind it."""
-        channel, cuda = self.channel, Libraries.cuda()
-        with channel.device:
+        channel = self.channel
+        with channel.here():
             if finish is not None:
                 with channel.stream:
                     finish()
-            event = cuda.Event(disable_timing=True)
+            event = channel.event()
             event.record(channel.stream)
         self.event = event
 
     def wait(self) -> None:
         """The current stream waits."""
-        with self.channel.device:
-            current = Libraries.cuda().get_current_stream()
-            current.wait_event(self.event)
+        event = self.event
+        with self.channel.here():
+            current = self.channel.cuda.get_current_stream()
+            if event is not None:  # it is over meanwhile
+                current.wait_event(event)
         if current.ptr == self.begun_on:
             self.kept = None
 
@@ -222,26 +232,31 @@ class _Channel:
     """A communicator on one GPU, and its stream."""
 
     def __init__(self, index: int, make: Callable[[], Any]) -> None:
-        cuda = Libraries.cuda()
-        self.device, self.comm = cuda.Device(index), make()
+        self.cuda = Libraries.cuda()
+        self.index, self.device, self.comm = index, self.cuda.Device(index), make()
         with self.device:
-            self.stream = cuda.Stream(non_blocking=True, priority=-1)  # communication goes first: others wait for it
-            self._before = cuda.Event(disable_timing=True)
+            self.stream = self.cuda.Stream(non_blocking=True, priority=-1)  # communication goes first: others wait for it
+            self._before = self.cuda.Event(disable_timing=True)
         self.flying: deque[StreamWork] = deque()
+        self._events: list[Any] = []  # whose work is over
         self.token: Any = None  # what a barrier reduces
         self._dead = False
         _WATCH.add(self)
 
-    def queue(self, kept: Any, launch: Callable[[], Any], together: list[StreamWork] | None = None,
-              host: bool = False) -> tuple[_Queued, Any]:
-        """Call `launch()`, which queues on this stream, behind what the current one holds; its place, and what it returned."""
-        cuda = Libraries.cuda()
-        with self.device:
-            current = cuda.get_current_stream()
-            self._before.record(current)
-            self.stream.wait_event(self._before)
-            value = launch()
-        return _Queued(self, kept, current.ptr, together, host), value
+    def here(self) -> AbstractContextManager:
+        """Its GPU is the current one."""
+        return _HERE if self.cuda.runtime.getDevice() == self.index else self.device
+
+    def event(self) -> Any:
+        """A mark to be set."""
+        return self._events.pop() if self._events else self.cuda.Event(disable_timing=True)
+
+    def queue(self, kept: Any, together: list[StreamWork] | None = None, host: bool = False) -> _Queued:
+        """The place of what is queued on this stream next, behind what the current one holds. Its GPU is the current one."""
+        current = self.cuda.get_current_stream()
+        self._before.record(current)
+        self.stream.wait_event(self._before)
+        return _Queued(self, kept, current.ptr, together, host)
 
     def fly(self, work: StreamWork) -> None:
         """Look after `work` until it is over."""
@@ -251,7 +266,7 @@ class _Channel:
         """Let go what is over, and end what takes too long or (looked for if `asks`) has failed."""
         with self.device:
             while self.flying and self.flying[0].poll():
-                self.flying.popleft()
+                self._land(self.flying.popleft()._queued)
             if not self.flying or self._dead:
                 return
             first = self.flying[0]
@@ -262,6 +277,11 @@ class _Channel:
                     self.comm.check_async_error()
                 except Exception as error:
                     self.fail(DistBackendError(f"{first._what} failed: {error}"))
+
+    def _land(self, queued: _Queued) -> None:
+        """It is over: its mark can be another's."""
+        event, queued.event = queued.event, None
+        self._events.append(event)
 
     def fail(self, error: Exception) -> None:
         """End the communicator, and with `error` what is under way and the program's next synchronisation."""
@@ -342,6 +362,9 @@ _OF_BOOLS = {RedOpType.SUM: 2, RedOpType.MAX: 2, RedOpType.PRODUCT: 3, RedOpType
 _HOST_SCALAR = 1  # ncclScalarHostImmediate
 
 
+_name_of = functools.cache(lambda dtype: dtype.name)  # NumPy puts it together anew each time
+
+
 def _numbers(array: Any) -> int:
     """How many numbers the elements are: complex ones are two."""
     return array.size * (2 if array.dtype.kind == "c" else 1)
@@ -406,8 +429,8 @@ class NCCLEngine:
     def _channel(self, index: int, pair: tuple[int, int] | None = None) -> _Channel:
         """The communicator of all, or of (sender, receiver), on a GPU."""
         key = (index, pair)
-        require() if not self._channels else None
         if key not in self._channels:
+            require()
             number = sum(known == pair for _, known in self._channels)
             who, rank, size = ("all", self.rank, self.size) if pair is None else (f"{pair[0]}-{pair[1]}", pair.index(self.rank), 2)
             self._channels[key] = _Channel(index, lambda: self._meet(f"nccl/{who}/{number}", index, rank, size))
@@ -451,72 +474,61 @@ class NCCLEngine:
             for work in works:
                 work.close()
 
-    def _post(self, channel: _Channel, kept: Sequence[Any], launch: Callable[[Any, int], Any], finish: Callable[[], None] | None = None,
-              host: bool = False) -> Posted:
+    def _post(self, channel: _Channel, kept: Sequence[Any], launch: Callable[..., Any], *args: Any,
+              finish: Callable[[], None] | None = None, host: bool = False) -> Posted:
+        """Queue `launch(*args, stream)`."""
         if self._together is not None and not self._grouped:
             self._grouped = True
             Libraries.nccl().groupStart()
-        request, _ = channel.queue(kept, lambda: launch(channel.comm, channel.stream.ptr), self._together, host or self._blocking)
+        with channel.here():
+            request = channel.queue(kept, self._together, host or self._blocking)
+            launch(*args, channel.stream.ptr)
         return Posted(request, finish)
 
-    def _reduction(self, array: Any, op: RedOpType, factor: Any, call: Callable[[Any, Any, int, int, int], Any], out: Any = None) -> Posted:
-        """Post `call(comm, array, dtype, reduction, stream)`; `out`: where results lie, if not in `array`."""
-        name = array.dtype.name
+    def _reduction(self, method: str, array: Any, out: Any, op: RedOpType, factor: Any, *root: int) -> Posted:
+        """Post a communicator's `method`, which reads `array` and writes `out`."""
+        name = _name_of(array.dtype)
         if op not in _OPS and op is not RedOpType.PREMUL_SUM:
             raise ValueError(f"Cannot use ReduceOp.{op.name} with NCCL; use a group of \"gloo\" between CPUs")
         if name in _WIDER:
-            return self._widened(array, op, factor, call, out)
+            wide = array.astype(_WIDER[name])
+            found = wide if out is array else out.astype(_WIDER[name])
+            return self._reduction(method, wide, found, op, factor, *root)._replace(finish=lambda: arrays.copy(out, found))
         channel = self._channel(_gpu_of(array))
         product = _Product(channel.comm, array.dtype, factor) if op is RedOpType.PREMUL_SUM else None
         code = product.code if product is not None else (_OF_BOOLS if name == "bool" else _OPS)[op]
-        into = array if out is None else out
-        posted = self._post(channel, (array, into), lambda comm, stream: call(comm, (array, into), _TYPES[name], code, stream))
+        posted = self._post(channel, (array, out), getattr(channel.comm, method), _pointer(array), _pointer(out), _numbers(out),
+                            _TYPES[name], code, *root)
         if product is not None:
             product.close()
         return posted
 
-    def _widened(self, array: Any, op: RedOpType, factor: Any, call: Callable, out: Any) -> Posted:
-        kind = _WIDER[array.dtype.name]
-        wide = array.astype(kind)
-        found, into = (wide, array) if out is None else (out.astype(kind), out)
-        posted = self._reduction(wide, op, factor, call, None if out is None else found)
-        return posted._replace(finish=lambda: arrays.copy(into, found))
+    def _moved(self, method: str, array: Any, out: Any, *root: int) -> Posted:
+        """Post a communicator's `method`, which moves bytes of `array` to `out`."""
+        channel = self._channel(_gpu_of(array))
+        return self._post(channel, (array, out), getattr(channel.comm, method), _pointer(array), _pointer(out), array.nbytes, _BYTES, *root)
 
     # -- reductions -------------------------------------------------------------------------------------------------------------------
     def all_reduce(self, array: Any, op: RedOpType, factor: Any = None) -> Posted:
         """Everyone's `array` combined, into everyone's."""
-        def call(comm: Any, places: Any, kind: int, code: int, stream: int) -> None:
-            at = _pointer(places[0])
-            comm.allReduce(at, at, _numbers(places[0]), kind, code, stream)
-
-        return self._reduction(array, op, factor, call)
+        return self._reduction("allReduce", array, array, op, factor)
 
     def reduce(self, array: Any, dst: int, op: RedOpType, factor: Any = None) -> Posted:
         """Everyone's `array` combined, into that of `dst`."""
-        def call(comm: Any, places: Any, kind: int, code: int, stream: int) -> None:
-            at = _pointer(places[0])
-            comm.reduce(at, at, _numbers(places[0]), kind, code, dst, stream)
-
-        return self._reduction(array, op, factor, call)
+        return self._reduction("reduce", array, array, op, factor, dst)
 
     def reduce_scatter(self, out: Any, array: Any, op: RedOpType, factor: Any = None) -> Posted:
         """Everyone's `array` combined, a part for each rank, into its `out`."""
-        def call(comm: Any, places: Any, kind: int, code: int, stream: int) -> None:
-            comm.reduceScatter(_pointer(places[0]), _pointer(places[1]), _numbers(places[1]), kind, code, stream)
-
-        return self._reduction(array, op, factor, call, out)
+        return self._reduction("reduceScatter", array, out, op, factor)
 
     # -- bytes from here to there -------------------------------------------------------------------------------------------------------
     def broadcast(self, array: Any, src: int) -> Posted:
         """`array` of `src` into everyone's."""
-        at = _pointer(array)
-        return self._post(self._channel(_gpu_of(array)), (array,),
-                          lambda comm, stream: comm.broadcast(at, at, array.nbytes, _BYTES, src, stream))
+        return self._moved("broadcast", array, array, src)
 
     def all_gather(self, out: Any, array: Any) -> Posted:
         """Everyone's `array`, one after another, into everyone's `out`."""
-        return self._post(self._channel(_gpu_of(array)), (out, array),
-                          lambda comm, stream: comm.allGather(_pointer(array), _pointer(out), array.nbytes, _BYTES, stream))
+        return self._moved("allGather", array, out)
 
     def gather(self, out: Any | None, array: Any, dst: int) -> Posted:
         """Everyone's `array`, one after another, into `out` of `dst`."""
@@ -550,7 +562,8 @@ class NCCLEngine:
             finally:
                 nccl.groupEnd()
 
-        return self._post(self._channel(_gpu_of(array)), (out, array), launch)
+        channel = self._channel(_gpu_of(array))
+        return self._post(channel, (out, array), launch, channel.comm)
 
     def barrier(self) -> Posted:
         """Done when all ranks have come here; the host waits for it."""
@@ -559,13 +572,13 @@ class NCCLEngine:
             with channel.device:
                 channel.token = importlib.import_module("cupy").zeros(1, np.uint8)
         at = _pointer(channel.token)
-        return self._post(channel, (), lambda comm, stream: comm.allReduce(at, at, 1, _BYTES, _OPS[RedOpType.MAX], stream), host=True)
+        return self._post(channel, (), channel.comm.allReduce, at, at, 1, _BYTES, _OPS[RedOpType.MAX], host=True)
 
     def send(self, array: Any, dst: int, tag: int) -> Posted:
         """`array` to `dst`. NCCL has no tags: what is sent arrives in its order."""
         del tag
         channel = self._channel(_gpu_of(array), (self.rank, dst))
-        return self._post(channel, (array,), lambda comm, stream: comm.send(_pointer(array), array.nbytes, _BYTES, 1, stream))
+        return self._post(channel, (array,), channel.comm.send, _pointer(array), array.nbytes, _BYTES, 1)
 
     def recv(self, array: Any, src: int | None, tag: int, came: Callable[[int], None]) -> Posted:
         """Into `array` from `src`."""
@@ -574,7 +587,7 @@ class NCCLEngine:
             raise NotImplementedError("recv from anyone is not implemented between GPUs: NCCL needs to know from whom; say src=")
         channel = self._channel(_gpu_of(array), (src, self.rank))
         came(src)
-        return self._post(channel, (array,), lambda comm, stream: comm.recv(_pointer(array), array.nbytes, _BYTES, 0, stream))
+        return self._post(channel, (array,), channel.comm.recv, _pointer(array), array.nbytes, _BYTES, 0)
 
     def close(self) -> None:
         """End the communicators."""
