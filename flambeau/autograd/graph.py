@@ -680,7 +680,7 @@ def _seen_in_memory(tensor: Tensor) -> View:
 
 
 def refresh_view(tensor: Tensor) -> None:
-    """Bring the grad_fn of a view up to date after its base was written to through another alias. RuntimeError of one that has none then."""
+    """Bring the grad_fn of a view up to date after its base was written to through another alias; RuntimeError if it has none."""
     base, chain, version, origin = (_seen_in_memory if dispatch.state.overwriting is tensor else _settled)(tensor)
     now = 0 if base._grad is None else base._grad.generation  # of its history: how often a write through a view rebased it
     if version == now:

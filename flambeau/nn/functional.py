@@ -131,13 +131,24 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     return feature_dropout(input, p, training, inplace)
 
 
+def _warn_of_rank(name: str, rank: int, wanted: tuple[int, ...]) -> None:
+    if rank not in wanted:
+        warnings.warn(f"{name}: Received a {rank}-D input to {name}, which is deprecated and will result in an error in a future release. "
+                      f"Inputs with channels have {wanted[0]} or {wanted[1]} dimensions; others are dropout's", stacklevel=4)
+
+
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """dropout of whole channels of (n, c, h, w)."""
+    _warn_of_rank("dropout2d", input.ndim, (3, 4))
+    if input.ndim == 3:
+        warnings.warn("dropout2d: Received a 3D input to dropout2d, which is taken as (n, c, length) and not as one sample (c, h, w): use "
+                      "dropout1d for this", stacklevel=3)
     return feature_dropout(input, p, training, inplace)
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """dropout of whole channels of (n, c, d, h, w), or of one sample (c, d, h, w)."""
+    _warn_of_rank("dropout3d", input.ndim, (4, 5))
     if input.ndim == 4:
         out = feature_dropout(input.unsqueeze(0), p, training, inplace)
         return input if inplace else out.squeeze(0)
