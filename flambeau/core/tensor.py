@@ -250,8 +250,9 @@ class Tensor:
         if meta is None:
             return None
         if meta.grad is None and meta.grad_fn is not None and not meta.retains_grad:
-            warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be populated "
-                          "during autograd.backward(). If you indeed want it, use .retain_grad() on the non-leaf Tensor.", stacklevel=2)
+            warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+                          "populated during autograd.backward(). If you indeed want it, use .retain_grad() on the non-leaf Tensor.",
+                          stacklevel=2)
         return meta.grad
 
     @grad.setter
