@@ -19,6 +19,7 @@ from ..overrides import (
 )
 
 # isort: off
+from ..ops.joining import cat
 from ..ops.nn import activations as _act
 from ..ops.patterns import one_hot
 from ..ops.nn.layers import bilinear, embedding, linear
@@ -282,8 +283,8 @@ def multi_head_attention_forward(
     q, k, v = _in_projection(query, key, value, embed, in_proj_weight, in_proj_bias, separate)
     extra = 0
     if bias_k is not None and bias_v is not None:
-        k = k.new_cat([k, bias_k.expand(1, batch, embed)], 0)
-        v = v.new_cat([v, bias_v.expand(1, batch, embed)], 0)
+        k = cat([k, bias_k.expand(1, batch, embed)], 0)
+        v = cat([v, bias_v.expand(1, batch, embed)], 0)
         extra += 1
     q, k, v = _heads(q, batch, num_heads), _heads(k, batch, num_heads), _heads(v, batch, num_heads)
     if static_k is not None:
@@ -292,7 +293,7 @@ def multi_head_attention_forward(
         v = static_v.reshape(batch, num_heads, *static_v.shape[1:])
     if add_zero_attn:
         zero = k.new_zeros((batch, num_heads, 1, k.shape[-1]))
-        k, v = k.new_cat([k, zero], 2), v.new_cat([v, zero], 2)
+        k, v = cat([k, zero], 2), cat([v, zero], 2)
         extra += 1
     if extra:
         attn_mask = None if attn_mask is None else pad(attn_mask, (0, extra))
@@ -313,7 +314,7 @@ def multi_head_attention_forward(
 def _with_weights(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: float) -> tuple[Tensor, Tensor]:
     """What attention gives, and by which weights."""
     scores = q.matmul(k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]))
-    weights = _act.softmax(scores if mask is None else scores + mask, -1)
+    weights = _act.softmax(scores if mask is None else scores + mask.to(scores.dtype), -1)
     weights = dropout(weights, drop) if drop else weights
     return weights.matmul(v), weights
 

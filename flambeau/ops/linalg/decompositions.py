@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.cpu.blas import NARROW
+from ...core import dispatch
 from ...core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, int64
 from ...core.lazy import LazyFunctions
 from ...core.memory_format import contiguous_format
@@ -737,7 +738,7 @@ def _pinv_by_values(A: Tensor, atol: Any, rtol: Any, hermitian: bool) -> Tensor:
     else:
         left, values, right = linalg_svd(A, full_matrices=False)
     if not values.shape[-1]:
-        return A.mH.clone()
+        return matmul(right.mH, left.mH)
     kept = _counts(values.abs(), A, atol, rtol)
     inverse = values.masked_fill(~kept, 1).reciprocal().masked_fill(~kept, 0)
     return matmul(right.mH * inverse.unsqueeze(-2), left.mH)
@@ -747,7 +748,7 @@ def _rtol(x: Tensor, rtol: float | None) -> float:
     return rtol if rtol is not None else max(x.shape[-2:]) * float(np.finfo(x.dtype.numpy).eps)
 
 
-@operator
+@operator(autocast="inside")
 @with_out
 def linalg_pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, *, atol: float | None = None,
                 rtol: float | None = None) -> Tensor:
@@ -758,7 +759,7 @@ def linalg_pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, 
                            "double, cfloat or cdouble types")
     _check(A, "linalg.pinv")
     rtol = rcond if rtol is None else rtol
-    if _is_tensor(atol, rtol):
+    if _is_tensor(atol, rtol) or dispatch.state.autocast is not None:     # whose last step is a product
         return _pinv_by_values(A, atol, rtol, hermitian)
     return pinv_prim(A, 0.0 if atol and rtol is None else _rtol(A, rtol), float(atol or 0.0), hermitian)
 
@@ -816,7 +817,7 @@ def linalg_matrix_rank(A: Tensor, tol: Any = None, *, atol: Any = None, rtol: An
     return _counts(s, A, atol if tol is None else tol, rtol).sum(-1)
 
 
-@operator(method="matrix_power")
+@operator(method="matrix_power", autocast="inside")
 @with_out_in_rows
 def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
     """A to an integer power, by repeated squaring (of the inverse if n < 0)."""
