@@ -105,7 +105,7 @@ _LAZY: dict[str, tuple[str, Any]] = {
         "nn", "optim", "fx", "func", "utils", "special", "linalg", "fft", "distributions", "amp", "profiler", "distributed", "jit",
         "aot", "inductor", "dynamo", "compiler", "cuda", "backends", "serialization", "random", "hub", "testing",
         "library", "overrides", "types", "version", "multiprocessing", "onnx", "nested", "quantization", "mps", "xpu", "cpu",
-        "return_types", "torch_version", "_utils", "_C", "accelerator", "export", "storage", "ao", "signal",
+        "return_types", "torch_version", "_utils", "__future__", "_C", "accelerator", "export", "storage", "ao", "signal",
         "futures", "masked", "quasirandom", "__config__", "package", "functional", "classes", "monitor")
 } | {
     **{name: (f".{name}", None) for name in ("_dynamo", "_inductor", "_functorch", "_logging", "_subclasses", "_guards", "_decomp",

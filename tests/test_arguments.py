@@ -82,7 +82,6 @@ FUNCTIONS = {
     "nn/attention/flex_attention.py: create_block_mask": "they tune kernels that there are not here",
     "nn/attention/flex_attention.py: flex_attention kernel_options": "as above",
     "nn/functional.py: gumbel_softmax eps": "no effect in torch either",
-    "nn/utils/parametrizations.py: orthogonal use_trivialization": "where training starts and ends is the same set of matrices",
     "onnx/symbolic_helper.py": "nothing exports",
     "utils/cpp_extension.py": "there are no such folders",
     "utils/data/collate.py: collate_": "a row of a table: some hold nothing else",

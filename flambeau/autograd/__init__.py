@@ -9,6 +9,7 @@ from typing import Any
 
 from ..core import dispatch
 from ..core.tensor import Tensor
+from ..core.warned import warn_once
 from ..ops import writing
 from ..ops.registry import handle_torch_function, has_torch_function
 from . import batched, checkpoint, forward_ad, functional, graph, handles, joint_hooks
@@ -58,6 +59,9 @@ def backward(
     grads = _seeds(grad_tensors, roots)
     if inputs is not None and not _as_tuple(inputs):
         raise RuntimeError("'inputs' argument to backward() cannot be empty.")
+    if create_graph:
+        warn_once("Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient which can "
+                  "cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this.", 2)
     run_backward(
         roots,
         grads,
@@ -91,6 +95,8 @@ def grad(
         return handle_torch_function(grad, (*roots, *wanted), roots, wanted, grad_outputs=grad_outputs, retain_graph=retain_graph,
                                      create_graph=create_graph, only_inputs=only_inputs, allow_unused=allow_unused,
                                      is_grads_batched=is_grads_batched, materialize_grads=materialize_grads)
+    if not wanted:
+        raise RuntimeError("grad requires non-empty inputs.")
     if materialize_grads and allow_unused is False:
         raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
     grads = _seeds(grad_outputs, roots)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import inspect
 import sys
 import threading
 import traceback
@@ -284,8 +285,20 @@ def _run_pre_hooks(node: Node, gs: list) -> list:
         elif gs[nr] is not None:
             answer = hook(gs[nr])
             if answer is not None:
+                _check_replaced(hook, gs[nr], answer)
                 gs[nr] = answer
     return gs
+
+
+def _check_replaced(hook: Callable, before: Tensor, after: Any) -> None:
+    """What a tensor's hook puts in a gradient's place is one of the same shape and dtype."""
+    if not isinstance(after, Tensor):
+        raise TypeError(f"expected Variable, but hook returned '{type(after).__name__}'")
+    name = getattr(inspect.unwrap(hook), "__name__", "?")
+    if after.shape != before.shape:
+        raise RuntimeError(f"hook '{name}' has changed the size of value: it was {list(before.shape)} and is {list(after.shape)}")
+    if after.dtype is not before.dtype:
+        raise RuntimeError(f"hook '{name}' has changed the type of value (was {before.type()} got {after.type()})")
 
 
 def _accumulate(node: AccumulateGrad, g: Tensor) -> None:

@@ -12,7 +12,7 @@ from ..ops import prims
 from ..ops.primitives import PRIMITIVES
 from . import forward_ad
 from .batched import OnExamples, attach_all, by_program, levels, on_tape, stripped, wrapped
-from .graph import SECOND_TIME, Edge, Node, Saved, _spec, bare, edge_of, node_type, rebase
+from .graph import SECOND_TIME, Edge, Node, Saved, _spec, bare, check_inplace, edge_of, node_type, rebase
 
 
 class FunctionCtx:
@@ -201,6 +201,7 @@ def _attach(node: FunctionNode, ctx: FunctionCtx, args: tuple, out: Any) -> Any:
         if not isinstance(o, Tensor) or any(o is t for t in ctx._non_differentiable) or o.dtype.category < 2:
             continue
         if any(o is d for d in ctx._dirty):
+            check_inplace(o)
             bump_version(o)
             source = bare(o)
             source._grad = AutogradMeta(False, node, nr)

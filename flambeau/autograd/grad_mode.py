@@ -99,6 +99,9 @@ class set_grad_enabled(_Scope):
         self.flag, self.before = bool(mode), state.recording
         state.grad_mode = self.flag
 
+    def __repr__(self) -> str:
+        return f"torch.autograd.grad_mode.set_grad_enabled(mode={self.flag})"
+
     def clone(self) -> _Scope:
         return set_grad_enabled(self.flag)
 

@@ -117,7 +117,7 @@ class Node:
         return RemovableHandle(self.pre_hooks, hook)
 
     def __repr__(self) -> str:
-        return f"<{self.name()} object at {hex(id(self))}>"
+        return f"<{type(self).__name__} object at {hex(id(self))}>"
 
 
 def node_type(of: Any, base: type[Node], name: str) -> type[Any]:

@@ -109,6 +109,16 @@ class Numerics:
 add_setting("numerics", Numerics, "deterministic", "fill_uninitialized_memory", "matmul_precision")
 
 
+class Conversions:
+    """How modules convert their parameters, and load them (`torch.__future__`)."""
+
+    overwrite = False
+    swap = False
+
+
+add_setting("conversions", Conversions, "overwrite", "swap")
+
+
 class Verification:
     """Is every graph and every loop program checked after each pass of the compiler? It changes no result, so it is no row of the
     table; only what was compiled while it is off is not found in the cache while it is on."""

@@ -5,6 +5,7 @@ Only the mechanism is here. The operators in `flambeau.ops` install themselves a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -245,7 +246,14 @@ class Tensor:
     @property
     def grad(self) -> Tensor | None:
         """The gradient that `backward` accumulated, or None."""
-        return None if self._grad is None else self._grad.grad
+        meta = self._grad
+        if meta is None:
+            return None
+        if meta.grad is None and meta.grad_fn is not None and not meta.retains_grad:
+            warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+                          "populated during autograd.backward(). If you indeed want it, use .retain_grad() on the non-leaf Tensor.",
+                          stacklevel=2)
+        return meta.grad
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:

@@ -44,8 +44,8 @@ from .replay import replayed
 
 OPERATORS: dict[str, Callable] = {}
 Autocast = str | Mapping[str, str] | None
-"""What autocast casts an operator's tensors to, or by device: "narrow", the fast dtype ("narrow if several": only a product); "wide",
-float32; "promote", the widest among them."""
+"""What autocast casts an operator's tensors to, or by device: "narrow", the fast dtype; "wide", float32;
+"promote", the widest among them; "inside", nothing: its body is products and other operators, each of which is asked."""
 
 
 class OperatorInfo(NamedTuple):

@@ -257,6 +257,7 @@ def test_checkpoint_both_kinds():
         np.testing.assert_array_equal(x.grad.numpy(), z.grad.numpy())
 
 
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
 def test_anomaly_names_the_forward():
     with fl.autograd.detect_anomaly():
         x = fl.zeros(2, requires_grad=True)

@@ -173,7 +173,7 @@ def checkpointed(model: Any, given: tuple) -> Any:
 
 
 def detected(model: Any, given: tuple) -> Any:
-    with torch.autograd.detect_anomaly():
+    with torch.autograd.set_detect_anomaly(True):
         return once(model, given)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core import dispatch
 from ...core.dtypes import FLOAT, int64
 from ...core.memory_format import contiguous_format
 from ...core.scalar import compute_dtype
@@ -84,7 +85,7 @@ def _pinv_by_values(A: Tensor, atol: Any, rtol: Any, hermitian: bool) -> Tensor:
     else:
         left, values, right = linalg_svd(A, full_matrices=False)
     if not values.shape[-1]:
-        return A.mH.clone()
+        return matmul(right.mH, left.mH)
     kept = _counts(values.abs(), A, atol, rtol)
     inverse = values.masked_fill(~kept, 1).reciprocal().masked_fill(~kept, 0)
     return matmul(right.mH * inverse.unsqueeze(-2), left.mH)
@@ -94,7 +95,7 @@ def _rtol(x: Tensor, rtol: float | None) -> float:
     return rtol if rtol is not None else max(x.shape[-2:]) * float(np.finfo(x.dtype.numpy).eps)
 
 
-@operator
+@operator(autocast="inside")
 @with_out
 def linalg_pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, *, atol: float | None = None,
                 rtol: float | None = None) -> Tensor:
@@ -105,7 +106,7 @@ def linalg_pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, 
                            "double, cfloat or cdouble types")
     _check(A, "linalg.pinv")
     rtol = rcond if rtol is None else rtol
-    if _is_tensor(atol, rtol):
+    if _is_tensor(atol, rtol) or dispatch.state.autocast is not None:     # whose last step is a product
         return _pinv_by_values(A, atol, rtol, hermitian)
     return pinv_prim(A, 0.0 if atol and rtol is None else _rtol(A, rtol), float(atol or 0.0), hermitian)
 
@@ -163,7 +164,7 @@ def linalg_matrix_rank(A: Tensor, tol: Any = None, *, atol: Any = None, rtol: An
     return _counts(s, A, atol if tol is None else tol, rtol).sum(-1)
 
 
-@operator(method="matrix_power")
+@operator(method="matrix_power", autocast="inside")
 @with_out_in_rows
 def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
     """A to an integer power, by repeated squaring (of the inverse if n < 0)."""
