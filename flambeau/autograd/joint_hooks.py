@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from ..core.tensor import Tensor, bump_version
 from .engine import queue_callback, tensor_hook
-from .graph import HookDict, RemovableHandle
+from .handles import HookDict, RemovableHandle
 
 
 class _Handle(RemovableHandle):
