@@ -167,6 +167,7 @@ def export(model: Any, args: Any = (), f: Any = None, *, kwargs: dict[str, Any] 
                           "different behavior during inference. Calling model.eval() before export is recommended.", stacklevel=2)
         program, names = _program(model, args, kwargs, dynamic_shapes, dynamic_axes, list(input_names or ()))
     translation = Translation(program, max(wanted, LEAST), {op: as_form(fn) for op, fn in (custom_translation_table or {}).items()})
+    names |= {to_python(c.left): to_python(c.right) for c in program._checks if c.op == "==" and isinstance(c.right, int)}    # fixed
     translation.run(input_names, output_names)
     translation.o.domains |= dict(custom_opsets or {})
     made = ONNXProgram(translation, program, names)

@@ -52,6 +52,19 @@ def linear(o: Writer, x: Value, weight: Value, bias: Value | None = None) -> Val
     return made if bias is None else o.Add(made, bias)
 
 
+@form("primitive:grouped_mm", takes=lambda a, b, ends: a.ndim == 2 and b.ndim == 3)
+def grouped_mm(o: Writer, a: Value, b: Value, ends: Value) -> Value:
+    """Rows times the matrix of their group: all matrices times all rows, of which each row keeps its own."""
+    ends = o.cast(ends, int64)
+    rows = o.Range(o.constant(0, int64), o.scalar(o.size(a, 0)), o.constant(1, int64), _dtype=int64)
+    before = o.cast(o.GreaterOrEqual(o.Unsqueeze(rows, [0]), o.Unsqueeze(ends, [1])), int64)    # by group and row: it has ended
+    group = o.Unsqueeze(o.ReduceSum(before, [0], keepdims=0), [0])
+    assert b.shape is not None
+    mine = o.Unsqueeze(o.Equal(group, o.constant([[g] for g in range(b.shape[0])], int64)), [2])
+    products = o.MatMul(o.Unsqueeze(a, [0]), b)
+    return o.ReduceSum(o.Where(mine, products, o.constant(0, a.dtype), _dtype=a.dtype), [0], keepdims=0)
+
+
 @form("einsum", takes=lambda equation, tensors, **_: "..." not in equation and not any(t.dtype.is_complex for t in tensors))
 def einsum(o: Writer, equation: str, tensors: Sequence[Value], **_: Any) -> Value:
     """A sum of products by letters."""
@@ -263,6 +276,16 @@ def batch_norm(o: Writer, x: Value, weight: Value | None, bias: Value | None, me
     return o.BatchNormalization(x, scale, offset, mean, var, epsilon=float(eps))
 
 
+@form("batch_norm", takes=lambda x, w, b, mean, var, training, *_: training and mean is None)
+def batch_norm_of_its_own(o: Writer, x: Value, weight: Value | None, bias: Value | None, mean: None, var: None, training: bool,
+                          momentum: float, eps: float, *_: Any) -> Value:
+    """A normalisation by the batch's own statistics."""
+    axes = [d for d in range(x.rank) if d != 1]
+    apart = o.Sub(x, o.ReduceMean(x, axes, keepdims=1))
+    spread = o.ReduceMean(o.Mul(apart, apart), axes, keepdims=1)
+    return _by_channel(o, o.Div(apart, o.Sqrt(o.Add(spread, o.constant(eps, x.dtype)))), weight, bias, x.rank)
+
+
 @form("_native_batch_norm_legit_no_training")
 def batch_norm_no_training(o: Writer, x: Value, weight: Value | None, bias: Value | None, mean: Value, var: Value, momentum: float,
                            eps: float) -> tuple:
@@ -299,10 +322,15 @@ def _by_groups(o: Writer, x: Value, groups: int, weight: Value | None, bias: Val
     rows = o.Reshape(x, o.sizes([batch, groups, -1]))
     ones, zeros = (o.constant(np.full(groups, n), x.dtype) for n in (1, 0))
     made = o.Reshape(o.InstanceNormalization(rows, ones, zeros, epsilon=float(eps)), o.Shape(x))
+    return _by_channel(o, made, weight, bias, x.rank)
+
+
+def _by_channel(o: Writer, x: Value, weight: Value | None, bias: Value | None, rank: int) -> Value:
+    """A factor and an offset for each channel."""
     for op, values in (("Mul", weight), ("Add", bias)):
         if values is not None:
-            made = o.step(op, made, o.Reshape(values, [-1, *[1] * (x.rank - 2)]))
-    return made
+            x = o.step(op, x, o.Reshape(values, [-1, *[1] * (rank - 2)]))
+    return x
 
 
 @form("group_norm")

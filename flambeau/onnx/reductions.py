@@ -232,6 +232,16 @@ def searchsorted(o: Writer, edges: Value, x: Value, right: bool, *_: Any) -> Val
     return o.ReduceSum(o.cast(held, int64), [-1], keepdims=0)
 
 
+@form("primitive:histc", takes=lambda x, bins, low, high: low < high)
+def histc(o: Writer, x: Value, bins: int, low: float, high: float) -> Value:
+    """Counts in equal intervals; the last one has its end too."""
+    flat = o.Reshape(o.cast(x, float32), [-1])
+    place = o.Floor(o.Mul(o.Sub(flat, low), bins / (high - low)))
+    place = o.Where(o.Equal(flat, high), o.constant(bins - 1, float32), place, _dtype=float32)
+    hits = o.Equal(o.Unsqueeze(place, [0]), o.constant([[n] for n in range(bins)], float32))
+    return o.cast(o.ReduceSum(o.cast(hits, float32), [1], keepdims=0), o.out.dtype)
+
+
 # -- running folds ---------------------------------------------------------------------------------------------------------------------
 @form("cumsum", "primitive:cumsum")
 def cumsum(o: Writer, x: Value, dim: int, reverse: bool = False, *, dtype: Any = None) -> Value:

@@ -246,7 +246,8 @@ def dimension(size: Any, names: Mapping[str, str]) -> int | str:
     """A size for the model's signature: an int, or a text of named sizes."""
     if not isinstance(size, (SymInt, SymFloat)):
         return int(size)
-    return re.sub(r"[A-Za-z_]\w*", lambda m: names.get(m[0], m[0]), to_python(size.expr))
+    text = re.sub(r"[A-Za-z_]\w*", lambda m: names.get(m[0], m[0]), to_python(size.expr))
+    return int(text) if text.isdigit() else text
 
 
 __all__ = ["Apart", "Translation", "dimension"]
