@@ -150,6 +150,11 @@ def implementation(op: int) -> str:
     return _C.onednn_implementation(op)
 
 
+def splits(op: int) -> bool:
+    """Whether `op` is one of Flambeau's own products, whose post-ops are exact on every number (oneDNN's: POSTS in core/scalar.py)."""
+    return implementation(op) == "amx:split_f32"
+
+
 def run(op: int, *arrays: np.ndarray) -> None:
     """Runs `op`. Raises ValueError for arrays that are not as described."""
     _C.onednn_run(op, *arrays)
@@ -186,4 +191,4 @@ def end_padding(sizes: Sequence[int], out_sizes: Sequence[int], kernel: Sequence
 
 
 __all__ = ["Operand", "PostOp", "available", "conv", "conv_words", "end_padding", "implementation", "library_path", "matmul",
-           "matmul_words", "operand", "run", "split_products", "split_products_set"]
+           "matmul_words", "operand", "run", "split_products", "split_products_set", "splits"]

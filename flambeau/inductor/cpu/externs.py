@@ -14,6 +14,7 @@ import numpy as np
 
 from flambeau.backends.cpu import onednn
 from flambeau.core.expr import evaluate, free_variables, to_cpp
+from flambeau.core.scalar import POSTS
 from flambeau.inductor.loop.ir import Extern, Program, View
 from flambeau.inductor.loop.post_ops import SLOW, PostOp
 
@@ -140,19 +141,21 @@ def _roles(kind: str, step: Extern) -> tuple[View, View, View]:
 
 
 def runs_fast(step: Extern) -> bool:
-    """Whether oneDNN has a fast kernel for the call as it now is, epilogue and all."""
+    """Whether oneDNN has a fast kernel for the call as it now is, epilogue and all, that is right on every number."""
     if not onednn.split_products_set() and any(post.kind in SLOW for post in step.epilogue):
         return False
+    exact = all(POSTS[post.kind].exact for post in step.epilogue)
     if step.op in CONVOLUTIONS:
         *_, read = _epilogue(step, step.inputs[2:])
         by_channel = any(_is_bias(view, 1) for view in read)      # slow beside planes, which is not to be seen from outside
-        return not (by_channel and step.outputs[0].strides[1] != 1) and choose_layouts(step)
+        return exact and not (by_channel and step.outputs[0].strides[1] != 1) and choose_layouts(step)
     words, _ = matmul_words(step)
+    sizes = dict.fromkeys(frozenset().union(*map(free_variables, words)), LIKELY_SIZE)
     try:
-        onednn._create(tuple(int(evaluate(w, dict.fromkeys(free_variables(w), LIKELY_SIZE))) for w in words))
+        op = onednn._create(tuple(int(evaluate(w, sizes)) for w in words))
     except (NotImplementedError, ValueError, RuntimeError, ZeroDivisionError):     # the last: no such sizes, n // (m // 512) of these
         return False
-    return True
+    return exact or (not sizes and onednn.splits(op))
 
 
 def _attention(step: Extern, program: Program, pointer: Pointer) -> list[str]:

@@ -19,8 +19,9 @@ INNER_BLOCK = 4096
 COLUMN_BLOCK = 64
 KEPT_FOR = 64                # iterations of an outer loop for which values are kept in arrays
 KEPT_BLOCK = 256             # of so many elements
-SUM_BLOCK = 1024             # elements of a row that are added up in their own dtype, on as many lanes as vectors have
-SUM_ROWS = 64                # rows, of which columns are, and elements that lie apart
+SUM_BLOCK = 256              # elements of a row that are added up in their own dtype, on as many lanes as vectors have
+SUM_ROWS = 16                # rows, of which columns are, and elements that lie apart
+LANES_FROM = 64              # elements of a row
 
 
 def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
@@ -127,7 +128,7 @@ def _parts(p: CppPrinter, folds: list[int], most: int) -> Parts | None:
 
 def _has_lanes(p: CppPrinter, roots: list[Value]) -> bool:
     """Whether the innermost loop runs on all lanes of vectors: it is long, and its elements lie side by side."""
-    return p.program.hint(p.sizes[p.inner[-1]]) >= SUM_ROWS and all(
+    return p.program.hint(p.sizes[p.inner[-1]]) >= LANES_FROM and all(
         coefficient(v.attr.index, p.innermost) in (0, 1) for v in walk(roots) if v.op == "load")
 
 
