@@ -16,7 +16,7 @@ from ..core.symbolic import SymInt, to_python
 from ..core.tensor import Tensor
 from ..export import Dim, ExportedProgram
 from ..export.dims import dims_of, named_inputs, walk
-from ..export.tracing import export as export_program
+from ..export.tracing import traced
 from ..nn.modules.module import Module
 from ..utils._pytree import tree_leaves, tree_map
 from .custom import as_form
@@ -60,24 +60,18 @@ def _in_mode(model: Any, training: TrainingMode) -> Iterator[None]:
 
 # -- sizes that vary ---------------------------------------------------------------------------------------------------------------
 def _from_axes(model: Any, args: tuple, kwargs: dict[str, Any], axes: Mapping[str, Any], input_names: Sequence[str]) -> Any:
-    """`dynamic_axes`, which knows inputs by the names that they get, as `dynamic_shapes`; the sizes may turn out to be fixed."""
-    named = named_inputs(model, args, kwargs)
-    given = [(name, value) for name, value in named.items() if any(isinstance(leaf, Tensor) for leaf in tree_leaves(value))]
-    names = dict(zip((name for name, _ in given), input_names)) | {}
-    tensors = iter(input_names)
+    """`dynamic_axes`, which knows inputs by the names that they get, as `dynamic_shapes`; the sizes may turn out to be fixed. What it says
+    of outputs follows from the inputs."""
+    names = iter(input_names)
 
     def said(value: Any, own: str) -> Any:
         if not isinstance(value, Tensor):
             return None
-        called = next(tensors, own)
-        found = axes.get(called, axes.get(own))
-        if found is None:
-            return None
-        return {d % value.ndim: Dim.AUTO for d in found}
+        found = axes.get(next(names, own), axes.get(own))
+        return None if found is None else {d % value.ndim: Dim.AUTO for d in found}
 
-    shapes = {name: tree_map(lambda leaf, name=name: said(leaf, name), value) for name, value in named.items()}
-    unknown = set(axes) - set(input_names) - set(names) - set(named)
-    return shapes, unknown
+    return {name: tree_map(lambda leaf, name=name: said(leaf, name), value)
+            for name, value in named_inputs(model, args, kwargs).items()}
 
 
 def _in_place_of_names(shapes: Any, make: Callable[[str], Any]) -> Any:
@@ -114,11 +108,11 @@ def _axis_names(program: ExportedProgram, axes: Mapping[str, Any], names: Sequen
 
 
 # -- the export ----------------------------------------------------------------------------------------------------------------------
-def _exported(model: Any, args: tuple, kwargs: dict[str, Any], shapes: Any) -> ExportedProgram:
+def _exported(model: Any, args: tuple, kwargs: dict[str, Any], shapes: Any, assigns: bool) -> ExportedProgram:
     if not isinstance(model, Module):
         raise OnnxExporterError(f"torch.onnx.export takes a torch.nn.Module or an ExportedProgram, got {type(model).__name__}")
     try:
-        return export_program(model, args, kwargs, dynamic_shapes=shapes)
+        return traced(model, args, kwargs, shapes, assigns=assigns)
     except Exception as error:
         raise OnnxExporterError(f"Failed to export the model with torch.export, which is the first step.\n{type(error).__name__}: {error}"
                                 ) from error
@@ -165,7 +159,7 @@ def export(model: Any, args: Any = (), f: Any = None, *, kwargs: dict[str, Any] 
         if dynamo and isinstance(model, Module) and model.training:
             warnings.warn("Exporting a model while it is in training mode. Please ensure that this is intended, as it may lead to "
                           "different behavior during inference. Calling model.eval() before export is recommended.", stacklevel=2)
-        program, names = _program(model, args, kwargs, dynamic_shapes, dynamic_axes, list(input_names or ()))
+        program, names = _program(model, args, kwargs, dynamic_shapes, dynamic_axes, list(input_names or ()), not dynamo)
     translation = Translation(program, max(wanted, LEAST), {op: as_form(fn) for op, fn in (custom_translation_table or {}).items()})
     names |= {to_python(c.left): to_python(c.right) for c in program._checks if c.op == "==" and isinstance(c.right, int)}    # fixed
     translation.run(input_names, output_names)
@@ -183,15 +177,14 @@ def export(model: Any, args: Any = (), f: Any = None, *, kwargs: dict[str, Any] 
     return made if dynamo else None
 
 
-def _program(model: Any, args: tuple, kwargs: dict[str, Any], shapes: Any, axes: Any, names: list[str]) -> tuple[ExportedProgram, dict]:
+def _program(model: Any, args: tuple, kwargs: dict[str, Any], shapes: Any, axes: Any, names: list[str],
+             assigns: bool) -> tuple[ExportedProgram, dict]:
     if isinstance(model, ExportedProgram):
         return model, {}
     if axes and shapes is None and isinstance(model, Module):
-        auto, unknown = _from_axes(model, args, kwargs, axes, names)
-        del unknown      # names of outputs: what varies in them follows
-        program = _exported(model, args, kwargs, auto)
+        program = _exported(model, args, kwargs, _from_axes(model, args, kwargs, axes, names), assigns)
         return program, _axis_names(program, axes, names)
-    program = _exported(model, args, kwargs, _in_place_of_names(shapes, lambda name: Dim.DYNAMIC))
+    program = _exported(model, args, kwargs, _in_place_of_names(shapes, lambda name: Dim.DYNAMIC), assigns)
     return program, _names_of_sizes(program, model, args, kwargs, _in_place_of_names(shapes, Dim))
 
 

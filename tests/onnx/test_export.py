@@ -317,3 +317,21 @@ def test_an_opset_that_cannot_be() -> None:
 def test_importing_needs_no_other_package() -> None:
     code = "import sys, flambeau.onnx; assert not {'onnx', 'onnxruntime', 'onnxscript'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_modules_that_keep_what_they_compute() -> None:
+    class Keeps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.grid = fl.zeros(0)
+
+        def forward(self, x: Any) -> Any:
+            self.grid = fl.arange(x.shape[0]) * 1.0
+            return x + self.grid
+
+    net = Keeps().eval()
+    with pytest.raises(OnnxExporterError, match=r"self\.grid was assigned"):
+        fl.onnx.export(net, (fl.ones(3),))
+    fl.onnx.export(net, (fl.ones(3),), buffer := io.BytesIO(), dynamo=False)      # as a trace would
+    assert ort.InferenceSession(buffer.getvalue()).run(None, {"x": np.ones(3, np.float32)})[0].tolist() == [1, 2, 3]
+    assert net.grid.shape == (0,)
