@@ -78,7 +78,7 @@ def as_form(function: Callable | Sequence[Callable]) -> Callable:
         except ImportError as error:
             raise OnnxExporterError("custom_translation_table= needs the package onnxscript: pip install onnxscript") from error
         given = [Symbolic(a, o) if isinstance(a, Value) else a for a in args]
-        with evaluator.default_as(Evaluator(o)):    # type: ignore[arg-type]
+        with evaluator.default_as(Evaluator(o)):
             made = getattr(function, "function", function)(*given, **kwargs)
         return _typed(made, o.out)
 

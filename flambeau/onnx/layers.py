@@ -507,6 +507,7 @@ def _resized(mode: str, coordinates: str, **how: Any) -> Callable:
         ahead = x.rank - (len(out) - 2)
         attributes = dict(mode=mode, coordinate_transformation_mode="align_corners" if aligned else coordinates, **how)
         if size is None and not all(isinstance(n, int) for n in out[ahead:]):
+            assert factors is not None
             scales = o.constant(np.asarray([*[1.0] * ahead, *factors]), float32)
             return o.Resize(x, None, scales, None, **attributes)
         wanted = [n if isinstance(n, int) else s for n, s in zip(out[ahead:], size or out[ahead:])]

@@ -149,8 +149,8 @@ class ONNXProgram:
                                      data_location=onnx.TensorProto.EXTERNAL)
             for key, value in (("location", beside), ("offset", at), ("length", data.nbytes)):
                 proto.external_data.add(key=key, value=str(value))
-            file.seek(at)
-            file.write(memoryview(data.reshape(-1).view(np.uint8)))
+            file.seek(at)     # what lies between are zeros
+            data.reshape(-1).view(np.uint8).tofile(file)
             at += data.nbytes
             return proto
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..core.dtypes import int64
-from ..core.symbolic import SymFloat, SymInt, is_symbolic, to_python
+from ..core.symbolic import SymInt, is_symbolic, to_python
 from ..core.tensor import Tensor
 from ..dynamo.graph_builder import must_hold
 from ..export.core_table import TABLE
@@ -83,11 +83,12 @@ class Translation:
     def __init__(self, program: ExportedProgram, opset: int, whole: Mapping[Any, Any]) -> None:
         self.program, self.opset, self.whole = program.run_decompositions(Apart(opset, whole)), opset, whole
         self.o = Writer(opset)
+        self.o.inner = self.inner
         self.values: dict[Node, Any] = {}
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
 
-    def run(self, input_names: list[str] | None, output_names: list[str] | None) -> None:
+    def run(self, input_names: Sequence[str] | None, output_names: Sequence[str] | None) -> None:
         """Write it all."""
         graph = self.program.graph
         self._refuse_unknown()
@@ -187,7 +188,7 @@ class Translation:
         write = self._form(node)
         paths = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
         o.at = plain_name(f"{paths[-1]}.{node.name}" if paths and paths[-1] else node.name)
-        o.out, o.inner = fake, self.inner
+        o.out = fake
         args, kwargs = map_arg((node.args, dict(node.kwargs)), self.values.__getitem__)
         if isinstance(target, Overload):
             kwargs = {k: v for k, v in kwargs.items() if k not in ("layout", "device", "pin_memory", "memory_format", "non_blocking")}
@@ -244,7 +245,7 @@ def _line(node: Node) -> str:
 
 def dimension(size: Any, names: Mapping[str, str]) -> int | str:
     """A size for the model's signature: an int, or a text of named sizes."""
-    if not isinstance(size, (SymInt, SymFloat)):
+    if not isinstance(size, SymInt):
         return int(size)
     text = re.sub(r"[A-Za-z_]\w*", lambda m: names.get(m[0], m[0]), to_python(size.expr))
     return int(text) if text.isdigit() else text

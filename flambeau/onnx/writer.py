@@ -79,6 +79,7 @@ class Writer:
         self.domains: dict[str, int] = {}      # beside ONNX's own
         self.at = ""                           # what the steps belong to, for their names
         self.out: Any = None                   # what the operator that is being translated gives: fake tensors
+        self.inner: Callable[..., Body]        # writes a function's graph
         self._names: set[str] = set()
         self._constants: dict[Any, Value] = {}
 
