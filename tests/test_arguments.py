@@ -86,6 +86,7 @@ FUNCTIONS = {
     "onnx/exporting.py: export autograd_inlining": "autograd's functions are always run through",
     **{f"onnx/{name}.py": "rows of a table, which are called as ATen is" for name in ("layers", "numbers", "reductions", "shapes",
                                                                                      "sources")},
+    "nnapi/convert.py": "rows of a table, which are called as ATen is",
     "onnx/symbolic_helper.py": "a mark of an exporter that there is not here",
     "utils/cpp_extension.py": "there are no such folders",
     "utils/data/collate.py: collate_": "a row of a table: some hold nothing else",

@@ -8,10 +8,12 @@ taken again from it. Memories of inputs that were written to end as outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from itertools import count
 from typing import Any
 
 from ..aot.trace import stand_in, stripped
+from ..core import dispatch
 from ..core.symbolic import SymInt, is_symbolic, is_var, to_python
 from ..core.tensor import Tensor
 from ..dynamo.graph_builder import must_hold
@@ -32,7 +34,7 @@ from .graph_signature import (
     TensorArgument,
 )
 from .program import ExportedProgram, copied
-from .record import COMPARISONS, Recorder, _Operators, constant_input, set_grad_enabled
+from .record import COMPARISONS, Recorder, _Operators, _Primitives, constant_input, set_grad_enabled
 
 
 class CustomDecompTable(dict):
@@ -151,8 +153,10 @@ class Functional(Recorder):
 
     def _by_table(self, target: Callable, args: tuple, kwargs: dict) -> Any:
         self._apart.append(target)
+        modes = dispatch.state.modes
+        seen = any(isinstance(mode, _Primitives) for mode in modes)     # not while one of them is being answered
         try:
-            with _Operators(self):
+            with _Operators(self), nullcontext() if seen else dispatch.push_mode(_Primitives(self)):
                 out = self.table[target](*args, **kwargs)
         finally:
             self._apart.pop()

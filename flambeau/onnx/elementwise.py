@@ -12,7 +12,7 @@ from ..core.tensor import Tensor, fake
 from ..ops.aten_schemas import ALIASES
 from ..ops.promotion import is_number, result_type
 from ..ops.registry import PRIMITIVES
-from .forms import ROWS, Row, form
+from .forms import form
 from .writer import Number, Value, Writer
 
 SAME = {
@@ -226,8 +226,7 @@ def _writable(prim: Any) -> bool:
 
 for _name, _prim in PRIMITIVES.items():
     if "pointwise" in _prim.tags and _name != "convert" and _writable(_prim):
-        for _key in (ALIASES.get(_name, _name), f"primitive:{_name}"):
-            ROWS.setdefault(_key, []).append(Row(_reading(_prim), 0, _takes(_name, len(_prim.params))))
+        form(ALIASES.get(_name, _name), f"primitive:{_name}", takes=_takes(_name, len(_prim.params)))(_reading(_prim))
 
 
 # -- what takes a factor, or a way of rounding -------------------------------------------------------------------------------------

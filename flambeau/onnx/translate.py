@@ -3,85 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..core.dtypes import int64
 from ..core.symbolic import SymInt, is_symbolic, to_python
 from ..core.tensor import Tensor
 from ..dynamo.graph_builder import must_hold
-from ..export.core_table import TABLE
-from ..export.decompose import CustomDecompTable
+from ..export.forms import Apart, key_of, line_of, told
 from ..export.graph_signature import InputKind, OutputKind
 from ..export.program import ExportedProgram
 from ..export.record import COMPARISONS, set_grad_enabled
 from ..fx import Graph, GraphModule, Node, map_arg
-from ..ops.aten import AtenOperator, Overload
-from ..ops.aten_forms import FORMS
-from ..ops.aten_schemas import operation
-from ..ops.custom import CustomOperator
-from ..ops.primitives import Primitive
-from ..ops.registry import PRIMITIVES
+from ..ops.aten import Overload
 from . import elementwise, functions, layers, numbers, reductions, shapes, sources
 from .errors import UnsupportedOperatorError
-from .forms import find, key_of
+from .forms import find
 from .writer import Body, Number, Value, Writer, needed, plain_name, used
 
 WRITERS = (elementwise, functions, layers, numbers, reductions, shapes, sources)     # the modules that have the rows
 _SAID_ELSEWHERE = (set_grad_enabled, must_hold, *COMPARISONS.values())      # steps that compute nothing
 
 
-class Apart(CustomDecompTable):
-    """What takes an operator apart that has no form in ONNX: the table for core ATen, or else the operator's own body."""
-
-    depth = 3       # a body may call the operator itself, in a simpler way
-
-    def __init__(self, opset: int, whole: Mapping[Any, Any]) -> None:
-        super().__init__()
-        self.opset, self.whole = opset, whole
-        self.running: list[Any] = []
-
-    def __contains__(self, target: object) -> bool:
-        if isinstance(target, AtenOperator):
-            return not target.__name__.endswith("_") or target.__name__.endswith("__")
-        return isinstance(target, Primitive) or (hasattr(target, "_operator") and not isinstance(target, CustomOperator))
-
-    def __getitem__(self, target: Any) -> Callable:
-        def parts(*args: Any, **kwargs: Any) -> Any:
-            if target in self.whole or find(target, args, kwargs, self.opset) is not None:
-                return NotImplemented
-            again = target in self.running
-            self.running.append(target)
-            try:
-                out = NotImplemented if again or target not in TABLE else TABLE[target](*args, **kwargs)
-                return _body(target, args, kwargs, again) if out is NotImplemented else out
-            finally:
-                self.running.pop()
-
-        return parts
-
-
-def _body(target: Any, args: tuple, kwargs: dict, again: bool) -> Any:
-    """What an operator's own body gives (`again`: not ATen's form of it, which called it); NotImplemented of a primitive."""
-    if isinstance(target, AtenOperator):
-        if again and target.__name__ in PRIMITIVES:
-            return NotImplemented       # it is nothing else
-        own = isinstance(target, Overload) and (again or target.__name__ not in FORMS)
-        try:
-            target, args, kwargs = operation(target._schema, args, kwargs) if own else target.resolve(args, kwargs)    # type: ignore
-        except NotImplementedError:
-            return NotImplemented
-        if not own:
-            return target(*args, **kwargs)
-    info = getattr(target, "_operator", None)
-    return NotImplemented if info is None else info.body(*args, **kwargs)
-
-
 class Translation:
     """One program, written."""
 
     def __init__(self, program: ExportedProgram, opset: int, whole: Mapping[Any, Any]) -> None:
-        self.program, self.opset, self.whole = program.run_decompositions(Apart(opset, whole)), opset, whole
+        self.opset, self.whole = opset, whole
+        self.program = program.run_decompositions(Apart(self._has_form))
         self.o = Writer(opset)
         self.o.inner = self.inner
         self.values: dict[Node, Any] = {}
@@ -106,16 +55,18 @@ class Translation:
         missing: dict[str, list[str]] = {}
         for node in _all_nodes(self.program.graph, self.program.graph_module):
             if node.op == "call_function" and not self._form(node):
-                missing.setdefault(key_of(node.target), []).append(_line(node))
+                missing.setdefault(key_of(node.target), []).append(line_of(node))
         if not missing:
             return
-        told = "\n".join(f"  {name.removeprefix('primitive:').removeprefix('operator:')}\n" + "\n".join(
-            f"    {line}" for line in dict.fromkeys(lines)) for name, lines in missing.items())
         error = UnsupportedOperatorError(", ".join(missing), self.opset, None)
-        error.args = (f"{len(missing)} operator{'s have' if len(missing) > 1 else ' has'} no form in ONNX (opset {self.opset}):\n{told}\n"
+        error.args = (f"{len(missing)} operator{'s have' if len(missing) > 1 else ' has'} no form in ONNX (opset {self.opset}):\n"
+                      f"{told(missing)}\n"
                       "Compute it outside of the model, write it by other operators, or pass its translation in "
                       "custom_translation_table.",)
         raise error
+
+    def _has_form(self, target: Any, args: tuple, kwargs: dict) -> bool:
+        return target in self.whole or find(target, args, kwargs, self.opset) is not None
 
     def _form(self, node: Node) -> Any:
         target = node.target
@@ -235,14 +186,6 @@ def _all_nodes(graph: Graph, owner: Any) -> Iterator[Node]:
             yield from _all_nodes(inner.graph, inner)
 
 
-def _line(node: Node) -> str:
-    stack = node.meta.get("stack")
-    if not stack:
-        return f"at the step {node.name}"
-    file, line, function, source = stack[-1]
-    return f"{file}:{line}, in {function}: {source}"
-
-
 def dimension(size: Any, names: Mapping[str, str]) -> int | str:
     """A size for the model's signature: an int, or a text of named sizes."""
     if not isinstance(size, SymInt):
@@ -251,4 +194,4 @@ def dimension(size: Any, names: Mapping[str, str]) -> int | str:
     return int(text) if text.isdigit() else text
 
 
-__all__ = ["Apart", "Translation", "dimension"]
+__all__ = ["Translation", "dimension"]
