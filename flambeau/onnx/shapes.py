@@ -207,14 +207,14 @@ def unfold(o: Writer, x: Value, dim: int, size: int, step: int) -> Value:
     return o.Transpose(made, perm=order)
 
 
-@form("as_strided", "as_strided_copy", "primitive:as_strided",
-      takes=lambda x, size, stride, offset=None: all(isinstance(n, int) for n in (*x._layout.shape, *size)) and x.is_contiguous())
-def as_strided(o: Writer, x: Value, size: Sequence[int], stride: Sequence[int], offset: Any = 0) -> Value:
-    """Elements by their places in memory."""
-    places = np.full((), int(offset or 0))
-    for n, step in zip(size, stride):
-        places = places[..., None] + np.arange(n) * step
-    return o.Gather(o.Reshape(x, [-1]), o.constant(places.astype(np.int64)), axis=0)
+@form("as_strided", "as_strided_copy", "primitive:as_strided", takes=lambda x, *_, **__: x.is_contiguous())
+def as_strided(o: Writer, x: Value, size: Sequence[Any], stride: Sequence[Any], offset: Any = 0) -> Value:
+    """Elements by their places in memory: of each dimension the steps, added up."""
+    places = o.scalar(offset or 0)
+    for d, (n, step) in enumerate(zip(size, stride)):
+        steps = o.Mul(_range(o, n), o.scalar(step))
+        places = o.Add(places, o.Unsqueeze(steps, list(range(1, len(size) - d))) if d + 1 < len(size) else steps)
+    return o.Gather(o.Reshape(x, [-1]), places, axis=0)
 
 
 # -- put together --------------------------------------------------------------------------------------------------------------------
@@ -313,10 +313,17 @@ def pad(o: Writer, x: Value, pad: Sequence[Any], mode: str = "constant", value: 
     return _pad(o, x, pad, names[mode], (value or 0) if mode == "constant" else None)
 
 
-@form("primitive:pad_zeros", takes=lambda x, low, high, inner: not any(inner))
-def pad_zeros(o: Writer, x: Value, low: Sequence[Any], high: Sequence[Any], inner: Sequence[Any]) -> Value:
-    """Zeros at the ends of all dimensions."""
-    return o.cast(o.Pad(as_numbers(o, x), o.sizes([*low, *high]), mode="constant"), x.dtype)
+@form("primitive:pad_zeros")
+def pad_zeros(o: Writer, x: Value, low: Sequence[Any], high: Sequence[Any], inner: Sequence[int]) -> Value:
+    """Zeros at the ends of all dimensions, and `inner` of them between the elements."""
+    rank, sizes, made = x.rank, o.shape(x), as_numbers(o, x)
+    for d, between in enumerate(inner):
+        if between:     # behind each element, and those behind the last one away again
+            wide = o.Pad(o.Unsqueeze(made, [d + 1]), [0] * (rank + 1) + [between * (i == d + 1) for i in range(rank + 1)], mode="constant")
+            sizes[d] = o.Mul(sizes[d], o.constant([1 + between], int64)) if isinstance(sizes[d], Value) else sizes[d] * (1 + between)
+            made = o.Slice(o.Reshape(wide, o.sizes(sizes)), [0], [-between], [d], [1])
+            sizes[d] = o.Sub(sizes[d], o.constant([between], int64)) if isinstance(sizes[d], Value) else sizes[d] - between
+    return o.cast(o.Pad(made, o.sizes([*low, *high]), mode="constant"), x.dtype)
 
 
 def _triangle(upper: int) -> Callable:
