@@ -58,6 +58,9 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "package.glob_group": ("package.globs", "GlobGroup GlobPattern"),
     "export.decomp_utils": ("export", "CustomDecompTable"),
     "onnx.operators": ("_private", "shape_as_tensor"),
+    "backends._nnapi.prepare": ("nnapi", "ANEURALNETWORKS_PREFER_FAST_SINGLE_ANSWER ANEURALNETWORKS_PREFER_LOW_POWER "
+                                         "ANEURALNETWORKS_PREFER_SUSTAINED_SPEED NnapiModule convert_model_to_nnapi process_for_nnapi"),
+    "backends._nnapi.serializer": ("nnapi", "NNAPI_FuseCode=Fuse NNAPI_OperandCode=Type NNAPI_OperationCode=Operation"),
     "autograd.profiler_legacy": ("profiler.by_autograd", "profile"),
     "profiler.profiler": ("profiler", "ExecutionTraceObserver ProfilerAction ProfilerActivity _default_schedule_fn profile schedule "
                                       "supported_activities tensorboard_trace_handler"),
@@ -221,7 +224,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
                                                                         "_worker_loop"),
     "utils.data._utils.signal_handling": ("the loader looks after its workers itself", "_set_worker_signal_handlers _set_worker_pids "
                                           "_remove_worker_pids _set_SIGCHLD_handler"),
-    "utils.mobile_optimizer": (_EXPORT, "optimize_for_mobile"),
     "testing._internal.composite_compliance": ("look at the operator's schema", "is_inplace is_inplace_view_fn is_view_fn"),
     "testing._internal.common_utils": ("write unittest or pytest", "TestCase run_tests parametrize subtest instantiate_parametrized_tests "
                                                                    "skipIfTorchDynamo IS_WINDOWS"),

@@ -51,7 +51,7 @@ def test_facts_of_devices() -> None:
     (lambda: jit.trace(len, 1), RuntimeError, "cannot be traced"),
     (lambda: jit.save(None, "x"), TypeError, "trace it first"),
     (lambda: fl.export.UnflattenedModule(None), NotImplementedError, "export"),
-    (lambda: fl.onnx.export(None), NotImplementedError, "torch.onnx"),
+    (lambda: fl.onnx.InputObserver(), NotImplementedError, "torch.onnx"),
     (lambda: fl.nested.nested_tensor([]), NotImplementedError, "pad_sequence"),
     (lambda: fl.sparse.spsolve(1, 2), NotImplementedError, "dense"),
     (lambda: fl.ao.quantization.convert(1), NotImplementedError, "float32"),

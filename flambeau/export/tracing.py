@@ -120,8 +120,9 @@ def _fake_like(value: Tensor, sizes: list[Any]) -> Tensor:
 class State:
     """The parameters, buffers and other tensors of a module, and their stand-ins while it is traced."""
 
-    def __init__(self, mod: Module) -> None:
+    def __init__(self, mod: Module, assigns: bool = False) -> None:
         self.mod = mod
+        self.assigns = assigns      # whether the program may give the module other tensors, which are forgotten afterwards
         self.parameters = dict(mod.named_parameters())
         self.buffers = dict(mod.named_buffers())
         self.hidden = {f"{path}.{name}".lstrip(".") for path, m in mod.named_modules() for name in m._non_persistent_buffers_set}
@@ -163,7 +164,7 @@ class State:
             yield
             for path, _, home, values in homes:
                 self._note(path, home, values)
-            for path, m, before in plain:
+            for path, m, before in plain if not self.assigns else ():
                 self._refuse_assigned(path, m, before)
         finally:
             for now, before in kept:
@@ -238,9 +239,9 @@ def _without(outer: tuple) -> Callable[[], tuple]:
 class Trace:
     """One export: the recorder, the inputs and the state, and what comes of them."""
 
-    def __init__(self, mod: Module, inputs: Inputs) -> None:
+    def __init__(self, mod: Module, inputs: Inputs, assigns: bool = False) -> None:
         self.mod, self.inputs = mod, inputs
-        self.state = State(mod)
+        self.state = State(mod, assigns)
         self.recorder = Recorder(self.state.name_of, inputs.sizes.env)
         self.recorder.stack_of = _without(user_stack())
         self.placed: list[tuple[Node, InputSpec]] = []
@@ -441,6 +442,12 @@ def export(mod: Module, args: tuple, kwargs: dict[str, Any] | None = None, *, dy
     if prefer_deferred_runtime_asserts_over_guards:
         raise NotImplementedError("torch.export.export(prefer_deferred_runtime_asserts_over_guards=True) is not implemented; what sizes "
                                   "have to keep to is checked when the program is called")
+    return traced(mod, args, kwargs, dynamic_shapes, strict)
+
+
+def traced(mod: Module, args: tuple, kwargs: dict[str, Any] | None, dynamic_shapes: Any, strict: bool = False,
+           assigns: bool = False) -> ExportedProgram:
+    """`export`; `assigns`: the module's attributes may become other tensors while it runs, which are forgotten afterwards."""
     if isinstance(dynamic_shapes, AdditionalInputs):
         dynamic_shapes, further = dynamic_shapes.dynamic_shapes(mod, args, kwargs), dynamic_shapes
         program = export(mod, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
@@ -450,7 +457,7 @@ def export(mod: Module, args: tuple, kwargs: dict[str, Any] | None = None, *, dy
     if inputs.sizes.problems:
         inputs.sizes.finish()
     try:
-        trace = Trace(mod, inputs)
+        trace = Trace(mod, inputs, assigns)
         return trace.program(*trace.run(strict))
     except UserError as error:
         if strict or error.error_type is not UserErrorType.CONSTRAINT_VIOLATION:

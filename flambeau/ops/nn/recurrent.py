@@ -180,7 +180,7 @@ def one_direction(mode: str, x: Tensor, state: State, weights: Weights, reverse:
     """(time, batch, features) through one layer in one direction. `mask` (time, batch, 1) says which steps exist."""
     projected = linear(x, weights.w_ih, weights.b_ih)
     w, b, projection = weights.w_hh, weights.b_hh, weights.projection
-    if mask is None and projection is None and len(x) and all(s.dtype is w.dtype for s in (projected, *state)):
+    if mask is None and projection is None and x.shape[0] and all(s.dtype is w.dtype for s in (projected, *state)):
         after = recurrent_steps(projected, w, b, state, mode, reverse)
         return after[0], tuple(s[0 if reverse else -1] for s in after)
     gates = projected.unbind(0)
