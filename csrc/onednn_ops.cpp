@@ -76,13 +76,19 @@ bool is_conv(int64_t kind) { return kind != matmul; }
 
 // ---- memory descriptors ----
 
-// An axis of length 1 may come with any stride; oneDNN's pattern matching wants one that fits a plain layout.
+// An axis of length 1 may come with any stride; oneDNN's pattern matching wants one that fits a plain layout, and of the first axis (a
+// batch of one image) one that leaves the order of the others as it is.
 void settle_unit_axes(Tensor& t) {
     bool unit_stride = false;
-    for (int i = 0; i < t.ndim; i++) unit_stride |= t.dims[i] != 1 && t.strides[i] == 1;
+    int64_t whole = 1;
+    for (int i = 0; i < t.ndim; i++) {
+        unit_stride |= t.dims[i] != 1 && t.strides[i] == 1;
+        if (t.dims[i] != 1) whole = std::max(whole, t.dims[i] * t.strides[i]);
+    }
     for (int i = t.ndim - 1; i >= 0; i--) {
         if (t.dims[i] != 1) continue;
         if (!unit_stride) t.strides[i] = 1, unit_stride = true;
+        else if (i == 0) t.strides[i] = whole;
         else t.strides[i] = i + 1 < t.ndim ? std::max<int64_t>(1, t.dims[i + 1] * t.strides[i + 1]) : 1;
     }
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +13,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
-#include <unordered_map>
+#include <string>
 #include <vector>
 
 #include "alloc.h"
@@ -194,18 +195,32 @@ int guarded(FlambeauFrame& frame) {
     return frame.runtime->index_error ? FLAMBEAU_BAD_INDEX : FLAMBEAU_FAILED;
 }
 
-// Where the weights of each open package are mapped from its file: pages whose contents oneDNN has packed need not stay.
+// Weights are mapped from their file. Pages whose contents oneDNN has packed need not stay, nor what the system mapped around them;
+// others come again by themselves.
+struct Range {
+    const char *start, *end;
+    void drop() const {
+        uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+        uintptr_t first = ((uintptr_t)start + page - 1) / page * page, last = (uintptr_t)end / page * page;
+        if (first < last) madvise((void*)first, last - first, MADV_DONTNEED);
+    }
+};
 std::mutex& mapped_mutex = *new std::mutex;
-std::map<const char*, size_t>& mapped = *new std::map<const char*, size_t>;
+std::vector<Range>& mapped = *new std::vector<Range>;
+std::atomic<bool> packed_some{false};
 
 void let_go(const void* data, size_t bytes) {
+    Range part{(const char*)data, (const char*)data + bytes};
     std::lock_guard<std::mutex> guard(mapped_mutex);
-    auto next = mapped.upper_bound((const char*)data);
-    if (next == mapped.begin()) return;
-    auto [start, size] = *--next;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    uintptr_t first = ((uintptr_t)data + page - 1) / page * page, last = ((uintptr_t)data + bytes) / page * page;
-    if ((const char*)data + bytes <= start + size && first < last) madvise((void*)first, last - first, MADV_DONTNEED);
+    for (const Range& all : mapped)
+        if (all.start <= part.start && part.end <= all.end) part.drop();
+    packed_some = true;
+}
+
+void let_go_around() {
+    if (!packed_some.exchange(false)) return;
+    std::lock_guard<std::mutex> guard(mapped_mutex);
+    for (const Range& all : mapped) all.drop();
 }
 
 }  // namespace
@@ -214,13 +229,13 @@ void flambeau_open(const FlambeauModel* model, const void* weights, const char* 
     onednn::set_path(onednn != nullptr ? onednn : "libdnnl.so.3");
     onednn::when_packed(let_go);
     std::lock_guard<std::mutex> guard(mapped_mutex);
-    mapped[(const char*)weights] = model->weights;
+    mapped.push_back({(const char*)weights, (const char*)weights + model->weights});
 }
 
 void flambeau_close(const FlambeauModel* model, const void* weights) {
     onednn::forget_packed((const char*)weights, model->weights);
     std::lock_guard<std::mutex> guard(mapped_mutex);
-    mapped.erase((const char*)weights);
+    mapped.erase(std::find_if(mapped.begin(), mapped.end(), [&](const Range& all) { return all.start == weights; }));
 }
 
 void* flambeau_new_session(const FlambeauModel* model, const void* weights) {
@@ -249,6 +264,7 @@ int flambeau_run(void* given, const FlambeauTensor* inputs, FlambeauResult* outp
     FlambeauFrame frame{&runtime, inputs, outputs, session.weights, session.states.data(), session.model, &held, 0};
     int status = guarded(frame);
     for (void* block : held) cache_free(block);
+    let_go_around();
     if (status == FLAMBEAU_OK) return status;
     for (int i = 0; i < session.model->n_outputs; i++) cache_free(outputs[i].memory);
     std::snprintf(message, capacity, "%s", runtime.message[0] ? runtime.message : "a run failed without saying why");

@@ -321,6 +321,7 @@ def attention(
 ) -> None: ...
 
 # -- ahead-of-time packages (csrc/package.cpp)
+PackageResults: TypeAlias = tuple[tuple[np.ndarray, int, tuple[int, ...], tuple[int, ...]], ...]
 Ports: TypeAlias = tuple[tuple[str, str, tuple[int, ...], tuple[str, ...]], ...]
 
 class PackageSession:
@@ -330,7 +331,7 @@ class PackageSession:
     outputs: Ports
     facts: dict[str, str]
     def __init__(self, source: str | PathLike[str] | PackageSession, onednn: str, threads: int) -> None: ...
-    def run(self, arrays: tuple[np.ndarray, ...], codes: tuple[int, ...], /) -> tuple[tuple[np.ndarray, int, tuple[int, ...], tuple[int, ...]], ...]: ...
+    def run(self, arrays: tuple[np.ndarray, ...], codes: tuple[int, ...], /) -> PackageResults: ...
     def set_threads(self, n: int, /) -> None: ...
 
 package_dtypes: tuple[str, ...]

@@ -15,6 +15,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -188,7 +191,8 @@ inline std::string sha256(const unsigned char* data, size_t size) {
     return text;
 }
 
-// CRC-32 as zip archives have it, sixteen bytes at a time by tables.
+// CRC-32 as zip archives have it: sixteen bytes at a time by tables or, where the processor multiplies polynomials, sixty-four by folding
+// (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009).
 class Crc32 {
     using Tables = std::array<std::array<uint32_t, 256>, 16>;
     static const Tables& tables() {
@@ -207,8 +211,44 @@ class Crc32 {
     }
     uint32_t state = ~0u;
 
+#if defined(__x86_64__)
+    // Sixteen bytes that leave the same remainder as what came before and `size` bytes, a multiple of 64, do together.
+    __attribute__((target("pclmul,sse4.1"))) static void fold(uint32_t before, const unsigned char* data, size_t size, unsigned char* to) {
+        const __m128i by_64 = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4), by_16 = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
+        __m128i x[4];
+        for (int i = 0; i < 4; i++) x[i] = _mm_loadu_si128((const __m128i*)data + i);
+        x[0] = _mm_xor_si128(x[0], _mm_cvtsi32_si128((int)before));
+        for (data += 64, size -= 64; size > 0; data += 64, size -= 64)
+            for (int i = 0; i < 4; i++) {
+                __m128i moved = _mm_xor_si128(_mm_clmulepi64_si128(x[i], by_64, 0x00), _mm_clmulepi64_si128(x[i], by_64, 0x11));
+                x[i] = _mm_xor_si128(moved, _mm_loadu_si128((const __m128i*)data + i));
+            }
+        for (int i = 0; i < 3; i++) {
+            __m128i moved = _mm_xor_si128(_mm_clmulepi64_si128(x[i], by_16, 0x00), _mm_clmulepi64_si128(x[i], by_16, 0x11));
+            x[i + 1] = _mm_xor_si128(x[i + 1], moved);
+        }
+        _mm_storeu_si128((__m128i*)to, x[3]);
+    }
+#endif
+
 public:
     void add(const unsigned char* data, size_t size) {
+#if defined(__x86_64__)
+        unsigned char folded[16];
+        const size_t whole = size / 64 * 64;
+        if (whole > 0 && __builtin_cpu_supports("pclmul")) {
+            fold(state, data, whole, folded);
+            state = 0;
+            by_tables(folded, sizeof folded);
+            data += whole, size -= whole;
+        }
+#endif
+        by_tables(data, size);
+    }
+    uint32_t value() const { return ~state; }
+
+private:
+    void by_tables(const unsigned char* data, size_t size) {
         const Tables& t = tables();
         uint32_t c = state;
         for (; size >= 16; data += 16, size -= 16) {
@@ -221,7 +261,6 @@ public:
         for (; size > 0; data++, size--) c = t[0][(c ^ *data) & 255] ^ c >> 8;
         state = c;
     }
-    uint32_t value() const { return ~state; }
 };
 
 // -- the file -------------------------------------------------------------------------------------------------------

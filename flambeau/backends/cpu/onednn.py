@@ -33,7 +33,7 @@ KINDS = {"matmul": 0, "conv_forward": 1, "conv_input_grad": 2, "conv_weight_grad
 @dataclass(frozen=True)
 class Operand:
     """An array's dtype, shape and strides (in elements). `layout`: "given" strides, or "free", where oneDNN picks its own and
-    reorders from or to the strides in each run."""
+    reorders from or to the strides in each run; "constant" is free for an input that never changes, which is reordered once."""
 
     dtype: np.dtype
     shape: tuple[int, ...]

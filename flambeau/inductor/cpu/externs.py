@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from flambeau.backends.cpu import onednn
-from flambeau.core.expr import evaluate, free_variables, to_cpp
+from flambeau.core.expr import Expr, evaluate, free_variables, to_cpp
 from flambeau.inductor.loop.ir import Extern, Program, View
 from flambeau.inductor.loop.post_ops import SLOW, PostOp
 
@@ -26,8 +27,8 @@ def operand(view: View, layout: str = "given") -> onednn.Operand:
     return onednn.Operand(np.dtype(view.dtype.numpy), tuple(view.shape), tuple(view.strides), layout)  # type: ignore
 
 
-def call(words: Sequence[Any], views: Sequence[View], pointer: Pointer) -> list[str]:
-    """C++ that makes (once, or for each new size) and runs the operation that `words` describe."""
+def call(words: Sequence[Any], views: Sequence[View], pointer: Pointer, result: View) -> list[str]:
+    """C++ that makes (once, or for each new size) and runs the operation that `words` describe, if its result has elements."""
     words = [int(w) if isinstance(w, (bool, np.integer)) else w for w in words]
     static = all(isinstance(w, int) for w in words)
     pointers = ", ".join(f"(void*)({pointer(v.buffer, v.offset)})" for v in views)
@@ -37,6 +38,8 @@ def call(words: Sequence[Any], views: Sequence[View], pointer: Pointer) -> list[
         lines += ["    static int64_t op = 0;", f"    if (op == 0 && fl::library.find(rt)) op = {make};"]
     else:
         lines += [f"    const int64_t op = fl::library.find(rt) ? {make} : 0;"]
+        if varying := [to_cpp(n) for n in result.shape if isinstance(n, Expr)]:
+            lines[0] = f"if ({' && '.join(f'{n} > 0' for n in varying)}) {{"
     lines += [f"    void* const operands[] = {{{pointers}}};",
               "    if (op == 0 || fl::library.run(op, operands) != 0) return fl::library.fail(rt);", "}"]
     return lines
@@ -78,14 +81,22 @@ def matmul_words(step: Extern) -> tuple[tuple, list[View]]:
 
 def _matmul(step: Extern, program: Program, pointer: Pointer) -> list[str]:
     words, views = matmul_words(step)
-    return call(words, views, pointer)
+    return call(words, views, pointer, step.outputs[0])
 
 
 def _convolution(kind: str) -> Callable[[Extern, Program, Pointer], list[str]]:
     def printed(step: Extern, program: Program, pointer: Pointer) -> list[str]:
-        words, views = convolution_words(kind, step)
-        return call(words, views, pointer)
+        words, views = convolution_words(kind, _keeping(step, program))
+        return call(words, views, pointer, step.outputs[0])
     return printed
+
+
+def _keeping(step: Extern, program: Program) -> Extern:
+    """With a weight that is reordered once and for all, where it may be."""
+    image, weight, result = step.layouts
+    if program.assumed.frozen and weight == "free" and program.buffers[step.inputs[1].buffer].kind == "constant":
+        return replace(step, layouts=(image, "constant", result))
+    return step
 
 
 def convolution_words(kind: str, step: Extern) -> tuple[tuple[int, ...], list[View]]:
@@ -113,11 +124,16 @@ def choose_layouts(step: Extern) -> bool:
         step.layouts = layouts
         try:
             words, _ = convolution_words(kind, step)
-            onednn._create(tuple(int(w) for w in words))
+            onednn._create(_likely(words))
             return True
         except (NotImplementedError, ValueError, RuntimeError):
             continue
     return False
+
+
+def _likely(words: Sequence[Any]) -> tuple[int, ...]:
+    """A description with likely numbers for those that are not known."""
+    return tuple(int(evaluate(w, dict.fromkeys(free_variables(w), LIKELY_SIZE))) for w in words)
 
 
 def _likely_layouts(kind: str, step: Extern) -> tuple[str, str, str]:
@@ -149,7 +165,7 @@ def runs_fast(step: Extern) -> bool:
         return not (by_channel and step.outputs[0].strides[1] != 1) and choose_layouts(step)
     words, _ = matmul_words(step)
     try:
-        onednn._create(tuple(int(evaluate(w, dict.fromkeys(free_variables(w), LIKELY_SIZE))) for w in words))
+        onednn._create(_likely(words))
     except (NotImplementedError, ValueError, RuntimeError, ZeroDivisionError):     # the last: no such sizes, n // (m // 512) of these
         return False
     return True
