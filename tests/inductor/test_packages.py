@@ -282,14 +282,11 @@ def rewritten(content: bytes, change: Callable[[dict[str, bytes]], None]) -> byt
     """The archive with other members."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {info.filename: archive.read(info) for info in archive.infolist()}
-        aligned = archive.getinfo("weights.bin").extra
     change(members)
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name, data in members.items():
-            info = zipfile.ZipInfo(name)
-            info.extra = aligned if name == "weights.bin" else b""
-            archive.writestr(info, data)
+            archive.writestr(zipfile.ZipInfo(name), data)
     return file.getvalue()
 
 
@@ -369,5 +366,5 @@ def test_in_cpp(tmp_path: Path) -> None:
     said = subprocess.run([tmp_path / "main", path, broken], check=True, capture_output=True, text=True, env=environment, timeout=60).stdout
     lines = said.splitlines()
     assert lines[:4] == ["input float32 s0", "1 5", "2 5", "7 5"]
-    assert "input: input 0, input, is a tensor of shape [s0, 3] of float32, got one of [2, 3] of int64" == lines[4]
+    assert lines[4] == "input: input 0, input, is a tensor of shape [s0, 3] of float32, got one of [2, 3] of int64"
     assert lines[5].startswith(f"package: {broken} is no ahead-of-time package")

@@ -39,6 +39,7 @@ def write_package(file: IO[bytes], library: bytes, weights: bytes, *, abi: int, 
         info.extra = b"\xff\xff" + (-start % _PLACES).to_bytes(2, "little") + bytes(-start % _PLACES)     # a field that nobody reads
         with archive.open(info, "w", force_zip64=large) as member:
             member.write(weights)
+        info.extra = b""        # not in the directory
 
 
 __all__ = ["VERSION", "write_package"]
