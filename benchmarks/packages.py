@@ -1,4 +1,5 @@
-"""Ahead-of-time packages beside compiled Python calls: `python -m benchmarks.packages FOLDER`, where examples/cpp_inference/models.py left them.
+"""Ahead-of-time packages beside compiled Python calls: `python -m benchmarks.packages FOLDER`, with what
+examples/cpp_inference/models.py left there.
 
 Median milliseconds of a call on one thread: torch.compile's in Python, the package's in Python and in C++ (built here with g++), turn by
 turn in several rounds, of which the best count; milliseconds to load, and resident memory.
@@ -26,12 +27,12 @@ from flambeau.backends.cpu import onednn
 ROOT = Path(__file__).parents[1]
 
 
-def median_ms(call: Callable[[], Any], calls: int) -> float:
+def median_ms(call: Callable[..., Any], inputs: tuple, calls: int) -> float:
     """The median of the calls' times."""
     taken = []
     for _ in range(calls):
         start = time.perf_counter()
-        call()
+        call(*inputs)
         taken.append(time.perf_counter() - start)
     return 1e3 * statistics.median(taken)
 
@@ -63,12 +64,12 @@ def main() -> None:
         compiled, loaded = torch.compile(module), torch._inductor.aoti_load_package(f"{args.folder}/{name}.pt2", run_single_threaded=True)
         with torch.no_grad():
             compiled(*inputs), loaded(*inputs)
-            rounds = [(median_ms(lambda: compiled(*inputs), args.calls), median_ms(lambda: loaded(*inputs), args.calls),
+            rounds = [(median_ms(compiled, inputs, args.calls), median_ms(loaded, inputs, args.calls),
                        in_cpp(program, args.folder, name, args.calls)) for _ in range(args.rounds)]
         python, package = (min(r[k] for r in rounds) for k in (0, 1))
         cpp = {key: min(r[2][key] for r in rounds) for key in rounds[0][2]}
-        print(f"| {name} | {python:.2f} ms | {package:.2f} ms | {cpp['median']:.2f} ms | {cpp['median'] / python:.2f} | {cpp['load']:.1f} ms "
-              f"| {cpp['resident']:.0f} MB | {cpp['package']:.0f} MB |", flush=True)
+        print(f"| {name} | {python:.2f} ms | {package:.2f} ms | {cpp['median']:.2f} ms | {cpp['median'] / python:.2f} "
+              f"| {cpp['load']:.1f} ms | {cpp['resident']:.0f} MB | {cpp['package']:.0f} MB |", flush=True)
 
 
 if __name__ == "__main__":

@@ -193,7 +193,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "distributed.fsdp.sharded_grad_scaler": (_PROCESSES, "ShardedGradScaler"),
     "distributed.launcher.api": ("start processes with torchrun (python -m torch.distributed.run)", "LaunchConfig elastic_launch"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
-    "export.unflatten": (_EXPORT, "unflatten _assign_attr _AttrKind InterpreterModule"),
     "fx.passes.utils.matcher_utils": ("use fx.replace_pattern", "SubgraphMatcher InternalMatch"),
     "fx.passes.utils.matcher_with_name_node_map_utils": ("use fx.replace_pattern", "SubgraphMatcherWithNameNodeMap InternalMatch"),
     "fx.passes.utils.source_matcher_utils": ("look at node.target", "get_source_partitions SourcePartition check_subgraphs_connected"),
