@@ -23,7 +23,6 @@ from ..export.dims import Check
 from ..export.graph_signature import InputKind
 from ..export.program import ExportedModule, ExportedProgram, flat_inputs
 from ..export.tracing import export
-from ..fx import GraphModule
 from ..inductor import config
 from ..inductor.cpu.compile import needed_features
 from ..inductor.package.archive import write_package
@@ -197,7 +196,7 @@ def aoti_load_package(path: str | os.PathLike[str] | IO[bytes], run_single_threa
         return AOTICompiledModel(file.name, single_threaded=run_single_threaded)
 
 
-def aot_compile(gm: GraphModule | Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *,
+def aot_compile(gm: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *,
                 options: dict[str, Any] | None = None) -> str:
     """Export a module for inputs like these, whose sizes do not vary, and package it; the path of the package."""
     return aoti_compile_and_package(export(gm, args, kwargs), inductor_configs=options)

@@ -56,8 +56,8 @@ class Decoder:
         if isinstance(entry, str):
             return ModuleCallEntry(entry)
         path, inputs, outputs, in_spec, out_spec = entry
-        arguments = ([self._argument(a) for a in each] for each in (inputs, outputs))
-        return ModuleCallEntry(str(path), ModuleCallSignature(*arguments, treespec_loads(in_spec), treespec_loads(out_spec)))
+        given, made = ([self._argument(a) for a in each] for each in (inputs, outputs))
+        return ModuleCallEntry(str(path), ModuleCallSignature(given, made, treespec_loads(in_spec), treespec_loads(out_spec)))
 
     def program(self) -> ExportedProgram:
         """All of it."""

@@ -23,7 +23,7 @@ class InterpreterModule(GraphModule):
         self.__dict__["_signature"] = None
 
     def __str__(self) -> str:
-        return Module.__repr__(self)
+        return Module.__repr__(self)  # type: ignore[arg-type]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         signature: ModuleCallSignature | None = self._signature

@@ -15,6 +15,7 @@ import numpy as np
 
 from flambeau.backends.cpu import onednn
 from flambeau.core.expr import Expr, evaluate, free_variables, to_cpp
+from flambeau.inductor.cpu.cpp import MEMORY_TYPES
 from flambeau.inductor.loop.ir import Extern, Program, View
 from flambeau.inductor.loop.post_ops import SLOW, PostOp
 
@@ -203,13 +204,26 @@ def _draw(step: Extern, program: Program, pointer: Pointer) -> list[str]:
     return ["{", f"    const int64_t words[] = {{{words}}};", f"    if (fl::draw(rt, words, {pointers})) return 1;", "}"]
 
 
+def _running(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+    """Running sums or products along a dimension; floats add up in float64, as in eager."""
+    x, out = step.inputs[0], step.outputs[0]
+    _, dim, *reverse = step.args
+    sizes = (math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1:])) if x.shape else (1, 1, 1)
+    memory, sign = MEMORY_TYPES[x.dtype.name], RUNNING[step.op]
+    number = "double" if x.dtype.is_floating_point else memory
+    given = f"({memory}*){pointer(x.buffer, x.offset)}, ({memory}*){pointer(out.buffer, out.offset)}"
+    arguments = f"{', '.join(map(to_cpp, sizes))}, {'true' if any(reverse) else 'false'}, {number}({int(sign == '*')})"
+    return [f"fl::run_along(rt, {given}, {arguments}, []({number} a, {number} b) {{ return a {sign} b; }});"]
+
+
 # Products and convolutions, which take epilogues, and below them every call that generated code makes itself.
 EXTERNS: dict[str, Callable[[Extern, Program, Pointer], list[str]]] = {
     "mm": _matmul, "bmm": _matmul, **{op: _convolution(kind) for op, kind in CONVOLUTIONS.items()},
 }
 ATTENTION = ("flash_attention", "flash_attention_backward")
 DRAWS = ("philox_uniform", "philox_normal")
-CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention), **dict.fromkeys(DRAWS, _draw)}
+RUNNING = {"cumsum": "+", "cumprod": "*"}
+CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention), **dict.fromkeys(DRAWS, _draw), **dict.fromkeys(RUNNING, _running)}
 
 
 
@@ -218,5 +232,5 @@ def runs_in_python(node: Any) -> bool:
     return isinstance(node, Extern) and node.op not in CALLS and node.body is None
 
 
-__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "DRAWS", "EXTERNS", "call", "choose_layouts",
+__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "DRAWS", "EXTERNS", "RUNNING", "call", "choose_layouts",
            "operand", "runs_fast", "runs_in_python"]

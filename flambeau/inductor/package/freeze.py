@@ -40,7 +40,7 @@ def fold(program: Program) -> None:
     for node in reversed(list(values)):
         if node.op != "call_function" or not any(user not in values or user in views for user in node.users):
             continue
-        if "view" in node.target.tags:
+        if "view" in getattr(node.target, "tags", ()):
             views.add(node)
         else:
             _replace(program, node, values[node], f"folded_{node.name}")
@@ -48,7 +48,8 @@ def fold(program: Program) -> None:
 
 def _value(node: Node, known: dict[Node, Tensor]) -> Tensor | None:
     """What a call gives, if that follows from what is known, and is not much larger."""
-    target, given = node.target, node.all_input_nodes
+    given = node.all_input_nodes
+    target: Any = node.target
     tags = getattr(target, "tags", None)
     val = node.meta.get("val")
     if tags is None or not given or not isinstance(val, Tensor) or not all(n in known for n in given):
