@@ -97,7 +97,8 @@ def _convolution(lowering: Lowering, node: Any, args: list) -> Box | None:
     val, op = node.meta["val"], node.target.name
     shape = index_of(tuple(val._layout.shape))
     first, second = (a.realize() for a in args[:2])
-    if not all(isinstance(n, int) for n in (*shape[1:], *second.shape)) or 0 in shape or len(shape) < 3:   # batches may vary
+    known = (*shape[1:], *first.shape[1:], *second.shape[1:])     # batches may vary
+    if not all(isinstance(n, int) for n in known) or 0 in shape or len(shape) < 3:
         return None
     order = (0, *range(2, len(shape)), 1)
     as_given = first.strides == tuple(contiguous_strides(first.shape)) and lowering.becomes_result(node)
