@@ -100,6 +100,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "_prims_common.wrappers": ("_prims_common", "_maybe_convert_to_dtype"),
     "_functorch.vmap": ("", "vmap=func.vmap Tensor tree_flatten=utils._pytree.tree_flatten tree_unflatten=utils._pytree.tree_unflatten"),
     "_functorch.apis": ("func", "vmap grad grad_and_value"),
+    "_export": ("_inductor.package", "aot_compile=aot_compile_exported aot_load"),
     "_functorch.eager_transforms": ("func", "grad grad_and_value hessian jacfwd jacrev jvp linearize vjp"),
     "_functorch.functional_call": ("func", "functional_call stack_module_state"),
 }
@@ -195,7 +196,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "distributed.fsdp.sharded_grad_scaler": (_PROCESSES, "ShardedGradScaler"),
     "distributed.launcher.api": ("start processes with torchrun (python -m torch.distributed.run)", "LaunchConfig elastic_launch"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
-    "export.unflatten": (_EXPORT, "unflatten _assign_attr _AttrKind InterpreterModule"),
     "fx.passes.utils.matcher_with_name_node_map_utils": ("use fx.replace_pattern", "SubgraphMatcherWithNameNodeMap InternalMatch"),
     "fx.passes.utils.source_matcher_utils": ("look at node.target", "get_source_partitions SourcePartition check_subgraphs_connected"),
     "fx.traceback": ("node.meta['stack'] has the user's lines", "NodeSource NodeSourceAction"),

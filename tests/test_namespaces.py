@@ -50,7 +50,7 @@ def test_facts_of_devices() -> None:
     (lambda: distributed.get_rank(), ValueError, "init_process_group"),
     (lambda: jit.trace(len, 1), RuntimeError, "cannot be traced"),
     (lambda: jit.save(None, "x"), TypeError, "trace it first"),
-    (lambda: fl.export.UnflattenedModule(None), NotImplementedError, "export"),
+    (lambda: fl.export.export_for_training(None), NotImplementedError, "export"),
     (lambda: fl.onnx.InputObserver(), NotImplementedError, "torch.onnx"),
     (lambda: fl.nested.nested_tensor([]), NotImplementedError, "pad_sequence"),
     (lambda: fl.sparse.spsolve(1, 2), NotImplementedError, "dense"),

@@ -91,6 +91,16 @@ def aot_compile(
     return compile_one(gm, [list(example_inputs)])
 
 
+def compile_parts(gm: GraphModule, examples: Sequence[Any], compiler: Compiler,
+                  rewrite: Callable[[Program, Sequence[Tensor]], None]) -> Parts:
+    """A program without gradients in its parts, for who calls them otherwise than `aot_compile` would, and not through Python. `rewrite` is
+    given what was traced, and the module's parameters and buffers, before `compiler` is."""
+    with _C.HooksScope(), unwatched(), dispatch.grad_enabled(False):
+        function = AotFunction(gm, list(examples), (compiler,) * 3, None)
+        function.rewrite = lambda program: rewrite(program, function.attributes)
+        return function._build(None)
+
+
 class AotFunction:
     """One captured graph and the variants compiled of it, by which inputs need gradients."""
 
@@ -106,6 +116,7 @@ class AotFunction:
         self.needs = self._needs(examples)
         self.examples = [stripped(e) if isinstance(e, Tensor) else e for e in examples]  # no data is kept alive
         self.variants: dict[tuple | None, Callable[[tuple], Any]] = {}
+        self.rewrite: Callable[[Program], None] | None = None
 
     def specialised(self, others: Sequence[Sequence[Any]] = ()) -> Callable[..., Any]:
         """The function for calls like the examples; others go through `call`, and are compiled when they come, unless they
@@ -164,7 +175,9 @@ class AotFunction:
     def _build(self, needs: tuple | None) -> Parts:
         """Trace, clean up, partition, compile."""
         started = time.perf_counter()
-        program = trace(self.gm, self.examples, self.attributes, needs, self.decompositions)
+        program = trace(self.gm, self.examples, self.attributes, needs, self.decompositions, kernels=self.rewrite is None)
+        if self.rewrite is not None:
+            self.rewrite(program)
         self._compile_functions(program.graph)
         interface = program.interface
         program.graph.provenance.append(_made_by("tracing", started, program.graph))

@@ -78,9 +78,11 @@ def stand_in(tensor: Tensor) -> Tensor:
 
 
 class TraceMode:
-    """Records every primitive call into `graph`. Inputs are made by `input` and `size_input`."""
+    """Records every primitive call into `graph`. Inputs are made by `input` and `size_input`; without `kernels`, operators that have a
+    kernel, which Python calls, are taken apart nevertheless."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernels: bool = True) -> None:
+        self.kernels = kernels
         self.graph = Graph()
         self.symbols: dict[str, Node] = {}
         self.sizes = SizeNodes(self.graph, self.symbols)
@@ -244,7 +246,7 @@ class TraceMode:
         """Called by dispatch for every primitive: record it, and answer with fake tensors."""
         if prim is copy_into:
             return self._write(*args)
-        if isinstance(prim, CompositeRecord) and not prim.stays_whole(args):
+        if isinstance(prim, CompositeRecord) and not (prim.stays_whole(args) and (self.kernels or prim.lowering is not None)):
             with dispatch.push_mode(self), dispatch.grad_enabled(False):
                 out = prim.fn(*args)
             return out if prim.answers_views else self._standalone(out, args)

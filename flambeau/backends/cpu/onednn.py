@@ -26,14 +26,14 @@ from ...core.settings import READ
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES: dict[np.dtype, int] = {np.dtype(np.float16): 1, BFLOAT16: 2, np.dtype(np.float32): 3}
-LAYOUTS = {"given": 0, "free": 1}
+LAYOUTS = {"given": 0, "free": 1, "constant": 2}
 KINDS = {"matmul": 0, "conv_forward": 1, "conv_input_grad": 2, "conv_weight_grad": 3}
 
 
 @dataclass(frozen=True)
 class Operand:
     """An array's dtype, shape and strides (in elements). `layout`: "given" strides, or "free", where oneDNN picks its own and
-    reorders from or to the strides in each run."""
+    reorders from or to the strides in each run; "constant" is free for an input that never changes, which is reordered once."""
 
     dtype: np.dtype
     shape: tuple[int, ...]

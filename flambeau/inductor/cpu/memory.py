@@ -9,11 +9,11 @@ They go by reference counts: what somebody else still holds stays as it is.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from flambeau.core.expr import Expr, Index
+from flambeau.core.expr import Expr, Index, bounds
 from flambeau.inductor.loop.ir import Program, View
 from flambeau.inductor.loop.scheduler import Kernel, Node
 
@@ -89,13 +89,13 @@ def read_in_place(program: Program, kernel: Kernel, name: str) -> str | None:
 def plan_memory(program: Program, lives: Lives, apart: Sequence[str]) -> MemoryPlan:
     """Byte offsets in one arena for all temporaries but those `apart`, and its size.
 
-    Memory is used again after the last reader: greedily the smallest free stretch that fits (sizes known), or one of the
-    same symbolic size.
+    Memory is used again after the last reader: greedily the smallest free stretch that fits (sizes known), or a whole one that is
+    surely large enough.
     """
     elsewhere = set(apart)
     temporaries = [name for name in lives.first if name not in elsewhere]
     born, dying = _by_node(lives.first, temporaries), _by_node(lives.last, temporaries)
-    arena = _Arena()
+    arena = _Arena(program.hint)
     for k in range(lives.nodes):
         for name in born.get(k, ()):
             arena.take(name, _aligned(_bytes(program, name)))
@@ -155,9 +155,10 @@ def _aligned(size: Index) -> Index:
 
 
 class _Arena:
-    """Offsets handed out and taken back. Known sizes: stretches that split and merge. Symbolic ones: exact reuse."""
+    """Offsets handed out and taken back. Known sizes: stretches that split and merge. Symbolic ones: stretches that stay whole."""
 
-    def __init__(self) -> None:
+    def __init__(self, hint: Callable[[Index], int]) -> None:
+        self.hint = hint
         self.places: dict[str, Index] = {}
         self.sizes: dict[str, Index] = {}
         self.end: Index = 0
@@ -167,9 +168,10 @@ class _Arena:
     def take(self, name: str, size: Index) -> None:
         self.sizes[name] = size
         if isinstance(size, Expr) or isinstance(self.end, Expr):
-            spare = self.symbolic.get(size)
-            if spare:
-                self.places[name] = spare.pop()
+            large = [free for free, places in self.symbolic.items() if places and bounds(free - size)[0] >= 0]
+            if large:
+                free = self.sizes[name] = min(large, key=self.hint)
+                self.places[name] = self.symbolic[free].pop()
                 return
             self.places[name] = self.end
             self.end = self.end + size
