@@ -109,8 +109,9 @@ def test_libraries_with_schemas() -> None:
     mine.impl("scale", lambda x, factor, *, dims, mode: x * factor + sum(dims), "CPU")
     assert fl.ops.schemas.scale(fl.tensor([1.0])).tolist() == [5.0]
     assert fl.ops.schemas.scale(fl.tensor([1.0]), 3.0, dims=[1]).tolist() == [4.0]
-    name, signature = library.parse_schema("a::write(Tensor(a!) x, Tensor[] ys, SymInt n=-1) -> Tensor(a!)")
-    assert name == "write"
+    name = mine.define("schemas::write(Tensor(a!) x, Tensor[] ys, SymInt n=-1) -> Tensor(a!)")
+    assert name == "write" and fl.ops.schemas.write.mutates == ("x",)
+    signature = fl.ops.schemas.write.signature
     assert list(signature.parameters) == ["x", "ys", "n"]
     assert signature.parameters["n"].default == -1
 
@@ -120,7 +121,7 @@ def test_libraries_with_schemas() -> None:
     (lambda: library.custom_op("a::b", lambda x: x, mutates_args=("y",)), ValueError, "mutates_args"),
     (lambda: library.custom_op("a::c", lambda *x: x, mutates_args=()), ValueError, "varargs"),
     (lambda: library.Library("x", "NO"), ValueError, "Unsupported kind"),
-    (lambda: library.parse_schema("f(Tensor x"), ValueError, "not an operator schema"),
+    (lambda: library.Library("x", "FRAGMENT").define("f(Tensor x"), RuntimeError, "not an operator schema"),
     (lambda: library.Library("x", "IMPL").impl("f", len, "Python"), NotImplementedError, "dispatch key"),
     (lambda: fl.ops.load_library("x.so"), OSError, "custom_op"),
 ])

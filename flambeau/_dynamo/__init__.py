@@ -6,32 +6,17 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+# isort: off
 from .._lazy import submodules
 from ..dynamo import (
-    Explanation,
-    OptimizedModule,
-    allow_in_graph,
-    assume_constant_result,
-    break_kinds,
-    compile,
-    compiler,
-    config,
-    disable,
-    exceptions,
-    explain,
-    graph_break,
-    is_compiling,
-    list_backends,
-    lookup_backend,
-    mark_dynamic,
-    mark_static,
-    register_backend,
-    reset,
-    set_stance,
+    Explanation, OptimizedModule, allow_in_graph, assume_constant_result, break_kinds, compile, compiler, config, disable,
+    exceptions, explain, graph_break, is_compiling, list_backends, lookup_backend, mark_dynamic, mark_static, register_backend,
+    reset, set_stance,
 )
 from . import eval_frame, exc
 from .callback import on_compile_end, on_compile_start
 from .eval_frame import export, is_dynamo_supported, optimize, optimize_assert
+# isort: on
 
 reset_code_caches = reset
 maybe_mark_dynamic = mark_dynamic

@@ -11,7 +11,7 @@ from ..core import dispatch
 from ..core.tensor import Tensor
 from ..ops import writing
 from ..ops.registry import handle_torch_function, has_torch_function
-from . import batched, checkpoint, forward_ad, functional, graph, joint_hooks
+from . import batched, checkpoint, forward_ad, functional, graph, handles, joint_hooks
 from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from .engine import enforce_grad_layout_policy, queue_callback, retain_grad, run_backward, tensor_hook
 from .function import Function, FunctionCtx, once_differentiable
@@ -37,7 +37,7 @@ def _seeds(grads: Any, roots: tuple) -> tuple:
 def _answers_itself(*tensors: Any) -> bool:
     """Whether a class of the user's has a say in what `grad` and `backward` are; our own are asked step by step."""
     return bool(dispatch.override_classes) and not dispatch.state.classes_off and has_torch_function(
-        [t for t in tensors if not getattr(type(t), "takes_every_call", False)])
+        [t for t in tensors if not dispatch.takes_every_call(t)])
 
 
 def backward(
@@ -129,7 +129,7 @@ def _tensor_backward(
     backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
 
-def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> graph.RemovableHandle:
+def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> handles.RemovableHandle:
     """Call `hook(self)` after backward added to this leaf's `.grad`."""
     if not self.requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
@@ -138,7 +138,7 @@ def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> graph.Remova
     meta = self._grad
     if meta.post_accumulate_hooks is None:  # type: ignore[union-attr]
         meta.post_accumulate_hooks = {}  # type: ignore[union-attr]
-    return graph.RemovableHandle(meta.post_accumulate_hooks, hook)  # type: ignore[union-attr]
+    return handles.RemovableHandle(meta.post_accumulate_hooks, hook)  # type: ignore[union-attr]
 
 
 _tensor_backward.__name__ = "backward"

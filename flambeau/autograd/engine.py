@@ -18,7 +18,8 @@ from ..core.tensor import AutogradMeta, Tensor, is_example, shape_of
 from ..core.watching import watched
 from ..ops.order import in_rows, like
 from ..ops.registry import PRIMITIVES
-from .graph import AccumulateGrad, Edge, GradientEdge, Node, Output, RemovableHandle, Settings, bare, edge_of, retain
+from .graph import AccumulateGrad, Edge, GradientEdge, Node, Output, Settings, bare, edge_of, retain
+from .handles import RemovableHandle
 
 
 class _Callbacks:

@@ -34,6 +34,7 @@ class View(NamedTuple):
     base: Tensor
     chain: tuple
     version: int = 0  # the base's in-place generation for which the view's grad_fn holds
+    origin: str | None = None  # "no_grad", "many" (one of the views that one operator gave) or "function": no history follows a write to it
 
 
 class AutogradMeta:
@@ -210,7 +211,10 @@ class Tensor:
     @property
     def requires_grad(self) -> bool:
         """Whether gradients flow to or through this tensor."""
-        if self._view is not None:
+        view = self._view
+        if view is not None:
+            if view.origin is not None and view.base._grad is not None and view.version != view.base._grad.generation:
+                return view.base.requires_grad
             Tensor._refresh_view(self)
         meta = self._grad
         return meta is not None and (meta.requires_grad or meta.grad_fn is not None)

@@ -15,8 +15,10 @@ from ..autograd.grad_mode import no_grad
 from ..autograd.graph import AccumulateGrad, edge_of
 from ..core.tensor import Tensor
 from ..ops.creation import tensor, zeros
+from ..ops.nn.steps import write_all
 from .process_group import ProcessGroup
-from .work import PROGRESS, Work
+from .reduce_op import RedOpType
+from .work import Work
 
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes; the first is small, so that communication begins early
 
@@ -109,6 +111,7 @@ class Reducer:
         self._armed, self._fired = False, {}
         self._missing = [len(b.parameters()) for b in self.buckets]
         self._works: list[Any] = []
+        self._brought: list[list[tuple]] = [[] for _ in self.buckets]  # (place in the bucket, gradient)
 
     # -- forward ------------------------------------------------------------------------------------------------------------------
     def prepare(self, outputs: Iterable[Tensor]) -> None:
@@ -149,14 +152,14 @@ class Reducer:
     def _absent(self, p: Any) -> None:
         slot = self._slots[id(p)]
         view = self.buckets[slot.bucket].gradients()[slot.place]
-        with no_grad():
-            view.copy_(p.grad / self._scale()) if p.grad is not None and p.grad is not view else view.zero_()
+        if p.grad is None or p.grad is view:
+            with no_grad():
+                view.zero_()
+        else:
+            self._brought[slot.bucket].append((view, p.grad))
         self._ready(slot.bucket)
 
     # -- backward -----------------------------------------------------------------------------------------------------------------
-    def _scale(self) -> int:
-        return 1 if self.hook is not None else self.divisor
-
     def _came(self, p: Any) -> None:
         """The gradient of `p` is there."""
         if not self._armed:
@@ -181,20 +184,24 @@ class Reducer:
     def _take(self, p: Any) -> None:
         slot = self._slots[id(p)]
         view = self.buckets[slot.bucket].gradients()[slot.place]
-        with no_grad():
-            scale = self._scale()
-            if p.grad is not view:
-                view.copy_(p.grad)
-                if self.views:
-                    p.grad = view
-            if scale > 1:
-                view.div_(scale)
+        if p.grad is not view:
+            self._brought[slot.bucket].append((view, p.grad))
+            if self.views:
+                p.grad = view
         self._ready(slot.bucket)
 
     def _ready(self, index: int) -> None:
         self._missing[index] -= 1
         while len(self._works) < len(self.buckets) and not self._missing[len(self._works)]:
+            self._fill(len(self._works))
             self._works.append(self._reduce(self.buckets[len(self._works)]))
+
+    def _fill(self, index: int) -> None:
+        """The gradients that came into the bucket; on a GPU in one launch."""
+        brought, self._brought[index] = self._brought[index], []
+        if brought:
+            with no_grad():
+                write_all(*zip(*brought))
 
     def _reduce(self, bucket: GradBucket) -> Any:
         if self.hook is not None:
@@ -202,8 +209,13 @@ class Reducer:
             if not hasattr(future, "wait"):
                 raise TypeError(f"Communication hook must return a Future, not {type(future).__name__}")
             return future
-        work = self.group.allreduce(bucket.buffer())
-        PROGRESS.add(work)
+        buffer = bucket.buffer()
+        by_engine = buffer.is_cuda and self.divisor == self.group.size()  # NCCL divides on its way; gloo, in torch, does not
+        if not by_engine and self.divisor > 1:
+            with no_grad():
+                buffer.div_(self.divisor)
+        work = self.group.allreduce(buffer, RedOpType.AVG if by_engine else RedOpType.SUM)
+        work.watch()
         return work
 
     def _backward_ended(self) -> None:
@@ -234,22 +246,21 @@ class Reducer:
         """Which parameters got a gradient in any process; None: all."""
         if not self.find_unused:
             return None if not self._idle else [id(p) not in self._idle for p in self.parameters]
-        local = tensor([int(id(p) not in self._idle) for p in self.parameters])
+        local = tensor([int(id(p) not in self._idle) for p in self.parameters], device=self.group.device())
         self.group.allreduce(local).wait()
         return [bool(n) for n in local.tolist()]
 
     def _leave(self, bucket: GradBucket, used: list[bool] | None) -> None:
         """The reduced gradients to the parameters."""
+        both = [(p, view) for p, view in zip(bucket.parameters(), bucket.gradients()) if used is None or used[self._number[id(p)]]]
         with no_grad():
-            for p, view in zip(bucket.parameters(), bucket.gradients()):
-                if used is not None and not used[self._number[id(p)]]:
-                    continue
+            if held := [] if self.views else [(p.grad, view) for p, view in both if p.grad is not None]:
+                write_all(*zip(*held))
+            for p, view in both:
                 if self.views:
                     p.grad = view
                 elif p.grad is None:
                     p.grad = view.clone()
-                else:
-                    p.grad.copy_(view)
 
     # -- a process that has no more inputs -----------------------------------------------------------------------------------------
     def shadow(self) -> None:
@@ -259,7 +270,7 @@ class Reducer:
                 bucket.buffer().zero_()
         works = [self._reduce(bucket) for bucket in self.buckets]
         if self.find_unused:
-            self.group.allreduce(zeros(len(self.parameters), dtype=tensor([0]).dtype)).wait()
+            self.group.allreduce(zeros(len(self.parameters), dtype=tensor([0]).dtype, device=self.group.device())).wait()
         for bucket, work in zip(self.buckets, works):
             work.wait()
             if not isinstance(work, Work):

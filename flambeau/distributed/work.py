@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -109,6 +109,14 @@ class Work:
 
     _source_rank = source_rank
 
+    def watch(self) -> None:
+        """Let it go on, though nobody waits for it yet."""
+        PROGRESS.add(self)
+
+    def joined(self, works: Sequence[Work]) -> Work:
+        """This and others, which were begun together, as one."""
+        return Together(list(works))
+
     def get_future(self) -> Future:
         """A future of the tensors."""
         with self._lock:
@@ -118,7 +126,7 @@ class Work:
                     self._future.set_exception(self._error)
                 elif self._done:
                     self._future.set_result(self._results)
-        PROGRESS.add(self)
+        self.watch()
         return self._future
 
 

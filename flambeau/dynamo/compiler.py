@@ -24,7 +24,7 @@ from .dynamic import Shapes
 from .exceptions import BackendCompilerFailed, GraphBreak, RecompileError, RecompileLimitExceeded, RunEagerly
 from .guards import first_failure
 from .owners import family_of, is_plain, owner_of
-from .resume import given_anew, origin
+from .resume import given_anew, origin, unknown_sizes
 from .stance import AFTER_A_CALL, Current
 
 OF_THIS_CALL = ("exception", "fake tensor")
@@ -109,7 +109,7 @@ class Compiler:
         family = family_of(function, values)
         state = families.get(family)
         if state is None:
-            state = families[family] = CodeState(Shapes(self.dynamic, not self.fullgraph, given_anew(code)))
+            state = families[family] = CodeState(Shapes(self.dynamic, not self.fullgraph, given_anew(code), unknown_sizes(code)))
         if state.failures >= config.eager_attempts and not self.fullgraph:
             if not family:
                 self.given_up[id(code)] = code

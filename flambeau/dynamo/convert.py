@@ -36,7 +36,7 @@ from .replacement import Writer
 from .resume import origin
 from .source import FUNCTION, Source, argument_name, argument_source, constant_source
 from .surroundings import write_setting
-from .tails import Tail
+from .tails import Tail, unknown_sizes_of
 from .trace import Trace
 from .variables.autocast import enter_autocast, exit_autocast, only_autocast_is_active
 from .variables.base import LazyVariable, Variable
@@ -102,8 +102,9 @@ def convert_frame(request: Request) -> Captured:
     known_breaks: dict[int, Break] = {}
     pinned: set[str] = set()
     needed: set[int] = set()
+    unknown: set[tuple[str, int]] = set()
     while True:
-        conversion = _Conversion(request, known_breaks, pinned, needed)
+        conversion = _Conversion(request, known_breaks, pinned, needed, unknown)
         try:
             captured = conversion.run()
         except RestartTrace:
@@ -115,7 +116,8 @@ def convert_frame(request: Request) -> Captured:
 class _Conversion:
     """One attempt."""
 
-    def __init__(self, request: Request, known_breaks: dict[int, Break], pinned: set[str], needed: set[int]) -> None:
+    def __init__(self, request: Request, known_breaks: dict[int, Break], pinned: set[str], needed: set[int],
+                 unknown: set[tuple[str, int]]) -> None:  # fmt: skip
         self.request = request
         self.breaks, self.pinned, self.needed = known_breaks, pinned, needed
         self.namespace = Namespace()
@@ -124,6 +126,7 @@ class _Conversion:
         count = len(request.values)
         self.parameters = [argument_name(i, name) for i, name in enumerate(code.co_varnames[:count])]
         self.resumes: list[types.CodeType] = []
+        self.unknown = unknown
 
     def run(self) -> Captured:
         if not only_autocast_is_active():
@@ -152,7 +155,7 @@ class _Conversion:
         frame = self._root_frame(tx)
         broken = self._interpret(frame)
         self.writer = writer = Writer(tx, self.namespace)
-        writer.draw()
+        writer.begin()
         try:
             if broken is None:
                 assert frame.returned is not None
@@ -232,6 +235,7 @@ class _Conversion:
         if index in self.breaks:
             raise RunEagerly(info)
         self.breaks[index] = info
+        self.unknown |= unknown_sizes_of(frame)
         raise RestartTrace from None
 
     def _enter_outside(self, frame: Frame, info: Break) -> None:
@@ -247,7 +251,7 @@ class _Conversion:
     def _tail(self, frame: Frame) -> list[tuple[str, int]]:
         """What is done at the break and after it."""
         index = frame.current = frame.ip
-        tail = Tail(frame, self.writer, self.request.function.__qualname__)
+        tail = Tail(frame, self.writer, self.request.function.__qualname__, self.unknown)
         loop = loop_of(frame.code, index)
         lines = tail.of_operation(index) if loop is None else tail.of_loop(loop)
         self.resumes = tail.resumes

@@ -15,10 +15,13 @@ class Shapes:
     all sizes vary from the start; `dynamic=False` none ever.
     """
 
-    def __init__(self, dynamic: bool | None, breaks_allowed: bool = True, changing: frozenset[str] = frozenset()) -> None:
+    def __init__(self, dynamic: bool | None, breaks_allowed: bool = True, changing: frozenset[str] = frozenset(),
+                 unknown: frozenset[tuple[str, int]] = frozenset()) -> None:  # fmt: skip
         self.dynamic = dynamic
         self.changing = changing
         """Sources of what a loop gives each of its rounds anew: numbers there vary before they were seen to, but not as sizes."""
+        self.unknown = unknown
+        """Dimensions of tensors, by source, that another function found to depend on values in tensors: they vary from the start."""
         self.breaks_allowed = breaks_allowed
         """May what needs the value of a float be done between two graphs? Not with fullgraph."""
         self._sizes: dict[str, list[int | None]] = {}
@@ -40,7 +43,7 @@ class Shapes:
         marked: frozenset[int] = getattr(value, "_dynamo_dynamic_dims", frozenset())
         pinned: frozenset[int] = getattr(value, "_dynamo_static_dims", frozenset())
         sizes = tuple(int(size) for size in value.shape)
-        seen = self._merge_sizes(name, sizes)
+        seen = [None if (name, dim) in self.unknown else size for dim, size in enumerate(self._merge_sizes(name, sizes))]
         self._history.setdefault(name, {})[self._captures] = sizes
         return tuple(
             True if dim in marked else False if dim in pinned else self._dim_varies(seen[dim])

@@ -13,7 +13,7 @@ from ..ops.registry import Primitive
 PACKAGE = __name__.split(".")[0]
 
 INLINED = (f"{PACKAGE}.compiler.arrays", f"{PACKAGE}.nn", f"{PACKAGE}.ops.nn.recurrent", f"{PACKAGE}.optim", f"{PACKAGE}.utils",
-           f"{PACKAGE}.distributions",
+           f"{PACKAGE}.distributions", f"{PACKAGE}.autograd.handles",
            f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.func", f"{PACKAGE}.signal", f"{PACKAGE}.backends._flags",
            f"{PACKAGE}.core.device", f"{PACKAGE}.distributed._functional_collectives", f"{PACKAGE}.distributed.captured")  # fmt: skip
 """Libraries of Flambeau written against operators: captured like a user's code."""
@@ -66,7 +66,7 @@ _SITE = tuple(folder + name + os.sep for folder in _STDLIB for name in ("site-pa
 _SKIPPED_PACKAGES = frozenset({"numpy", "scipy", "sympy", "ml_dtypes", "pytest", "_pytest", "pluggy", "tqdm"})
 _SKIPPED_MODULES = frozenset(
     {"random", "logging", "warnings", "threading", "subprocess", "time", "traceback", "inspect", "importlib", "unittest",
-     "multiprocessing", "pdb", "bdb", "pickle", "json", "re", "os", "tokenize", "linecache", "gc", "weakref",
+     "multiprocessing", "pdb", "bdb", "pickle", "json", "re", "os", "tokenize", "linecache", "gc",
      "ast", "dis", "tempfile", "shutil", "pathlib", "asyncio", "concurrent",
      "socket", "ctypes", "sysconfig", "site", "runpy", "codeop", "code", "cProfile", "profile", "timeit", "doctest"}
 )  # fmt: skip

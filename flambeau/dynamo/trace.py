@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..autograd.graph import disable_saved_tensors_hooks
 from ..core import dispatch
 from ..core.size import Size
 from ..core.symbolic import SymBool, SymFloat, SymInt, free_variables, to_python
@@ -37,7 +38,7 @@ from .variables.arrays import DTYPES, ArrayVariable, call_function, takes_arrays
 from .variables.autocast import autocast_class, make_autocast
 from .variables.base import NONE, Args, ConstantVariable, Kwargs, NotConstant, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, PURE, call_modelled
-from .variables.contexts import GRAD_SCOPES, GradScope, ProfilerScope, Scope, make_scope
+from .variables.contexts import GRAD_SCOPES, GradScope, ProfilerScope, Scope, UnhookedScope, make_scope
 from .variables.dicts import DictVariable, SetVariable
 from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
 from .variables.generators import GeneratorVariable
@@ -78,6 +79,8 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         self.absent: dict[Source, set[str]] = {}
         self.told_apart: dict[int, Variable] = {}
         """Existing objects that were keys by their identity."""
+        self.counts = False
+        """Did a counter that existed before give numbers?"""
         self.has_handlers = False
         """Does any function that was captured handle exceptions?"""
         self.generators: list[GeneratorVariable] = []
@@ -226,6 +229,8 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
             return ClassesOffScope(cls)
         if policy.is_profiler_scope(cls):
             return ProfilerScope(cls, args, kwargs)
+        if cls is disable_saved_tensors_hooks:
+            return UnhookedScope(cls, args, kwargs)
         handler = HANDLERS.get(cls)
         if handler is not None:
             return call_modelled(self, cls, handler, args, kwargs)

@@ -11,12 +11,7 @@ from typing import Any
 from .._absent import absent
 from ..core.dtypes import bool_, dtype
 from ..core.tensor import Tensor
-from ..overrides import (
-    handle_torch_function,
-    has_torch_function,
-    has_torch_function_unary,
-    has_torch_function_variadic,
-)
+from ..overrides import handle_torch_function, has_torch_function, has_torch_function_unary, has_torch_function_variadic
 
 # isort: off
 from ..ops.nn import activations as _act

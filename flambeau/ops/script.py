@@ -17,10 +17,11 @@ from ..core import dispatch
 from ..core.device import device
 from ..core.dtypes import DTYPES, dtype
 from ..core.memory_format import layout, layout_named, memory_format
+from ..core.schema import MEMORY_FORMATS, Argument, FunctionSchema
 from ..core.tensor import Tensor
 from .aten import _overload
 from .aten_forms import FORMS
-from .aten_schemas import _FITS, _MEMORY_FORMATS, REDUCTIONS, Argument, Misfit, Schema, schemas
+from .aten_schemas import _FITS, REDUCTIONS, Misfit, schemas, take
 from .generators import manual_seed
 from .registry import OPERATORS
 
@@ -41,7 +42,7 @@ def number_of(value: Any) -> Any:
         return SCALAR_TYPES.index(value.name)
     if isinstance(value, layout):
         return LAYOUTS.index(str(value).removeprefix("torch."))
-    return _MEMORY_FORMATS.index(value) if isinstance(value, memory_format) else value
+    return MEMORY_FORMATS.index(value) if isinstance(value, memory_format) else value
 
 
 def dtype_of(number: Any) -> Any:
@@ -60,7 +61,7 @@ def _layout_of(number: int) -> layout:
 
 _NUMBERED: dict[str, tuple[Callable[[Any], Any], int]] = {
     "ScalarType": (dtype_of, len(SCALAR_TYPES)), "Layout": (_layout_of, len(LAYOUTS)),
-    "MemoryFormat": (_MEMORY_FORMATS.__getitem__, len(_MEMORY_FORMATS)),
+    "MemoryFormat": (MEMORY_FORMATS.__getitem__, len(MEMORY_FORMATS)),
 }
 
 
@@ -69,9 +70,9 @@ _EXACT: dict[str, type] = {"Tensor": Tensor, "int": int, "SymInt": int, "bool": 
 
 def _take(argument: Argument, value: Any, numbers_for_tensors: bool, from_tensors: bool) -> Any:
     """`value` as this argument of an operator takes it; Misfit if it doesn't."""
-    if _EXACT.get(argument.type) is type(value):
+    if _EXACT.get(argument.kind) is type(value):
         return value
-    kind = argument.type.removesuffix("?")
+    kind = argument.kind.removesuffix("?")
     if from_tensors and isinstance(value, Tensor) and kind in ("Scalar", "int", "float", "SymInt") and value.numel() == 1:
         value = value.item()
     numbered = _NUMBERED.get(kind)
@@ -79,15 +80,15 @@ def _take(argument: Argument, value: Any, numbers_for_tensors: bool, from_tensor
         read, count = numbered
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < count:
             return read(value)
-        return argument.take(value, False)
+        return take(argument, value, False)
     if kind == "float" and isinstance(value, (int, bool)):
         raise Misfit
     if kind.endswith("[]") and kind[:-2].rstrip("?") not in _FITS:    # of any type
         raise Misfit
-    return argument.take(value, numbers_for_tensors)
+    return take(argument, value, numbers_for_tensors)
 
 
-def _bound(schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any], *converting: bool) -> dict[str, Any] | None:
+def _bound(schema: FunctionSchema, args: Sequence[Any], kwargs: Mapping[str, Any], *converting: bool) -> dict[str, Any] | None:
     """The arguments of this overload by name; None if it is another one."""
     try:
         given = schema.bind(args, kwargs)
@@ -96,8 +97,8 @@ def _bound(schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any], *conv
         return None
 
 
-_ONLY_IN_TEXT = {"to": [Schema(f"to.{line}, bool non_blocking=False, bool copy=False)") for line in (
-    "prim_Device(Tensor self, Device? device, ScalarType? dtype=None", "prim_dtype(Tensor self, ScalarType? dtype=None")]}
+_ONLY_IN_TEXT = {"to": [FunctionSchema("aten::to", name, f"Tensor self, {one}ScalarType? dtype=None, bool non_blocking=False, "
+                                       "bool copy=False") for name, one in (("prim_Device", "Device? device, "), ("prim_dtype", ""))]}
 """Signatures that programs call by, and graphs of operators don't."""
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,9 @@ import pytest
 import flambeau as fl
 from flambeau import distributed as dist
 from flambeau.distributed import _functional_collectives as fc
+from flambeau.inductor import graph as graphs
+from flambeau.inductor.call import Await
+from flambeau.inductor.verify.order import wrongs_of
 from flambeau.nn.parallel import DistributedDataParallel
 from tests.distributed.processes import needs_mpi, run
 
@@ -68,6 +74,15 @@ def fake() -> Iterator[None]:
     dist.destroy_process_group()
 
 
+@pytest.fixture
+def compiled_graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list:
+    """Those that are compiled in a test."""
+    found: list = []
+    monkeypatch.setattr(graphs, "listening", [found.append])
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path))
+    return found
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_one_graph_holds_them(program: Callable, fake: None) -> None:
     """The same collectives in the same order as in eager mode, forward and backward, in one graph."""
@@ -120,6 +135,42 @@ def test_another_group_is_another_graph(fake: None) -> None:
         fc.all_reduce(fl.ones(2), "most")
     with pytest.raises(RuntimeError, match="multiple of group_size 5"):
         fc.reduce_scatter_tensor(fl.ones(4, 4), "sum", 0)
+
+
+def summed(x: fl.Tensor, w: fl.Tensor) -> fl.Tensor:
+    """A product, summed over processes; another, which does not need that."""
+    a = fc.all_reduce(x @ w, "sum", group)
+    b = (x.sin() @ w).tanh() @ w
+    return a * 2 + b
+
+
+def chained(x: fl.Tensor, w: fl.Tensor) -> fl.Tensor:
+    """The second one needs the first one's result; the third does not."""
+    a = fc.all_reduce(x @ w, "sum", group) @ w
+    b = fc.all_reduce(a.cos() @ w, "avg", group)
+    c = fc.all_gather_tensor((x.exp() @ w)[:2], 0, group)
+    return a + b + c
+
+
+@pytest.mark.parametrize(("program", "order"), [
+    (summed, ["run", "begin", "run", "end", "run"]),
+    (chained, ["run", "begin", "run", "end", "run", "begin", "begin", "end", "end", "run"])])
+def test_what_does_not_need_it_runs_between_beginning_and_end(program: Callable, order: list[str], fake: None,
+                                                                   compiled_graphs: list) -> None:
+    """In the written program a collective begins as soon as it can, and is waited for where its result is needed."""
+    x, w = fl.randn(4, 4), fl.randn(4, 4)
+    found = fl.compile(program, fullgraph=True)(x, w)
+    (graph,) = compiled_graphs
+    assert re.findall(r"\b(run|begin|end)(?=[_(])", graph.wrapper) == order, graph.wrapper
+    np.testing.assert_allclose(found.numpy(), program(x, w).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_call_whose_collectives_nobody_waits_for_is_wrong(fake: None, compiled_graphs: list) -> None:
+    fl.compile(summed, fullgraph=True)(fl.randn(4, 4), fl.randn(4, 4))
+    call = compiled_graphs[0].code.call
+    assert not list(wrongs_of(call))
+    hasty = replace(call, steps=[s for s in call.steps if not isinstance(s, Await)])
+    assert any("nobody has waited" in wrong for wrong in wrongs_of(hasty)) and any("nobody waits" in wrong for wrong in wrongs_of(hasty))
 
 
 def both(torch: Any, rank: int, world: int) -> dict:

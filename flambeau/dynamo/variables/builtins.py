@@ -21,7 +21,7 @@ from ...core.symbolic import sym_float, sym_int, sym_max, sym_min, sym_sqrt
 from ...core.tensor import is_inference
 from ..break_kinds import graph_break
 from .arrays import CREATION, FUNCTIONS
-from .base import NONE, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler, is_none
+from .base import NONE, PLAIN_PARTS, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler, is_none
 from .dicts import DictVariable, MappingProxyVariable, SetVariable, set_of
 from .floats import FloatVariable, of_floats
 from .functions import MethodVariable
@@ -179,6 +179,9 @@ for _what, (_kind_of_break, *_targets) in _REFUSED.items():
     HANDLERS.update(dict.fromkeys(_targets, lambda tx, *args, kind=_kind_of_break, what=_what, **kwargs: graph_break(kind, what)))
 for _new in (object.__new__, dict.__new__, list.__new__, collections.OrderedDict.__new__):
     HANDLERS[_new] = lambda tx, cls, *args, **kwargs: tx.allocate(cls.as_constant(), [])
+for _plain in PLAIN_PARTS:
+    HANDLERS[_plain.__new__] = lambda tx, cls, *args, kind=_plain, **kwargs: (     # type: ignore[misc]
+        tx.call(cls, list(args), kwargs) if cls.as_constant() is kind else tx.allocate(cls.as_constant(), list(args), kwargs))
 
 
 # -- types and attributes ----------------------------------------------------------------------------------------------------
@@ -478,7 +481,8 @@ def _hash(tx: Trace, value: Variable) -> Variable:
         found = value.special(tx, "__hash__")
         if isinstance(found, MethodVariable):
             return tx.call(found, [], {})
-        graph_break("unknown operation", f"hash of {value.describe()}")
+        if value.beneath is None:
+            graph_break("unknown operation", f"hash of {value.describe()}")
     return tx.fold(hash, [value])
 
 

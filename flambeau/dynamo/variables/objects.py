@@ -14,7 +14,19 @@ from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
 from ..source import Source, constant_source
 from ..surroundings import MISSING, attributes_of, lookup_in_class
-from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, NamedMethod, ValueVariable, Variable
+from .base import (
+    NONE,
+    PLAIN_PARTS,
+    Args,
+    ConstantVariable,
+    IdentityKey,
+    Kwargs,
+    LazyVariable,
+    NamedMethod,
+    ValueVariable,
+    Variable,
+    plain_base,
+)
 from .dicts import DictVariable
 from .functions import FunctionBase, MethodVariable
 from .sequences import ListVariable, TupleVariable
@@ -59,6 +71,7 @@ class ObjectVariable(Variable):
         self.written: dict[str, Variable | None] = {}
         self.read: dict[str, Variable] = {}
         self.new_args: Args = []
+        self.beneath = container if plain_base(cls) is not None else None
 
     def python_type(self) -> type:
         return self.cls
@@ -108,6 +121,8 @@ class ObjectVariable(Variable):
         entry = tx.lookup(self.cls, name) if new is None else MISSING
         if isinstance(entry, property):
             return tx.call(tx.trusted(entry.fget), [self], {})
+        if self.beneath is not None and isinstance(entry, SLOT_DESCRIPTORS) and entry.__objclass__ in PLAIN_PARTS:
+            return self.beneath.attr(tx, name)
         if self.value is not None and name not in self.written:
             found = self.read.get(name) or self.existing_attr(tx, name, entry)
             if found is not None:
@@ -341,6 +356,9 @@ class ObjectVariable(Variable):
                     return tx.logical_not(answer) if inverted else answer
         if self.container is None:
             return None
+        if self.beneath is not None:
+            theirs = other.beneath or other
+            return tx.binary(op, theirs, self.beneath) if reflected else tx.binary(op, self.beneath, theirs)
         made = self.container.binary(tx, op, getattr(other, "container", None) or other, reflected)
         return self if made is self.container else made  # in place
 
@@ -362,6 +380,8 @@ class ObjectVariable(Variable):
         args = "".join(f", {w.value(a)}" for a in self.new_args)
         if isinstance(self.container, TupleVariable):
             return f"tuple.__new__({cls}, ({''.join(w.value(i) + ', ' for i in self.container.items)}))"
+        if self.beneath is not None:
+            args = f", {w.value(self.beneath)}"
         base = next(b for b in self.cls.__mro__ if b.__module__ in ("builtins", "collections", "types", "flambeau._C"))
         return f"{w.constant(base)}.__new__({cls}{args})"
 
@@ -495,7 +515,8 @@ class ObjectMethod(NamedMethod):
         graph_break("unknown attribute", f"{owner.describe()}.{name}")
 
     def _container_call(self, tx: Trace, container: Variable, args: Args, kwargs: Kwargs) -> Variable:
-        tx.effects.touch(self.owner)
+        if self.owner.beneath is None:
+            tx.effects.touch(self.owner)
         missing = tx.lookup(self.owner.cls, "__missing__") if self.name == "__getitem__" else None
         if isinstance(missing, types.FunctionType) and not container.contains(tx, args[0]):
             return tx.call(tx.trusted(missing), [self.owner, *args], {})
@@ -668,6 +689,8 @@ class SuperVariable(Variable):
         if not hasattr(type(entry), "__get__"):
             return tx.wrap(entry, constant_source(entry))
         if isinstance(self.owner, ClassVariable) and not is_class:
+            return MethodVariable(tx.trusted(entry), self.owner)
+        if isinstance(entry, types.WrapperDescriptorType) and not isinstance(self.owner, ObjectVariable):
             return MethodVariable(tx.trusted(entry), self.owner)
         graph_break("unknown attribute", f"super().{name} of {self.owner.describe()}")
 

@@ -97,7 +97,7 @@ class _UnitPrinter:
         plan = plan_stages(self.program, lives, in_python, arguments) if stages else None
         plan = plan or plan_memory(self.program, lives, arguments)
         unit = Unit("", [], plan.apart, self.symbols, plan.arena, plan.places, self.kernels, self.nodes)
-        unit.segments = self._segments(in_python, touched, lives, plan.apart, plan.cuts)
+        unit.segments = self._segments(in_python, touched, lives, plan.apart, plan.cuts | _where_begun_is_needed(self.nodes))
         bodies = [f'extern "C" FL_CALLS int run_{segment.run}'
                   + self._function(segment, unit, printed, {name for k in segment.nodes for name in touched[k]})
                   for segment in unit.segments if isinstance(segment.run, int)]
@@ -232,6 +232,14 @@ class _UnitPrinter:
     def _memory(self, name: str) -> str:
         """The C++ type of a buffer's elements as they lie in memory."""
         return MEMORY_TYPES.get(self.program.buffers[name].dtype.name, "char")
+
+
+def _where_begun_is_needed(nodes: Sequence[Node]) -> set[int]:
+    """The first node that needs the results of each that was begun: what is before it runs meanwhile."""
+    found = set()
+    for begun in (node for node in nodes if isinstance(node, Extern) and node.begins):
+        found.update([k for k, node in enumerate(nodes) if node.reads & set(begun.writes)][:1])
+    return found
 
 
 __all__ = ["Compute", "HEADERS", "INCLUDES", "Segment", "Unit", "print_unit"]

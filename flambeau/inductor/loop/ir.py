@@ -445,6 +445,11 @@ class Extern:
         """The buffers that are written."""
         return tuple(view.buffer for view in self.outputs)
 
+    @property
+    def begins(self) -> bool:
+        """Whether it can be begun now and waited for later: a collective."""
+        return getattr(self.target, "begin", None) is not None
+
 
 Step = Compute | Extern
 

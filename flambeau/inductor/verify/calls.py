@@ -9,8 +9,8 @@ from flambeau.core import dispatch
 from flambeau.core.dtypes import int64
 from flambeau.core.expr import Expr, free_variables
 from flambeau.core.tensor import Tensor, fake
+from flambeau.inductor.call import fill
 from flambeau.inductor.cpu.externs import ATTENTION, CALLS, CONVOLUTIONS, DRAWS
-from flambeau.inductor.cpu.native import fill
 from flambeau.inductor.gpu import dnn
 from flambeau.inductor.loop.boxes import Slot
 from flambeau.inductor.loop.ir import Extern, View

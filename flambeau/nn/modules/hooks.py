@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...autograd import Function
-from ...autograd.graph import HookDict, RemovableHandle
+from ...autograd.handles import HookDict, RemovableHandle
 from ...core import dispatch
 from ...core.tensor import Tensor
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtypes import int32, int64
+from ...core.dtypes import INT, int32, int64
 from ...core.size import broadcast_shapes
 from ...core.tensor import Tensor
 from .. import prims
@@ -183,6 +183,8 @@ def _eye(like: Tensor, m: Any, n: Any) -> Tensor:
 def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """X with A X = B (X A = B if not left, and A^H for A if adjoint), given lu_factor's answer for A."""
     _check(LU, "linalg.lu_solve", square=True)
+    if pivots.dtype is not int32:
+        raise RuntimeError(f"linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32, but it is of {pivots.dtype}")
     if B.ndim < 2:
         raise RuntimeError(f"linalg.lu_solve: The input tensor B must have at least 2 dimensions, got shape {list(B.shape)}.")
     if not left:
@@ -329,6 +331,8 @@ def _ldl_solve(ld: Tensor, pivots: Tensor, b: Tensor, hermitian: bool) -> Tensor
 def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
     """X with A X = B, given ldl_factor's answer for A."""
     _check(LD, "linalg.ldl_solve", square=True)
+    if pivots.dtype.category != INT:
+        raise RuntimeError(f"linalg.ldl_solve: Expected pivots to be integers. Got {pivots.dtype}")
     if B.ndim < 2:
         raise IndexError(f"linalg.ldl_solve: Expected B to have at least 2 dimensions, but it has {B.ndim} instead")
     batch = tuple(broadcast_shapes(tuple(LD.shape[:-2]), tuple(B.shape[:-2])))

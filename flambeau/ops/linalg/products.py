@@ -533,7 +533,8 @@ def _in_best_order(parts: list[Tensor]) -> Tensor:
         for i in range(n - width):
             j = i + width
             ways = [(cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)]
-            cost[i, j], split[i, j] = min(ways, key=lambda way: (way[0], -way[1]))  # of equal ones the one that starts from the left
+            # Of equal ones torch takes the left product of three first, and of more the right one: of infinities the order tells.
+            cost[i, j], split[i, j] = min(ways, key=lambda way: (way[0], -way[1] if n == 3 else way[1]))
 
     def product(i: int, j: int) -> Tensor:
         return parts[i] if i == j else prims.mm(product(i, split[i, j]), product(split[i, j] + 1, j))

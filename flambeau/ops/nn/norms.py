@@ -117,7 +117,7 @@ def _layer_statistics(input: Tensor, dims: int, eps: float) -> tuple[Tensor, Ten
     return mean, prims.rsqrt(prims.add(var, eps))
 
 
-@operator(name="_layer_norm", fused=True, batch=first_alone, vjp=_layer_norm_vjp)
+@operator(name="_layer_norm", aten="native_layer_norm", fused=True, batch=first_alone, vjp=_layer_norm_vjp)
 def _layer_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int,
                 eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(normalised, mean, 1 / sqrt(var + eps)) over the last `dims` dimensions."""
@@ -270,7 +270,7 @@ def _batch_norm_train_vjp(gs: tuple, input: Tensor, weight: Tensor | None, weigh
     return gx, *_in_dtypes((gw, gb), (weight_dtype, bias_dtype), needs[1:])
 
 
-@operator(name="_batch_norm_train", fused=True, vjp=_batch_norm_train_vjp)
+@operator(name="_batch_norm_train", aten="native_batch_norm", fused=True, vjp=_batch_norm_train_vjp)
 def _batch_norm_train(input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(normalised, mean, biased variance) with the statistics of this batch."""
     x, shape = widened(input), tuple(input.shape)
@@ -298,7 +298,7 @@ def _batch_norm_eval_vjp(g: Tensor, input: Tensor, weight: Tensor | None, weight
     return gx, *_in_dtypes(sums, (weight_dtype, bias_dtype), needs[1:])
 
 
-@operator(name="_batch_norm_eval", fused=True, batch=merged, vjp=_batch_norm_eval_vjp)
+@operator(name="_batch_norm_eval", aten="native_batch_norm", fused=True, batch=merged, vjp=_batch_norm_eval_vjp)
 def _batch_norm_eval(input: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, eps: float) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias with given statistics."""
     x, shape = widened(input), tuple(input.shape)

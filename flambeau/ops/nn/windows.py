@@ -86,7 +86,7 @@ def _batched(input: Tensor, spatial: int, name: str) -> tuple[Tensor, bool]:
 
 
 # -- convolution ---------------------------------------------------------------------------------------------
-@operator(name="_conv_bias", batch=merged, flops=convolution_flops, vjp=Linear(
+@operator(name="_conv_bias", aten="convolution", batch=merged, flops=convolution_flops, vjp=Linear(
     input=lambda g, weight, input_shape, stride, padding, dilation, groups: prims.convolution_input_grad(
         g, prims.conjugated(weight), tuple(input_shape), stride, padding, dilation, groups),
     weight=lambda g, input, weight_shape, stride, padding, dilation, groups: prims.convolution_weight_grad(
@@ -318,7 +318,7 @@ def _max_pool_vjp(gs: tuple, input_shape: tuple, out1: Tensor, kernel: tuple, st
     return (max_pool_backward(gs[0], out1, tuple(input_shape), kernel, stride, padding, dilation),)
 
 
-@operator(name="_max_pool", fused=True, batch=merged, vjp=_max_pool_vjp)
+@operator(name="_max_pool", aten="max_pool2d_with_indices", fused=True, batch=merged, vjp=_max_pool_vjp)
 def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple,
               ceil_mode: bool) -> tuple[Tensor, Tensor]:
     """(maxima, their positions in the flattened spatial dimensions); the first of equals, NaN wins."""
@@ -497,7 +497,7 @@ def _avg_pool_vjp(g: Tensor, input_shape: tuple, kernel: tuple, stride: tuple, p
     return (avg_pool_backward(g, tuple(input_shape), kernel, stride, padding, ceil_mode, count_include_pad, divisor),)
 
 
-@operator(name="_avg_pool", fused=True, batch=merged, vjp=_avg_pool_vjp)
+@operator(name="_avg_pool", aten="avg_pool2d", fused=True, batch=merged, vjp=_avg_pool_vjp)
 def _avg_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool, count_include_pad: bool,
               divisor: int | None) -> Tensor:
     rank = len(kernel)
