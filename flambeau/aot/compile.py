@@ -275,9 +275,9 @@ class AotFunction:
             if interface.no_backward is not None:
                 run = without_backward(interface, run)
         gather, deliver = gatherer(interface, self.attributes), deliverer(interface)
-        if gather is None and deliver is None:
-            return lambda args: tuple(run(list(args)))
         gm, written, n = self.gm, interface.written, len(interface.outputs)
+        if gather is None and deliver is None and n == interface.results:
+            return lambda args: tuple(run(list(args)))
         examples = {place: self._example(interface.sources[place]) for place in written}
         if any(map(overlaps, examples.values())):
             return lambda args: gm(*args)

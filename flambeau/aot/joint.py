@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from flambeau.aot.passes import copy_of, eliminate_dead_code, root_of
+from flambeau.aot.passes import ancestors, copy_of, eliminate_dead_code, root_of
 from flambeau.aot.trace import Entry, GraphRunner, TraceMode, stripped, tracing
 from flambeau.autograd.engine import run_backward
 from flambeau.autograd.graph import Node as TapeNode
@@ -20,6 +20,7 @@ from flambeau.core import dispatch
 from flambeau.core.symbolic import DataDependentFloat, SymFloat, SymInt, is_symbolic, is_var
 from flambeau.core.tensor import AutogradMeta, Tensor, fake
 from flambeau.fx import Graph, GraphModule, Node, map_aggregate
+from flambeau.fx.node import walk_nodes
 from flambeau.ops.primitives import channels_last_like
 from flambeau.ops.registry import PRIMITIVES
 
@@ -286,6 +287,8 @@ class _Finish:
             return slots[id(leaf)]
 
         structure = map_aggregate(answer, slot)
+        for check in self._unread_checks():
+            self._add(check, None)
         uncounted = frozenset(place for place in written if (entry := self.inputs.entries[place]) and not entry.cell.base._storage.version)
         interface = Interface(self.inputs.sources, written, outputs, structure, len(self.results), uncounted)
         interface.other_mode = self.other_mode
@@ -365,6 +368,20 @@ class _Finish:
         self.results.append(node)
         self.tensors.append(tensor)
         return Result(len(self.results) - 1)
+
+    def _unread_checks(self) -> list[Node]:
+        """A truth value for each step that may refuse its operands and that no result comes from: what raises in eager raises."""
+        read = ancestors(walk_nodes(self.results))
+        checks = []
+        for node in list(self.mode.graph.nodes):
+            if node.op != "call_function" or node in read:
+                continue
+            if node.target is PRIMITIVES["assured"]:
+                checks.append(node)
+            elif "positioned" in getattr(node.target, "tags", ()):
+                some = self.mode.also("ne", node, 0)
+                checks.append(self.mode.also("any", some, tuple(range(some.meta["val"].ndim))))
+        return checks
 
     # -- backward ----------------------------------------------------------------------------------------------------
 

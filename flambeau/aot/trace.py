@@ -308,6 +308,10 @@ class TraceMode:
         node.meta["place"] = self.place
         return node
 
+    def also(self, name: str, node: Node, *rest: Any) -> Node:
+        """Record what a primitive makes of a node's value."""
+        return self._record(PRIMITIVES[name], (node, *rest), PRIMITIVES[name].run((node.meta["val"], *rest)))
+
     def _own_parts(self, outs: Sequence[Tensor], node: Node) -> None:
         for i, out in enumerate(outs):
             part = self.graph.call_function(operator.getitem, (node, i))

@@ -423,7 +423,7 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
                   momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
     """Normalise each channel of each sample by its own statistics, or by the running ones."""
     if not use_input_stats:
-        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+        return batch_norm(in_rows(input), running_mean, running_var, weight, bias, False, momentum, eps)
     shape = tuple(input.shape)
     spatial = math.prod(shape[2:])
     if type(spatial) is int and spatial == 1:
