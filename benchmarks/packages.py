@@ -19,9 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import flambeau.as_torch  # noqa: F401
+import flambeau as torch
 from flambeau.backends.cpu import onednn
 
 ROOT = Path(__file__).parents[1]
@@ -52,6 +50,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=10)
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT / "examples" / "cpp_inference"))
+    importlib.import_module("flambeau.as_torch")
     models = importlib.import_module("models").models
     torch.set_num_threads(1)
     program = Path(args.folder) / "serve"

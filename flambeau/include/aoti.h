@@ -6,7 +6,7 @@
 //     std::vector<flambeau::Tensor> out = session.run({flambeau::Tensor::of(image.data(), {1, 3, 224, 224})});
 //     const float* scores = out[0].as<float>();
 //
-// C++17, this header and package.h, on Linux:   g++ -std=c++17 -I$(python -m flambeau include) main.cpp -ldl
+// C++17, this header and package.h, on Linux:   g++ -std=c++17 -IPATH/flambeau/include main.cpp -ldl -pthread
 // All errors are exceptions, flambeau::Error or what derives from it. Packages and tensors may be shared by threads; a session runs one
 // call at a time, so each thread has its own.
 #pragma once
