@@ -58,6 +58,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "package.glob_group": ("package.globs", "GlobGroup GlobPattern"),
     "export.decomp_utils": ("export", "CustomDecompTable"),
     "onnx.operators": ("_private", "shape_as_tensor"),
+    "onnx._internal.exporter": ("onnx", "ONNXProgram"),
     "backends._nnapi.prepare": ("nnapi", "ANEURALNETWORKS_PREFER_FAST_SINGLE_ANSWER ANEURALNETWORKS_PREFER_LOW_POWER "
                                          "ANEURALNETWORKS_PREFER_SUSTAINED_SPEED NnapiModule convert_model_to_nnapi process_for_nnapi"),
     "backends._nnapi.serializer": ("nnapi", "NNAPI_FuseCode=Fuse NNAPI_OperandCode=Type NNAPI_OperationCode=Operation"),
@@ -214,7 +215,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "nn.parallel.replicate": (_PROCESSES, "replicate"),
     "nn.parallel.scatter_gather": (_PROCESSES, "scatter scatter_kwargs gather is_namedtuple"),
     "onnx.ops": ("operators of ONNX have no form here: write torch's", "rotary_embedding attention symbolic symbolic_multi_out"),
-    "onnx._internal.exporter": (_EXPORT, "ONNXProgram"),
     "sparse._triton_ops": (_DENSE, "broadcast_batch_dims bsr_dense_addmm bsr_dense_mm"),
     "sparse._triton_ops_meta": (_DENSE, "get_meta minimize update"),
     "utils.bundled_inputs": (_EXPORT, "bundle_inputs augment_model_with_bundled_inputs"),

@@ -616,7 +616,7 @@ class Conversion:
     def _step(self, node: Node, missing: dict[str, list[str]]) -> None:
         o, value = self.o, node.meta.get("val")
         if getattr(node.target, "__name__", "") == "getitem":
-            several = self.values[node.args[0]]     # type: ignore[index]
+            several = self.values[node.args[0]]
             self.values[node] = several[node.args[1]] if isinstance(several, tuple) else several
             return
         if not isinstance(value, (Tensor, tuple, list)):      # sizes: a row takes them from the shape of the result

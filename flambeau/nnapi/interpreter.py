@@ -98,6 +98,7 @@ def _relation(fn: Callable) -> Kernel:
     return lambda x, y: fn(x, y).astype(np.uint8)
 
 
+_fn: Callable[..., Any]
 for _code, _fn in ((Operation.ADD, np.add), (Operation.SUB, np.subtract), (Operation.MUL, np.multiply), (Operation.DIV, np.divide),
                    (Operation.MAXIMUM, np.maximum), (Operation.MINIMUM, np.minimum), (Operation.POW, np.power)):
     KERNELS[_code] = _binary(_fn)

@@ -75,7 +75,7 @@ def to_bytes(model: Model) -> tuple[bytes, bytes]:
     for step in model.steps:
         put(step.code, len(step.inputs), *step.inputs, len(step.outputs), *step.outputs)
     put(*model.inputs, *model.outputs)
-    counts = map(len, (model.operands, model.steps, model.inputs, model.outputs, weights))
+    counts = len(model.operands), len(model.steps), len(model.inputs), len(model.outputs), len(weights)
     head = struct.pack("<Iiiiiii", MAGIC, VERSION, *counts)
     return head + b"".join(words), bytes(weights)
 

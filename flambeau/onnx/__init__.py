@@ -10,7 +10,7 @@ from .._lazy import submodules
 from ..nn.modules.module import Module
 from . import errors, symbolic_helper, symbolic_opset9, symbolic_opset11, symbolic_opset12
 from .enums import OperatorExportTypes, TensorProtoDataType, TrainingMode
-from .exporting import export, is_in_onnx_export
+from .exporting import SYMBOLICS, export, is_in_onnx_export
 from .program import ONNXProgram
 
 dynamo_export = absent("torch.onnx.dynamo_export", "torch.onnx.export is what it has become")
@@ -38,12 +38,10 @@ class ExportableModule(Module, abc.ABC):
         """Names of the outputs."""
         return None
 
-# (operator, opset) -> symbolic function
-SYMBOLICS: dict[tuple[str, int], Callable] = {}
 
 
 def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Callable, opset_version: int) -> None:
-    """Note how an operator would be exported."""
+    """Note how an operator ("namespace::name") is exported with `dynamo=False`, from an opset on: `symbolic_fn(g, *args)`."""
     SYMBOLICS[symbolic_name, opset_version] = symbolic_fn
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core.dtypes import float32, int64
+from ..core.tensor import Tensor
 from .elementwise import Scalars
 from .errors import OnnxExporterError
 from .writer import NUMBERS, Value, Writer
@@ -85,6 +86,30 @@ def as_form(function: Callable | Sequence[Callable]) -> Callable:
     return write
 
 
+class SymbolicGraph:
+    """What the first argument of a symbolic function is: `g.op("domain::Name", *inputs, alpha_f=1.0)` writes a step."""
+
+    def __init__(self, o: Writer) -> None:
+        self._o = o
+
+    def op(self, name: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+        """A step, of ONNX's own domain if the name has none; attributes end with `_i`, `_f`, `_s` or `_t`, for their kind."""
+        domain, _, op = name.rpartition("::")
+        if op == "Constant":
+            return self._o.constant(_elements(attributes["value_t"]))
+        plain: dict[str, Any] = {key[:-2]: list(x) if isinstance(x, tuple) else x for key, x in attributes.items()}
+        return self._o.step(op, *inputs, _domain="" if domain == "onnx" else domain, _outputs=outputs, **plain)
+
+
+def _elements(x: Any) -> Any:
+    return x.numpy() if isinstance(x, Tensor) else x
+
+
+def as_symbolic(function: Callable) -> Callable:
+    """A function that `register_custom_op_symbolic` got as a row of the table."""
+    return lambda o, *args, **kwargs: _typed(function(SymbolicGraph(o), *args, **kwargs), o.out)
+
+
 def _typed(made: Any, fake: Any) -> Any:
     """What comes out is of the dtypes that the operator gives."""
     if isinstance(made, (tuple, list)):
@@ -92,4 +117,4 @@ def _typed(made: Any, fake: Any) -> Any:
     return Value(made.name, fake.dtype)
 
 
-__all__ = ["as_form"]
+__all__ = ["SymbolicGraph", "as_form", "as_symbolic"]

@@ -18,8 +18,10 @@ from ..export import Dim, ExportedProgram
 from ..export.dims import dims_of, named_inputs, walk
 from ..export.tracing import traced
 from ..nn.modules.module import Module
+from ..ops import aten
+from ..ops.custom import find
 from ..utils._pytree import tree_leaves, tree_map
-from .custom import as_form
+from .custom import as_form, as_symbolic
 from .enums import OperatorExportTypes, TrainingMode
 from .errors import OnnxExporterError, OnnxExporterWarning
 from .program import ONNXProgram, needs
@@ -27,6 +29,7 @@ from .translate import Translation
 
 LEAST, DEFAULT = 18, 20     # opsets that are written; earlier ones are converted to
 _state = {"exporting": False}
+SYMBOLICS: dict[tuple[str, int], Callable] = {}      # (operator, opset) -> symbolic function
 
 
 def is_in_onnx_export() -> bool:
@@ -107,6 +110,18 @@ def _axis_names(program: ExportedProgram, axes: Mapping[str, Any], names: Sequen
     return found
 
 
+def _registered(opset: int) -> dict[Any, Callable]:
+    """The operators that have symbolic functions, of each the last up to an opset."""
+    found: dict[Any, Callable] = {}
+    for (name, since), function in sorted(SYMBOLICS.items(), key=lambda item: item[0]):
+        operator = find(name)
+        if operator is None and name.startswith("aten::") and hasattr(aten, name[6:]):
+            operator = getattr(aten, name[6:])
+        if operator is not None and since <= opset:
+            found[operator] = as_symbolic(function)
+    return found
+
+
 # -- the export ----------------------------------------------------------------------------------------------------------------------
 def _exported(model: Any, args: tuple, kwargs: dict[str, Any], shapes: Any, assigns: bool) -> ExportedProgram:
     if not isinstance(model, Module):
@@ -160,7 +175,8 @@ def export(model: Any, args: Any = (), f: Any = None, *, kwargs: dict[str, Any] 
             warnings.warn("Exporting a model while it is in training mode. Please ensure that this is intended, as it may lead to "
                           "different behavior during inference. Calling model.eval() before export is recommended.", stacklevel=2)
         program, names = _program(model, args, kwargs, dynamic_shapes, dynamic_axes, list(input_names or ()), not dynamo)
-    translation = Translation(program, max(wanted, LEAST), {op: as_form(fn) for op, fn in (custom_translation_table or {}).items()})
+    own = {op: as_form(fn) for op, fn in (custom_translation_table or {}).items()}
+    translation = Translation(program, max(wanted, LEAST), own if dynamo else _registered(max(wanted, LEAST)) | own)
     names |= {to_python(c.left): to_python(c.right) for c in program._checks if c.op == "==" and isinstance(c.right, int)}    # fixed
     translation.run(input_names, output_names)
     translation.o.domains |= dict(custom_opsets or {})
@@ -221,4 +237,4 @@ def _verify(made: ONNXProgram, model: Any, args: tuple, kwargs: dict[str, Any]) 
                           stacklevel=3)
 
 
-__all__ = ["export", "is_in_onnx_export"]
+__all__ = ["SYMBOLICS", "export", "is_in_onnx_export"]

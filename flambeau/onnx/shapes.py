@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..core.dtypes import bool_, float32, int32, int64
-from ..core.symbolic import is_symbolic
+from ..core.symbolic import hint_of, is_symbolic
 from ..core.tensor import Tensor
+from ..ops import prims
 from .elementwise import Scalars
 from .forms import form
 from .writer import Value, Writer
@@ -207,9 +208,19 @@ def unfold(o: Writer, x: Value, dim: int, size: int, step: int) -> Value:
     return o.Transpose(made, perm=order)
 
 
-@form("as_strided", "as_strided_copy", "primitive:as_strided", takes=lambda x, *_, **__: x.is_contiguous())
+def _in_memory(x: Tensor) -> list[int] | None:
+    """The dimensions of a tensor in the order in which they lie in memory; None if there are gaps."""
+    strides = x._layout.strides
+    order = sorted(range(x.ndim), key=lambda d: -hint_of(strides[d]))
+    return order if prims.permute(x, tuple(order)).is_contiguous() else None
+
+
+@form("as_strided", "as_strided_copy", "primitive:as_strided", takes=lambda x, *_, **__: _in_memory(x) is not None)
 def as_strided(o: Writer, x: Value, size: Sequence[Any], stride: Sequence[Any], offset: Any = 0) -> Value:
     """Elements by their places in memory: of each dimension the steps, added up."""
+    order = _in_memory(o.given[0])
+    assert order is not None
+    x = permute(o, x, order)
     places = o.scalar(offset or 0)
     for d, (n, step) in enumerate(zip(size, stride)):
         steps = o.Mul(_range(o, n), o.scalar(step))

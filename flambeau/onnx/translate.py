@@ -139,7 +139,7 @@ class Translation:
         write = self._form(node)
         paths = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
         o.at = plain_name(f"{paths[-1]}.{node.name}" if paths and paths[-1] else node.name)
-        o.out = fake
+        o.out, o.given = fake, map_arg(node.args, lambda n: n.meta.get("val"))
         args, kwargs = map_arg((node.args, dict(node.kwargs)), self.values.__getitem__)
         if isinstance(target, Overload):
             kwargs = {k: v for k, v in kwargs.items() if k not in ("layout", "device", "pin_memory", "memory_format", "non_blocking")}

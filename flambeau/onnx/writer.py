@@ -80,6 +80,7 @@ class Writer:
         self.at = ""                           # what the steps belong to, for their names
         self.out: Any = None                   # what the operator that is being translated gives: fake tensors
         self.inner: Callable[..., Body]        # writes a function's graph
+        self.given: tuple = ()                 # and its arguments, as fake tensors
         self._names: set[str] = set()
         self._constants: dict[Any, Value] = {}
 

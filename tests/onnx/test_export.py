@@ -335,3 +335,27 @@ def test_modules_that_keep_what_they_compute() -> None:
     fl.onnx.export(net, (fl.ones(3),), buffer := io.BytesIO(), dynamo=False)      # as a trace would
     assert ort.InferenceSession(buffer.getvalue()).run(None, {"x": np.ones(3, np.float32)})[0].tolist() == [1, 2, 3]
     assert net.grid.shape == (0,)
+
+
+def test_symbolic_functions() -> None:
+    @fl.library.custom_op("onnx_tests::scaled", mutates_args=())
+    def scaled(x: fl.Tensor, by: float) -> fl.Tensor:
+        return x * by
+
+    scaled.register_fake(lambda x, by: fl.empty_like(x))
+    fl.onnx.register_custom_op_symbolic("onnx_tests::scaled", lambda g, x, by: g.op("mine::Scaled", x, by_f=by), 9)
+    fl.onnx.register_custom_op_symbolic("onnx_tests::scaled", lambda g, x, by: g.op(
+        "Mul", x, g.op("Constant", value_t=fl.tensor(by))), 17)
+    try:
+        fl.onnx.export(module(lambda x: scaled(x, 3.0)), (fl.ones(2),), buffer := io.BytesIO(), dynamo=False)
+        assert ort.InferenceSession(buffer.getvalue()).run(None, {onnx.load_from_string(buffer.getvalue()).graph.input[0].name: np.ones(
+            2, np.float32)})[0].tolist() == [3, 3]
+        fl.onnx.unregister_custom_op_symbolic("onnx_tests::scaled", 17)
+        fl.onnx.export(module(lambda x: scaled(x, 3.0)), (fl.ones(2),), buffer := io.BytesIO(), dynamo=False, custom_opsets={"mine": 2})
+        model = onnx.load_from_string(buffer.getvalue())
+        assert [(n.domain, n.op_type) for n in model.graph.node] == [("mine", "Scaled")]
+        assert {o.domain: o.version for o in model.opset_import} == {"": 20, "mine": 2}
+    finally:
+        fl.onnx.unregister_custom_op_symbolic("onnx_tests::scaled", 9)
+    with pytest.raises(UnsupportedOperatorError, match="scaled"):
+        fl.onnx.export(module(lambda x: scaled(x, 3.0)), (fl.ones(2),), io.BytesIO(), dynamo=False)
