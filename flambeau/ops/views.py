@@ -364,7 +364,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return split(input, step, dim) if not (type(step) is int and step == 0) else split(input, [0] * chunks, dim)
 
 
-def _unsafe(of: Callable) -> Callable:
+def _unsafe(of: Callable, name: str) -> Callable:
     """`of`, whose results autograd does not know as views: writing to one gives the whole no history."""
     @functools.wraps(of)
     def pieces(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
@@ -373,11 +373,12 @@ def _unsafe(of: Callable) -> Callable:
             piece._view = None
         return made
 
+    pieces.__name__ = name
     return pieces
 
 
 for _name, _fn in (("unsafe_split", split), ("unsafe_split_with_sizes", split), ("unsafe_chunk", chunk)):
-    operator(name=_name, method=True)(_unsafe(_fn))
+    operator(name=_name, method=True)(_unsafe(_fn, _name))
 
 
 @operator(method=True)
