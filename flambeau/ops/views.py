@@ -20,7 +20,7 @@ from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, several
 from ..core.tensor import Tensor, bump_version
 from ..core.warned import warn_once
 from . import prims
-from .conversions import clone, contiguous
+from .conversions import clone, contiguous, counted_apart
 from .primitives import waiting
 from .promotion import expand_to
 from .registry import Absent, method, operator
@@ -371,6 +371,7 @@ def _unsafe(of: Callable, name: str) -> Callable:
         made = of(*args, **kwargs)
         for piece in made:
             piece._view = None
+            counted_apart(piece)
         return made
 
     pieces.__name__ = name
