@@ -514,7 +514,7 @@ def record(prim: Any, args: tuple) -> Any:
     _attach(node, outs)
     if type(out) is tuple and getattr(prim, "answers_views", False):
         for o in outs:
-            o._view = o._view._replace(origin="many")
+            o._view = o._view._replace(origin="many")     # type: ignore[union-attr]
     return out
 
 

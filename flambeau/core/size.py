@@ -21,8 +21,8 @@ def known_zero(n: Any) -> bool:
 
 
 def _whole(n: Any, at: int) -> Any:
-    if is_symbolic(n) or isinstance(n, Expr):    # sizes of loops are expressions
-        return n
+    if is_symbolic(n) or isinstance(n, Expr) or (isinstance(n, int) and type(n) is not bool):
+        return n    # sizes of loops are expressions, those of a recording know where they are from
     try:
         return operator.index(n)
     except (TypeError, RuntimeError):

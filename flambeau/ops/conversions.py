@@ -435,13 +435,16 @@ def _get_device(self: Tensor) -> int:
     return -1 if self.device.index is None else self.device.index
 
 
+def counted_apart(x: Tensor) -> Tensor:
+    """`x`, whose writes are no others' from now on: its memory has a version of its own."""
+    if type(x._storage) in (Storage, Aside) and not x._storage.inference:    # something counts
+        x._store = Aside(x._storage)
+    return x
+
+
 def _get_data(self: Tensor) -> Tensor:
     found = detach(self)
-    if type(found) is SparseTensor:
-        return found
-    if type(found._storage) in (Storage, Aside) and not found._storage.inference:    # something counts
-        found._store = Aside(found._storage)
-    return found
+    return found if type(found) is SparseTensor else counted_apart(found)
 
 
 def _set_data(self: Tensor, value: Tensor) -> None:

@@ -509,6 +509,8 @@ def method(*names: str) -> Callable:
     """Attach a plain function to Tensor under its own name or `names`, without registering an operator."""
     def add(fn: Callable) -> Callable:
         takes_others = any(p.annotation == "Tensor" for p in list(inspect.signature(fn).parameters.values())[1:])
+        if names and fn.__name__.startswith("_"):   # of the room's own; classes and modes that are asked see what was called
+            fn.__name__ = names[0]
         for n in names or (fn.__name__,):
             setattr(Tensor, n, _refusing(n, fn) if takes_others else fn)
         return fn

@@ -403,7 +403,7 @@ def index_list(x: Tensor, indices: Sequence) -> list:
             raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
         item = item if item is None else _beside(x, item)
         if _is_mask(item):
-            found.extend(_mask_indices(x, _as_mask(item), len(found)))
+            found.extend(_mask_indices(x, _as_mask(item), len(found)))     # type: ignore[arg-type]
         else:
             found.append(item)
     if len(found) > x.ndim:

@@ -20,7 +20,7 @@ from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, several
 from ..core.tensor import Tensor, bump_version
 from ..core.warned import warn_once
 from . import prims
-from .conversions import clone, contiguous
+from .conversions import clone, contiguous, counted_apart
 from .primitives import waiting
 from .promotion import expand_to
 from .registry import Absent, method, operator
@@ -366,20 +366,22 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return split(input, step, dim) if not (type(step) is int and step == 0) else split(input, [0] * chunks, dim)
 
 
-def _unsafe(of: Callable) -> Callable:
+def _unsafe(of: Callable, name: str) -> Callable:
     """`of`, whose results autograd does not know as views: writing to one gives the whole no history."""
     @functools.wraps(of)
     def pieces(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
         made = of(*args, **kwargs)
         for piece in made:
             piece._view = None
+            counted_apart(piece)
         return made
 
+    pieces.__name__ = name
     return pieces
 
 
 for _name, _fn in (("unsafe_split", split), ("unsafe_split_with_sizes", split), ("unsafe_chunk", chunk)):
-    operator(name=_name, method=True)(_unsafe(_fn))
+    operator(name=_name, method=True)(_unsafe(_fn, _name))
 
 
 @operator(method=True)

@@ -130,6 +130,7 @@ def inplace(fn: Callable, name: str, *, refuses: bool = False) -> Callable:
             return self
         return assign(self, _shaped(new_value(fn, self, args, kwargs), self, name), changes=True)
 
+    in_place.__name__ = in_place.__qualname__ = name
     return in_place
 
 

@@ -86,3 +86,15 @@ def test_results_of_functions(name, of_view):
         return x.grad.tolist()
 
     assert outcome(fl) == outcome(torch)
+
+
+def test_unsafe_pieces_are_written_one_by_one():
+    """Each of them has a version of its own: what is kept of one is not spoilt by writing another."""
+    def gradient(lib):
+        x = lib.arange(8.0).requires_grad_()
+        pieces = (x * 0.1).unsafe_chunk(2)
+        made = [piece.sigmoid_() for piece in pieces]
+        (made[0] * made[1]).sum().backward()
+        return x.grad.tolist()
+
+    assert gradient(fl) == pytest.approx(gradient(torch))
