@@ -36,14 +36,15 @@ def queue_callback(fn: Callable[[], None]) -> None:
 class _Pass:
     """A backward pass under way: what is still to come, and the node that runs."""
 
-    def __init__(self, counts: dict[Node, int], buffers: dict[Node, list], targets: dict[Node, set[int]] | None, accumulates: bool) -> None:
-        self.counts, self.buffers, self.targets, self.accumulates = counts, buffers, targets, accumulates
+    def __init__(self, counts: dict[Node, int], buffers: dict[Node, list], targets: dict[Node, set[int]] | None,
+                 accumulate: Callable[[AccumulateGrad, Tensor], None] | None) -> None:
+        self.counts, self.buffers, self.targets, self.accumulate = counts, buffers, targets, accumulate
         self.node: Node | None = None
 
     def ends_with(self, node: Node) -> bool:
         """Whether what the running node sends to this one is all that it gets, and is accumulated as it is."""
         assert self.node is not None
-        if self.node.post_hooks or node.pre_hooks or not self.accumulates:
+        if self.node.post_hooks or node.pre_hooks or self.accumulate is not _accumulate:
             return False
         return self.counts.get(node) == 1 and node not in self.buffers and (self.targets is None or node in self.targets)
 
@@ -82,7 +83,7 @@ def run_backward(
     targets = _targets(inputs)
     counts, useful = _dependencies([e.node for e in start], targets)
     captured: dict[tuple[Node, int], Tensor] = {}
-    _passes.stack.append(current := _Pass(counts, buffers, targets, accumulate))
+    _passes.stack.append(current := _Pass(counts, buffers, targets, _accumulate if accumulate else None))
     with dispatch.grad_enabled(create_graph):
         try:
             _walk(start, current, useful, captured, retain_graph)
@@ -191,7 +192,7 @@ def _walk(
     captured: dict,
     retain_graph: bool,
 ) -> None:
-    counts, buffers, targets, accumulates = current.counts, current.buffers, current.targets, current.accumulates
+    counts, buffers, targets, accumulate = current.counts, current.buffers, current.targets, current.accumulate
     ready = [(-n.sequence, id(n), n) for n in {e.node for e in start} if not counts.get(n)]
     heapq.heapify(ready)
     while ready:
@@ -205,10 +206,10 @@ def _walk(
                     if nr < len(gs) and gs[nr] is not None:
                         captured[node, nr] = gs[nr]
             if type(node) is AccumulateGrad:
-                if accumulates and (targets is None or node in targets):
+                if accumulate is not None and (targets is None or node in targets):
                     g = gs[0]
                     gs = None
-                    _accumulate(node, g)
+                    accumulate(node, g)
                     del g
             elif useful is None or any(e is not None and e[0] in useful for e in node.edges):
                 if node.knows_last:

@@ -235,7 +235,7 @@ class Reducer:
             return False
         if recording.under_way:  # a replay would not come here
             return False
-        members = self.buckets[index].parameters()
+        members: list[Any] = list(self.buckets[index].parameters())
         if any(id(p) in self._fired or id(p) in self._idle or len(p._grad.post_accumulate_hooks) > 1 for p in members):
             return False
         return completes(members) and all(self._expected is None or self._expected.get(id(p)) == 1 for p in members)
