@@ -34,6 +34,39 @@ def queue_callback(fn: Callable[[], None]) -> None:
     _Callbacks.queued.append(fn)
 
 
+class _Pass:
+    """A backward pass under way: what is still to come, and the node that runs."""
+
+    def __init__(self, counts: dict[Node, int], buffers: dict[Node, list], targets: dict[Node, set[int]] | None,
+                 accumulate: Callable[[AccumulateGrad, Tensor], None] | None) -> None:
+        self.counts, self.buffers, self.targets, self.accumulate = counts, buffers, targets, accumulate
+        self.node: Node | None = None
+
+    def ends_with(self, node: Node) -> bool:
+        """Whether what the running node sends to this one is all that it gets, and is accumulated as it is."""
+        assert self.node is not None
+        if self.node.post_hooks or node.pre_hooks or self.accumulate is not _accumulate:
+            return False
+        return self.counts.get(node) == 1 and node not in self.buffers and (self.targets is None or node in self.targets)
+
+
+class _Passes(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[_Pass] = []
+
+
+_passes = _Passes()
+
+
+def completes(leaves: Sequence[Tensor]) -> bool:
+    """To a node that runs in a backward pass: whether these leaves' `.grad` will be what it computes for them and nothing else, as
+    none have one yet, no other node sends them something, and no hook changes it."""
+    if len(_passes.stack) != 1:     # a pass within another: the outer one may send more
+        return False
+    current = _passes.stack[0]
+    return all((edge := edge_of(leaf)) is not None and leaf.grad is None and current.ends_with(edge.node) for leaf in leaves)
+
+
 def run_backward(
     roots: Sequence[Tensor],
     grads: Sequence[Tensor | None],
@@ -51,8 +84,12 @@ def run_backward(
     targets = _targets(inputs)
     counts, useful = _dependencies([e.node for e in start], targets)
     captured: dict[tuple[Node, int], Tensor] = {}
+    _passes.stack.append(current := _Pass(counts, buffers, targets, _accumulate if accumulate else None))
     with dispatch.grad_enabled(create_graph):
-        _walk(start, buffers, counts, useful, targets, captured, retain_graph, _accumulate if accumulate else None)
+        try:
+            _walk(start, current, useful, captured, retain_graph)
+        finally:
+            _passes.stack.pop()
         while _Callbacks.queued:    # one may queue others
             callbacks, _Callbacks.queued = _Callbacks.queued, []
             for callback in callbacks:
@@ -151,14 +188,12 @@ def _dependencies(roots: list[Node], targets: dict | None) -> tuple[dict[Node, i
 
 def _walk(
     start: list[Edge],
-    buffers: dict,
-    counts: dict,
+    current: _Pass,
     useful: set | None,
-    targets: dict | None,
     captured: dict,
     retain_graph: bool,
-    accumulate: Callable[[AccumulateGrad, Tensor], None] | None,
 ) -> None:
+    counts, buffers, targets, accumulate = current.counts, current.buffers, current.targets, current.accumulate
     ready = [(-n.sequence, id(n), n) for n in {e.node for e in start} if not counts.get(n)]
     heapq.heapify(ready)
     while ready:
@@ -180,6 +215,7 @@ def _walk(
             elif useful is None or any(e is not None and e[0] in useful for e in node.edges):
                 if node.knows_last:
                     node.last = not retain_graph    # type: ignore[attr-defined]
+                current.node = node
                 _send(node, gs, buffers)
                 if not retain_graph:
                     node.release()

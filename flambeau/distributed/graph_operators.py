@@ -5,6 +5,8 @@ Each returns a new tensor. Their gradients are collectives again, in which all p
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -157,6 +159,34 @@ def _of_reduce_scatter(ctx: Any, g: Tensor) -> tuple:
 def _of_all_to_all(ctx: Any, g: Tensor) -> tuple:
     received, sent, name = ctx.inputs
     return all_to_all_single(g, sent, received, name), None, None, None
+
+
+# -- gradients for a reducer ---------------------------------------------------------------------------------------------------
+_reducers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_numbers = itertools.count()
+
+
+def number_reducer(reducer: Any) -> int:
+    """A number by which compiled graphs reach it."""
+    number = next(_numbers)
+    _reducers[number] = reducer
+    return number
+
+
+def _bring(gradients: list[Tensor], reducer: int, bucket: int) -> Tensor:
+    """The gradients of a bucket to their reducer, which begins to reduce them if it waits for them."""
+    if (found := _reducers.get(reducer)) is not None:
+        found.bring(bucket, gradients)
+    return gradients[0].new_empty(1)
+
+
+bring = custom_op("_c10d_functional::bring", _bring, mutates_args=(), schema="(Tensor[] gradients, int reducer, int bucket) -> Tensor")
+bring._operator.begin = lambda *args: (_bring(*args), lambda: None)  # as early as can be
+
+
+@bring.register_fake
+def _(gradients: list[Tensor], reducer: int, bucket: int) -> Tensor:
+    return gradients[0].new_empty(1)
 
 
 for _operator, _backward in ((all_reduce, _of_all_reduce), (broadcast, _of_broadcast), (all_gather_into_tensor, _of_all_gather),

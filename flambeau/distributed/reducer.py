@@ -10,12 +10,16 @@ import enum
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ..aot.early import Group
 from ..autograd import queue_callback
+from ..autograd.engine import completes
 from ..autograd.grad_mode import no_grad
 from ..autograd.graph import AccumulateGrad, edge_of
+from ..backends.cuda import recording
 from ..core.tensor import Tensor
 from ..ops.creation import tensor, zeros
 from ..ops.nn.steps import write_all
+from .graph_operators import bring, number_reducer
 from .process_group import ProcessGroup
 from .reduce_op import RedOpType
 from .work import Work
@@ -79,9 +83,11 @@ class Reducer:
         self._slots = {id(p): _Slot(b.index(), i) for b in self.buckets for i, p in enumerate(b.parameters())}
         self._number = {id(p): i for i, p in enumerate(self.parameters)}
         self._armed = self._queued = False
+        self._works: list[Any] = []
         self._fired: dict[int, int] = {}
         self._expected: dict[int, int] | None = None  # static graphs: how often each parameter's hook is called
         self._rest()
+        self._number_in_graphs = number_reducer(self)
         self._handles = [p.register_post_accumulate_grad_hook(self._came) for p in self.parameters]
 
     def _make_buckets(self, sizes: tuple[int, ...]) -> list[GradBucket]:
@@ -108,9 +114,12 @@ class Reducer:
 
     def _rest(self) -> None:
         """Wait for the next forward pass."""
+        for work in self._works:  # of a backward pass that did not reach its end
+            work.wait()
         self._armed, self._fired = False, {}
         self._missing = [len(b.parameters()) for b in self.buckets]
-        self._works: list[Any] = []
+        self._works = []
+        self._early: set[int] = set()  # buckets that came from within a compiled backward, before their parameters' gradients
         self._brought: list[list[tuple]] = [[] for _ in self.buckets]  # (place in the bucket, gradient)
 
     # -- forward ------------------------------------------------------------------------------------------------------------------
@@ -185,16 +194,51 @@ class Reducer:
         slot = self._slots[id(p)]
         view = self.buckets[slot.bucket].gradients()[slot.place]
         if p.grad is not view:
-            self._brought[slot.bucket].append((view, p.grad))
+            if slot.bucket not in self._early:
+                self._brought[slot.bucket].append((view, p.grad))
             if self.views:
                 p.grad = view
         self._ready(slot.bucket)
 
     def _ready(self, index: int) -> None:
         self._missing[index] -= 1
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin to reduce the buckets that are full and next."""
         while len(self._works) < len(self.buckets) and not self._missing[len(self._works)]:
             self._fill(len(self._works))
             self._works.append(self._reduce(self.buckets[len(self._works)]))
+
+    # -- from within a compiled backward ------------------------------------------------------------------------------------------
+    def groups(self, inputs: Sequence[Any]) -> tuple[Group, ...]:
+        """The buckets all of whose parameters are inputs of a graph."""
+        places = {id(t): i for i, t in enumerate(inputs)}
+        return tuple([Group(self._number_in_graphs, b.index(), tuple([places[id(p)] for p in b.parameters()]))
+                      for b in self.buckets if all(id(p) in places for p in b.parameters())])
+
+    def tell(self, group: Group, gradients: list[Tensor]) -> Tensor:
+        """The call that the graph holds."""
+        return bring(gradients, group.receiver, group.number)
+
+    def bring(self, index: int, gradients: list[Tensor]) -> None:
+        """A bucket's gradients are computed, though not yet with their parameters: reduce them, if nothing else can come to them."""
+        if self._can_take(index):
+            with no_grad():
+                write_all(self.buckets[index].gradients(), gradients)
+            self._early.add(index)
+            self._works.append(self._reduce(self.buckets[index]))
+            self._go_on()
+
+    def _can_take(self, index: int) -> bool:
+        if not self._armed or index != len(self._works) or (self.static and self._expected is None):
+            return False
+        if recording.under_way:  # a replay would not come here
+            return False
+        members: list[Any] = list(self.buckets[index].parameters())
+        if any(id(p) in self._fired or id(p) in self._idle or len(p._grad.post_accumulate_hooks) > 1 for p in members):
+            return False
+        return completes(members) and all(self._expected is None or self._expected.get(id(p)) == 1 for p in members)
 
     def _fill(self, index: int) -> None:
         """The gradients that came into the bucket; on a GPU in one launch."""
@@ -225,7 +269,7 @@ class Reducer:
             self._idle = {id(p) for p in self.parameters if id(p) not in self._fired}
             for p in self.parameters:
                 self._absent(p) if id(p) in self._idle else self._take(p)
-        if len(self._works) < len(self.buckets):
+        if any(self._missing):
             return  # a backward pass within another, or one that did not reach everything: the next forward will tell
         used = self._used_anywhere()
         for bucket, work in zip(self.buckets, self._works):
@@ -233,6 +277,7 @@ class Reducer:
             if not isinstance(work, Work):
                 self._keep(bucket, work.value())
             self._leave(bucket, used)
+        self._works = []
         self._rest()
 
     def _keep(self, bucket: GradBucket, value: Any) -> None:

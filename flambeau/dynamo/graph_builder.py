@@ -9,6 +9,7 @@ import linecache
 import math
 import operator
 import re
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any
@@ -127,7 +128,7 @@ class GraphBuilder:
             given = source.derive("{1}({0})", constant_source(as_plain))
             self.plain_of[given] = source
         node = self.add_placeholder(str(source), given, example)
-        node.meta["parameter"] = type(value).__name__ == "Parameter"
+        node.meta["parameter"] = weakref.ref(value) if type(value).__name__ == "Parameter" else None
         own = self._fake_like(value, sizes, strides, plain)  # capture may change it in place; the example stays as it is at entry
         variable = SubclassVariable(node, own, type(value), source, value) if plain else TensorVariable(node, own, source, value)
         self._by_fake[id(own)] = variable

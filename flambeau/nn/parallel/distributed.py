@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...aot.early import wanted_by
 from ...autograd.grad_mode import is_grad_enabled, no_grad
 from ...core.device import device
 from ...core.tensor import Tensor
@@ -122,7 +123,11 @@ class DistributedDataParallel(Module, Joinable):
             self._spread_buffers(self._source() if work is not None else 0)
         if self.device_ids is not None:
             inputs, kwargs = pytree.tree_map_only(Tensor, lambda t: t.to(self.device), (inputs, kwargs))
-        outputs = self.module(*inputs, **kwargs)
+        if not (is_grad_enabled() and self.require_backward_grad_sync):
+            outputs = self.module(*inputs, **kwargs)
+        else:
+            with wanted_by(self.reducer):  # a compiled backward hands its gradients over before it ends
+                outputs = self.module(*inputs, **kwargs)
         if is_grad_enabled() and self.require_backward_grad_sync:
             self.require_forward_param_sync = True
             self.reducer.prepare(t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor))
