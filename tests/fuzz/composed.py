@@ -92,14 +92,22 @@ SPARSE = {
 
 def calls() -> dict[str, Arguments]:
     """What is called, and how its arguments are drawn."""
-    made: dict[str, Arguments] = {f"(lambda x: [{product} [{factors}]][0])": _matrix for factors, product in FACTORS.items()}
+    made: dict[str, Arguments] = {}
     for kind in ("bfloat16", "float16"):
         made |= {f"{NARROW.format(kind=kind)}({name})": _product for name in PRODUCTS}
         made |= {f"{NARROW.format(kind=kind)}({name})": _floats(1, 3) for name in SINGLE}
     double, single = (f"torch.set_default_dtype(torch.{kind})" for kind in ("float64", "float32"))
     made |= {f"(lambda x: ({double}, {name}(x), {single})[1])": lambda d: ((d.tensor(),), {}) for name in WIDE}
+    made |= {f"(lambda x: [[m(x), *[s.clone() for s in m.state_dict().values()], m.eval()(x)] for m in [torch.nn.{name}]][0])": _image
+             for name in MODULES}
+    return made
+
+
+def eager_calls() -> dict[str, Arguments]:
+    """As `calls`, not to be compiled or differentiated: a compiled optimizer counts its steps in float32; to torch all of a list requires
+    grad; gradients of factors are those of what they make, and of what is sparse none are drawn."""
+    made: dict[str, Arguments] = {f"(lambda x: [{product} [{factors}]][0])": _matrix for factors, product in FACTORS.items()}
     made |= {f'(lambda x, g: [(setattr(w, "grad", g.clone()), o.step(), o.step(), w.detach())[-1] for w in '
              f"[torch.nn.Parameter(x.detach().clone())] for o in [torch.optim.{name}]][0])": _pair for name in OPTIMIZERS}
-    made |= {f"(lambda x: [[m(x), *m.state_dict().values(), m.eval()(x)] for m in [torch.nn.{name}]][0])": _image for name in MODULES}
     made |= {f"torch._foreach_{name}": _lists for name in LISTS} | {f"torch._foreach_{name}": _list for name in OF_A_LIST}
     return made | SPARSE
