@@ -456,7 +456,7 @@ def _drop_unused_sizes(graph: Graph) -> None:
 def _with_other_numbers(mod: Module, inputs: Inputs, preserved: Sequence[str]) -> ExportedProgram | None:
     """The program, where a size that varies was equal to a fixed one only in the example; None where it is more than that, or the
     program is not the example's."""
-    trace = Trace(mod, inputs, preserved)
+    trace = Trace(mod, inputs, preserved=preserved)
     try:
         program = trace.program(*trace.run(False))
         Arguments(program._user_inputs, program._checks).check([leaf.value for leaf in inputs.leaves])
