@@ -15,6 +15,10 @@ def _put(x, index, value):
     return x
 
 
+SMALL = (   # without those of libdevice, which takes subnormal numbers for 0 within Triton's kernels: ceil, floor, fmod
+    lambda x: x * 2, lambda x: x != 0, fl.sign, fl.abs, fl.neg, lambda x: x.bool(), lambda x: x.cumsum(0), fl.logical_not,
+    lambda x: fl.heaviside(x, x + 0.5), lambda x: x.amax().expand(4), lambda x: x.count_nonzero().expand(4), lambda x: x.sort()[0],
+    lambda x: fl.where(x > 0, 1.0, x), fl.square, lambda x: fl.clamp(x, -1, 1), lambda x: x.sum().expand(4), lambda x: (x / 2).signbit())
 PROGRAMS = {
     "a value is converted where a number selects": lambda d: _put(fl.tensor([[3], [4]], device=d), fl.tensor(-1, device=d),
                                                                   fl.tensor([2.7], device=d)),
@@ -33,12 +37,17 @@ PROGRAMS = {
     "many taps to one": lambda d: F.adaptive_max_pool3d(fl.arange(288.0, device=d).sin().reshape(1, 2, 4, 6, 6), 1, return_indices=True)[1],
     "many taps": lambda d: F.max_pool2d(fl.arange(800.0, device=d).sin().reshape(1, 2, 20, 20), 10, return_indices=True)[1],
     "a singular triangle": lambda d: fl.linalg.solve_triangular(fl.zeros(1, 1, 1, device=d), fl.ones(1, 1, 1, device=d), upper=True),
-    "scaled Bessel functions far out": lambda d: (1e4 * fl.stack([f(fl.tensor([-104.0, 1e30, -1e30, 0, NAN, INF], device=d)) for f in (
-        fl.special.i0e, fl.special.i1e)])).round(),
-    "shifts of what does not lie in rows": lambda d: fl.arange(8, device=d).reshape(1, 2, 2, 2).to(memory_format=fl.channels_last) >> 1,
-    "to the left": lambda d: fl.arange(8, device=d).reshape(2, 4).mT << 70,
+    "scaled Bessel functions far out": lambda d: (1e4 * fl.stack([f(fl.tensor([-104.0, 1e30, -1e30, 0, NAN, INF], device=d))
+                                                                 for f in (fl.special.i0e, fl.special.i1e)])).round(),
+    "shifts of what does not lie in rows": lambda d: (
+        fl.arange(8, device=d).reshape(1, 2, 2, 2).to(memory_format=fl.channels_last) >> 1).contiguous(),
+    "to the left": lambda d: (fl.arange(8, device=d).reshape(2, 4).mT << 70).contiguous(),
     "an empty out= grows": lambda d: fl.add(fl.ones(3, device=d), 1, out=fl.empty(0, device=d)),
     "what grows keeps its elements": lambda d: fl.arange(3, device=d).resize_(2, 2).view(4)[:3],
+    "subnormal numbers": lambda d: fl.stack([f(fl.tensor([1e-40, -1e-40, 0.0, 1.0], device=d)).float() for f in SMALL]),
+    "of complex numbers": lambda d: fl.logical_not(fl.tensor([1e-40, 1e-40j, 0j], device=d)),
+    "where they are": lambda d: fl.tensor([1e-40, 0.0, -1e-40], device=d).argwhere(),
+    "compiled": lambda d: fl.compile(lambda x: fl.stack([f(x).float() for f in SMALL]))(fl.tensor([1e-40, -1e-40, 0.0, 1.0], device=d)),
     "a mean of negative zeros": lambda d: fl.signbit(F.avg_pool1d(fl.full((1, 1, 4), -0.0, device=d), 1)),
 }
 
