@@ -22,7 +22,8 @@ from .values import Class, Function, Parameter, ScriptObject, method, read, writ
 
 Frame = dict[str, Any]
 Expression = Callable[[Frame], Any]
-Statement = Callable[[Frame], "tuple | None"]      # (result,) of a return
+Statement = Callable[[Frame], "tuple | None"]      # (result,) of a return, BREAK or CONTINUE
+BREAK, CONTINUE = ("break",), ("continue",)
 
 
 class Error(RuntimeError):
@@ -33,6 +34,7 @@ class Program(Protocol):
     """What a text may refer to."""
 
     version: int
+    python_calls: Mapping[str, Callable]
 
     @property
     def constants(self) -> Sequence[Any]: ...
@@ -183,8 +185,8 @@ class Compiler:
         def run(frame: Frame) -> tuple | None:
             while test(frame):
                 done = body(frame)
-                if done is not None:
-                    return done
+                if done is not None and done is not CONTINUE:
+                    return None if done is BREAK else done
             return None
 
         return run
@@ -196,8 +198,8 @@ class Compiler:
             for value in over(frame):
                 store(frame, value)
                 done = body(frame)
-                if done is not None:
-                    return done
+                if done is not None and done is not CONTINUE:
+                    return None if done is BREAK else done
             return None
 
         return run
@@ -256,6 +258,7 @@ class Compiler:
         ast.Return: _return, ast.Assign: _assign, ast.AnnAssign: _declared, ast.Expr: _expression_statement, ast.If: _if,
         ast.While: _while, ast.For: _for,
         ast.With: _with, ast.FunctionDef: _nested, ast.Assert: _assert, ast.Pass: lambda self, node, where: lambda frame: None,
+        ast.Break: lambda self, node, where: lambda frame: BREAK, ast.Continue: lambda self, node, where: lambda frame: CONTINUE,
     }
 
     # -- expressions -------------------------------------------------------------------------------------------------
@@ -419,6 +422,8 @@ class Compiler:
         space, _, rest = name.partition(".")
         if name == "prim.RaiseException":
             return _raise
+        if space == "__python__" and rest in self.program.python_calls:
+            return self.program.python_calls[rest]
         if space == "prim" and rest in script.PRIM:
             return script.PRIM[rest]
         if space == "aten" and script.allowed(rest):

@@ -100,6 +100,8 @@ class _Writer:
             into._nodes.append(Node("prim::Loop", [over], [], [self.block(s.body, Graph([]))]))
         elif isinstance(s, ast.Expr):
             self.value(s.value, into)
+        elif isinstance(s, (ast.Break, ast.Continue)):
+            into._nodes.append(Node(f"prim::{type(s).__name__}Stmt", [], [], []))
         elif isinstance(s, (ast.With, ast.FunctionDef)):
             kind = "prim::Enter" if isinstance(s, ast.With) else "prim::Closure"
             into._nodes.append(Node(kind, [], [], [self.block(s.body, Graph([]))]))

@@ -36,6 +36,10 @@ def taken(kind: Type, value: Any, program: Program) -> Any:
     made_of = program.classes.get(kind.name)
     if made_of is not None and made_of.kind == "NamedTuple" and isinstance(value, tuple) and len(value) == len(made_of.attributes):
         return made_of.python(*(taken(k, v, program) for k, v in zip(made_of.attributes.values(), value)))
+    if made_of is not None and made_of.kind == "class" and made_of.python is not None and isinstance(value, made_of.python):
+        made = ScriptObject(made_of)
+        made._fields.update({name: taken(k, getattr(value, name), program) for name, k in made_of.attributes.items()})
+        return made
     if made_of is not None and made_of.kind == "Enum" and getattr(value, "name", None) in made_of.constants:
         return made_of.python[value.name]
     if isinstance(value, _NUMBERED):

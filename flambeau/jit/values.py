@@ -62,7 +62,7 @@ class Class:
     parameters: list[str] = field(default_factory=list)
     buffers: list[str] = field(default_factory=list)
     methods: dict[str, Function] = field(default_factory=dict)
-    python: Any = None      # of a NamedTuple and an Enum
+    python: Any = None      # of a NamedTuple and an Enum, and what was scripted
 
     def __deepcopy__(self, memo: dict) -> Class:
         return self
@@ -74,6 +74,8 @@ class Class:
 
     def finish(self) -> None:
         """Make the Python class of a NamedTuple or an Enum."""
+        if self.python is not None:
+            return
         if self.kind == "NamedTuple":
             self.python = namedtuple(self.short, self.attributes)   # type: ignore[misc]
         elif self.kind == "Enum":

@@ -23,6 +23,7 @@ from .aten_forms import FORMS
 from .aten_schemas import _FITS, _MEMORY_FORMATS, REDUCTIONS, Argument, Misfit, Schema, schemas
 from .generators import manual_seed
 from .registry import OPERATORS
+from .script_types import result_of
 
 SCALAR_TYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64", "complex128", "bool",
                 "qint8", "quint8", "qint32", "bfloat16", "quint4x2", "quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16",
@@ -116,7 +117,8 @@ class _OnTensors:
             if given is not None:
                 self.last = way
                 positional = [given.pop(a.name) for a in schema.arguments[:len(args)]]
-                return _overload(schema)(*positional, **given)
+                made = _overload(schema)(*positional, **given)
+                return list(made) if type(made) is tuple and result_of(schema) == "Tensor[]" else made
         raise Unfit(self.name, args, kwargs)
 
 
@@ -321,7 +323,7 @@ ON_VALUES: dict[str, Callable[..., Any]] = {
     "__and__": operator.and_, "__or__": operator.or_, "__xor__": operator.xor, "bitwise_not": operator.invert,
     "__not__": operator.not_, "__is__": operator.is_, "__isnot__": operator.is_not,
     "len": len, "append": _in_place(list.append), "extend": _in_place(list.extend), "insert": _in_place(list.insert),
-    "clear": lambda x: _in_place(type(x).clear)(x), "copy": lambda x: x.copy(), "reverse": _in_place(list.reverse), "sort": _in_place(
+    "add_": _in_place(list.extend), "mul_": _in_place(list.__imul__), "clear": lambda x: _in_place(type(x).clear)(x), "copy": lambda x: x.copy(), "reverse": _in_place(list.reverse), "sort": _in_place(
         lambda x, reverse=False: x.sort(reverse=reverse)), "sorted": _sorted,
     "pop": lambda x, *at: x.pop(*at), "remove": _in_place(_remove), "index": _index, "count": _count, "list": _listed, "slice": _slice,
     "__contains__": _contains, "__getitem__": operator.getitem, "_set_item": _with_item, "Delete": _without_item,
