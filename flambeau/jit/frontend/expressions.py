@@ -315,7 +315,7 @@ class Expressions:
         """An attribute or method of an object of a class."""
         if made_of.kind == "Enum" and name in ("name", "value"):
             first = next(iter(made_of.constants.values()))
-            return Value(STR if name == "name" else literal_value(first).type, f"ops.prim.{name}({value.text})")
+            return Value(STR if name == "name" else literal_value(first).type, f"{value.text if value.simple else f'({value.text})'}.{name}")
         if name in made_of.attributes:
             return Value(made_of.attributes[name], member(value.text if value.simple else f"({value.text})", name))
         found = self.unit.member(made_of, name)
@@ -350,8 +350,7 @@ class Expressions:
         if own is not None:
             return own
         if name == "remainder" and a.type == STR:
-            parts = b.parts if b.parts is not None and b.type.name == "Tuple" else [b]
-            return Value(STR, f"torch.percentFormat({', '.join([a.text, *(p.text for p in parts)])})")
+            return Value(STR, f"torch.percentFormat({a.text}, {b.text})")
         if name == "add" and a.type.name == "Tuple" == b.type.name:
             return self._joined_tuples(a, b)
         if TENSOR in (a.type, b.type):
@@ -382,6 +381,8 @@ class Expressions:
                 return self.operator(node, _TURNED[name], [b, a])
             if name == "div":
                 return self.operator(node, "mul", [self.operator(node, "reciprocal", [b]), a])
+        if name == "floordiv" and a.type != TENSOR:
+            a = Value(TENSOR, f"torch.tensor({a.text}, device=ops.prim.device({b.text}))")
         if name == "floordiv":
             name = "floor_divide"
         return self.operator(node, name, [a, b])
@@ -600,7 +601,7 @@ class Expressions:
         (a, a_lines), (b, b_lines) = sides
         kind = common(a.type, b.type, self.classes, union=True)
         assert kind is not None
-        if hint is not None and is_part(kind, hint, self.classes):
+        if hint is not None and a.type != b.type and is_part(kind, hint, self.classes):
             kind = hint
         texts = [v.text if v.type == kind else f"annotate({kind}, {v.text})" for v in (a, b)]
         if not a_lines and not b_lines:

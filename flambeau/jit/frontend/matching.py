@@ -60,7 +60,8 @@ class Converter:
         element = kind.args[0]
         if value.parts is not None:
             parts = [self.converted(part, element, implicit) for part in value.parts]
-            return Value(kind, f"[{', '.join(p.text for p in parts)}]" if parts else f"annotate({kind}, [])")
+            text = f"[{', '.join(p.text for p in parts)}]"
+            return Value(kind, text if parts and all(p.type == element for p in parts) else f"annotate({kind}, {text})")
         if value.type.name == "Tuple":
             parts = [self.converted(Value(k, f"({value.text})[{at}]"), element, implicit) for at, k in enumerate(value.type.args)]
             return Value(kind, f"[{', '.join(p.text for p in parts)}]")
@@ -162,6 +163,7 @@ def _ways(schema: Schema, fn: Callable, args: Sequence[Value], kwargs: Mapping[s
             if a is not None and p.name not in named and a.default is inspect.Parameter.empty and p.default is not p.empty:
                 if isinstance(p.default, (bool, int, float, str, type(None))):
                     named[p.name] = literal_value(p.default)
+        named = {name: v for name, v in named.items() if name in ours or v.constant is not None}
         if named.keys() <= ours.keys():
             ways.append(([], named, ours))
     ways.append((args, kwargs, {}))

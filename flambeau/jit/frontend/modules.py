@@ -19,7 +19,7 @@ from .annotations import type_of_value
 from .errors import source_of
 from .expressions import ModuleValue
 from .matching import literal_value
-from .static import BOOL, NONE, STR, TENSOR, Bound, Known, Several, Type, Value
+from .static import BOOL, NONE, NOTHING, STR, TENSOR, Bound, Known, Several, Type, Value
 
 INTERNAL = frozenset(Module().__dict__) - {"training"}
 _LISTS = (ModuleList, Sequential, ModuleDict, ParameterList, ParameterDict)
@@ -103,7 +103,7 @@ class ModuleInfo:
         ours = is_ours(type(m))
         constants = set(getattr(type(m), "__constants__", ()))
         for name, value in m.__dict__.items():
-            if name in INTERNAL or name in self.cls.attributes or (ours and name.startswith("_") and name not in _KEPT):
+            if name in INTERNAL or name in self.cls.attributes:
                 continue
             annotation = self.annotations.get(name)
             final = typing.get_origin(annotation) is typing.Final or annotation is typing.Final
@@ -158,7 +158,7 @@ class ModuleInfo:
         return self._of_class(body, of, name, node)
 
     def _of_class(self, body: Any, of: ModuleValue, name: str, node: ast.AST) -> Any:
-        found = inspect.getattr_static(type(self.module), name, None) if not self.absorbed else None
+        found = inspect.getattr_static(type(self.module), name, NOTHING) if not self.absorbed else NOTHING
         if isinstance(found, property) and is_ours(type(self.module)):
             return self._parameters(of, getattr(self.module, name))
         if isinstance(found, property):
@@ -167,7 +167,7 @@ class ModuleInfo:
             return Known(getattr(type(self.module), name))
         if inspect.isfunction(found):
             return Known(found) if hasattr(found, "_operator") or self.unit.form(found) is not None else Bound(of, name)
-        if found is not None and not inspect.isroutine(found) and name not in INTERNAL:
+        if found is not NOTHING and not inspect.isroutine(found) and name not in INTERNAL:
             return Known(found)
         raise body.error(node, f"Module '{self.short}' has no attribute '{name}' {self.failed.get(name, '')}".rstrip())
 
@@ -361,7 +361,5 @@ class ModuleInfo:
 def _unused(frame: dict) -> Any:
     raise RuntimeError("a function is being compiled")
 
-
-_KEPT = frozenset(("_reversed_padding_repeated_twice",))
 
 __all__ = ["INTERNAL", "STR", "ModuleInfo", "Tensor", "source_of"]
