@@ -21,15 +21,12 @@ from .module import RecursiveScriptModule, ScriptFunction, ScriptModule, taken
 from .program import Program
 from .trace import tracing
 
-LANGUAGE = {fn.__name__: fn for fn in (language.annotate, language.fork, language.wait, language.is_scripting)}
+LANGUAGE = {fn.__name__: fn for fn in (language.annotate, language.fork, language.wait)}
 
 
 def is_tracing() -> bool:
     """Whether torch.jit.trace is running what asks."""
     return tracing() is not None
-
-
-LANGUAGE["is_tracing"] = is_tracing
 
 
 def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:

@@ -23,7 +23,7 @@ from .aten_forms import FORMS
 from .aten_schemas import _FITS, _MEMORY_FORMATS, REDUCTIONS, Argument, Misfit, Schema, schemas
 from .generators import manual_seed
 from .registry import OPERATORS
-from .script_types import result_of
+from .script_types import result_of, values
 
 SCALAR_TYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64", "complex128", "bool",
                 "qint8", "quint8", "qint32", "bfloat16", "quint4x2", "quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16",
@@ -97,16 +97,11 @@ def _bound(schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any], *conv
         return None
 
 
-_ONLY_IN_TEXT = {"to": [Schema(f"to.{line}, bool non_blocking=False, bool copy=False)") for line in (
-    "prim_Device(Tensor self, Device? device, ScalarType? dtype=None", "prim_dtype(Tensor self, ScalarType? dtype=None")]}
-"""Signatures that programs call by, and graphs of operators don't."""
-
-
 class _OnTensors:
     """An operator of ATen's at one place of a text: the first overload that takes the arguments, which are of the same types each time."""
 
     def __init__(self, name: str) -> None:
-        known = [*schemas()[name], *_ONLY_IN_TEXT.get(name, ())]
+        known = [*schemas()[name], *(values()["to"] if name == "to" else ())]     # which graphs of operators don't have
         self.ways = [(schema, converting) for converting in ((False, False), (True, False), (False, True)) for schema in known]
         self.name, self.last = name, self.ways[0]
 
@@ -344,6 +339,11 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
     return made.requires_grad_() if requires_grad else made
 
 
+def _as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor itself where it is one of this dtype and device; otherwise one of its elements."""
+    return OPERATORS["as_tensor"](data if isinstance(data, Tensor) else _inner(data), dtype=dtype_of(dtype), device=device)
+
+
 def _cast(name: str) -> Callable[[Tensor], Tensor]:
     return lambda x, *non_blocking: x.to(DTYPES[name])
 
@@ -478,7 +478,7 @@ def _of_each(name: str) -> Callable[[Any], Any]:
 PLAIN: dict[str, Callable[..., Any]] = {
     **{f"atleast_{n}d": _of_each(f"atleast_{n}d") for n in (1, 2, 3)},
     "is_grad_enabled": lambda: dispatch.state.grad_enabled, "set_grad_enabled": _set_grad_enabled, "device": device, "warn": _warn,
-    "manual_seed": _manual_seed, "tensor": _tensor, "is_scripting": lambda: True, "_get_tracing_state": lambda: False,
+    "manual_seed": _manual_seed, "tensor": _tensor, "as_tensor": _as_tensor, "is_scripting": lambda: True, "_get_tracing_state": lambda: False,
     "wait": lambda future: future.wait(),
     "has_torch_function": lambda *args: False, "is_autocast_enabled": lambda: bool(dispatch.state.autocast), "_print": print,
     "is_autocast_cpu_enabled": lambda: bool(dispatch.state.autocast), "append": ON_VALUES["append"], "format": _format,

@@ -87,6 +87,8 @@ _TEXT = """
     lt le gt ge(str a, str b) -> bool
     __and__ __or__ __xor__(bool a, bool b) -> bool
     __and__ __or__ __xor__ __lshift__ __rshift__(int a, int b) -> int
+    __and__ __or__ __xor__ __lshift__ __rshift__ __iand__ __ior__ __ixor__(Tensor self, Tensor other) -> Tensor
+    __and__ __or__ __xor__ __lshift__ __rshift__ __iand__ __ior__ __ixor__(Tensor self, Scalar other) -> Tensor
     bitwise_not(int self) -> int
     any all(bool[] self) -> bool
     any all(int[] self) -> bool
@@ -150,6 +152,9 @@ _TEXT = """
     _pack_padded_sequence(Tensor input, Tensor lengths, bool batch_first) -> (Tensor,Tensor)
     _pad_packed_sequence(Tensor data, Tensor batch_sizes, bool batch_first, Scalar padding_value, int total_length) -> (Tensor,Tensor)
     tensor(t data, *, ScalarType? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor
+    to(Tensor self, Device? device, ScalarType? dtype=None, bool non_blocking=False, bool copy=False) -> Tensor
+    to(Tensor self, ScalarType? dtype=None, bool non_blocking=False, bool copy=False) -> Tensor
+    as_tensor(t[] data, *, ScalarType? dtype=None, Device? device=None) -> Tensor
     is_grad_enabled is_autocast_enabled is_autocast_cpu_enabled() -> bool
     set_grad_enabled(bool val) -> None
     manual_seed(int seed) -> None
@@ -197,6 +202,8 @@ def result_of(schema: Schema) -> str:
     """What an overload gives, in the notation of signatures."""
     if schema.result:
         return schema.result
+    if schema.name == "where" and len(schema.arguments) == 1:
+        return "Tensor[]"
     count = len(fields_of(schema)) or _SEVERAL.get(schema.name, 0)
     if count:
         return f"({','.join(['Tensor'] * count)})"

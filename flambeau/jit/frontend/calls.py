@@ -7,6 +7,7 @@ import builtins
 import inspect
 import typing
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,8 +18,9 @@ from ...ops.custom import CustomOperator
 from ...ops.script_types import known
 from ..values import Class, Function
 from .errors import NotSupportedError, called_from
-from .expressions import Expressions, ModuleValue, is_math, numbers_of
+from .expressions import AbsentOperator, Expressions, ModuleValue, is_math, numbers_of
 from .matching import Misfit, literal_value
+from .naming import is_library
 from .static import (
     BOOL,
     COMPLEX,
@@ -57,6 +59,12 @@ class Super(Sugar):
     def attribute(self, body: Any, name: str, node: ast.AST) -> Any:
         """A method of a class further up."""
         return Bound(self.owner, self.owner.info.inherited(body, name, self.after, node))
+
+
+_ANSWERS = {"is_in_onnx_export": False, "is_compiling": False, "is_dynamo_compiling": False, "is_tracing": False, "is_exporting": False,
+            "_get_tracing_state": False, "has_torch_function": False, "has_torch_function_unary": False,
+            "has_torch_function_variadic": False, "is_scripting": True}
+"""What this package's functions answer in a program."""
 
 
 def _to_dtype(name: str) -> Callable[..., Value]:
@@ -119,6 +127,9 @@ class Calls(Expressions):
             return special(self, node, hint)
         if self.unit.is_isinstance(obj):
             return self.condition(node)[0]
+        answer = _ANSWERS.get(getattr(obj, "__name__", ""))
+        if answer is not None and is_library(obj):
+            return literal_value(answer)
         language = self.unit.language.get(getattr(obj, "__name__", None))
         if language is not None and language is obj:
             return self._LANGUAGE[obj.__name__](self, node, hint)
@@ -167,12 +178,18 @@ class Calls(Expressions):
         operator = getattr(obj, "_operator", None)
         if isinstance(obj, CustomOperator):
             return self._custom(obj, node)
+        if isinstance(obj, AbsentOperator):
+            args, kwargs = self.plain_arguments(node)
+            texts = [*(a.text for a in args), *(f"{k}={v.text}" for k, v in kwargs.items())]
+            return Value(TENSOR, f"ops.{obj.namespace}.{obj.name}({', '.join(texts)})")
         if isinstance(obj, AtenOperator):
             return self._operation(obj.__name__, node)
         if operator is not None:
             return self._operation(operator.name, node, obj)
         if isinstance(obj, type):
             return self._make(obj, node)
+        if is_library(obj) and known(obj.__name__):
+            return self._operation(obj.__name__, node)
         if callable(obj) and (hasattr(obj, "__code__") or self.unit.is_scripted(obj)):
             return self._function(obj, node)
         name = getattr(obj, "__name__", "")
@@ -426,8 +443,11 @@ class Calls(Expressions):
         return made
 
     def _lesser(self, name: str, a: Value, b: Value, node: ast.AST) -> Value:
-        if TENSOR in (a.type, b.type):
+        if a.type == b.type == TENSOR:
             return self.operator(node, name, [a, b])
+        if TENSOR in (a.type, b.type):      # the tensor becomes a number
+            kind = b.type if a.type == TENSOR else a.type
+            a, b = (self.converter.converted(v, kind, True) for v in (a, b))
         if a.type in NUMBERS and b.type in NUMBERS:
             return Value(NUMBERS[max(NUMBERS.index(a.type), NUMBERS.index(b.type))], f"ops.prim.{name}({a.text}, {b.text})")
         if a.type == b.type and a.type.name == "List":
@@ -486,12 +506,6 @@ class Calls(Expressions):
     def _wait(self, node: ast.Call, hint: Type | None) -> Value:
         return self.operator(node, "wait", self.plain_arguments(node)[0])
 
-    def _scripting(self, node: ast.Call, hint: Type | None) -> Value:
-        return literal_value(True)
-
-    def _tracing(self, node: ast.Call, hint: Type | None) -> Value:
-        return literal_value(False)
-
     # -- methods that are no operators ----------------------------------------------------------------------------------------------------
     def _tolist(self, of: Value, node: ast.Call, hint: Type | None) -> Value:
         if hint is None:
@@ -522,13 +536,13 @@ class Calls(Expressions):
     }
 
     _LANGUAGE: dict[str, Callable[..., Any]] = {
-        "annotate": _annotate, "fork": _fork, "_fork": _fork, "wait": _wait, "_wait": _wait, "is_scripting": _scripting,
-        "is_tracing": _tracing, "is_compiling": _tracing,
+        "annotate": _annotate, "fork": _fork, "_fork": _fork, "wait": _wait, "_wait": _wait,
     }
 
     _SPECIAL: dict[Any, Callable[..., Any]] = {
         builtins.range: _range, builtins.enumerate: _enumerate, builtins.zip: _zip, builtins.reversed: _reversed, builtins.len: _len,
-        builtins.print: _print, builtins.list: _list_call, builtins.tuple: _tuple_call, builtins.dict: _dict_call, builtins.min: _least,
+        builtins.print: _print, builtins.list: _list_call, builtins.tuple: _tuple_call, builtins.dict: _dict_call, OrderedDict: _dict_call,
+        builtins.min: _least,
         builtins.max: _least, builtins.hasattr: _hasattr, builtins.getattr: _getattr, builtins.super: _super, typing.cast: _annotate,
     }
 

@@ -8,13 +8,14 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.device import device
 from ...core.dtypes import dtype
 from ...core.memory_format import layout, memory_format
 from ...core.tensor import Tensor
 from ...ops import aten, script
+from ...ops.custom import Namespace
 from ...ops.script_types import known
 from ..printer import RESERVED, member
 from ..values import Class, Function
@@ -61,6 +62,13 @@ _PROPERTIES = {
 _PROPERTY_CALLS = {"shape": "size", "ndim": "dim", "T": "numpy_T", "mT": "mT", "H": "matrix_H", "mH": "mH", "real": "real", "imag": "imag"}
 _MATH = {"pow": "pow", "remainder": "mathremainder", "fabs": "fabs"}
 TRUE, FALSE = literal_value(True), literal_value(False)
+
+
+class AbsentOperator(NamedTuple):
+    """An operator of a library that is not registered: a call of it raises when it runs."""
+
+    namespace: str
+    name: str
 
 
 class ModuleValue(Value):
@@ -298,6 +306,8 @@ class Expressions:
         try:
             return Known(getattr(obj, name))
         except AttributeError:
+            if isinstance(obj, Namespace):      # of operators that a library registers, and hasn't here
+                return Known(AbsentOperator(obj.__name__, name))
             shown = getattr(obj, "__name__", type(obj).__name__)
             raise self.error(node, f"module '{shown}' has no attribute '{name}'") from None
 
@@ -438,7 +448,7 @@ class Expressions:
         if value.type == TENSOR or value.type in NUMBERS:
             return Value(BOOL, f"bool({value.text})")
         if value.type.name in ("List", "Dict", "str"):
-            raise self.error(node, f"Could not cast value of type {value.type} to bool")
+            return Value(BOOL, f"torch.gt(torch.len({value.text}), 0)")
         own = self.classes.get(value.type.name)
         if own is not None and self.unit.member(own, "__bool__") is not None:
             return self.call_method(value, "__bool__", [], {}, node)

@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import Any, List, Optional, Tuple
 
 from ... import nn
+from ..._settings import _assert as _plain_assert
 from ...autograd.grad_mode import enable_grad as _enable_grad
 from ...autograd.grad_mode import no_grad as _no_grad
 from ...core.dtypes import bool_
 from ...core.tensor import Tensor
 from ...nn import functional as F
-from ...nn.modules import activation, batchnorm, conv, instancenorm, pooling, rnn, transformer
+from ...nn.modules import activation, batchnorm, conv, instancenorm, pooling, rnn, transformer, utils
 from ...ops import aten
 from ...ops.sorting import unique as _unique
 from ...ops.sorting import unique_consecutive as _unique_consecutive
@@ -55,8 +56,36 @@ def relu(input, inplace=False):
     return aten.relu_(input) if inplace else aten.relu(input)
 
 
+def _assert(condition: bool, message: str) -> None:
+    assert condition, message
+
+
 def tanh(input):
     return aten.tanh(input)
+
+
+def _single(x):
+    if isinstance(x, (int, float)):
+        return [x]
+    return x
+
+
+def _pair(x):
+    if isinstance(x, (int, float)):
+        return [x, x]
+    return x
+
+
+def _triple(x):
+    if isinstance(x, (int, float)):
+        return [x, x, x]
+    return x
+
+
+def _quadruple(x):
+    if isinstance(x, (int, float)):
+        return [x, x, x, x]
+    return x
 
 
 def _implicit_dim(input: Tensor) -> int:
@@ -590,7 +619,8 @@ _WRITTEN = (relu, tanh, softmax, log_softmax, softmin, dropout, feature_dropout,
 FORMS: dict[Any, Any] = {
     **{getattr(F, fn.__name__): fn for fn in _WRITTEN}, F.dropout1d: feature_dropout, F.dropout2d: feature_dropout,
     F.dropout3d: feature_dropout, F.upsample: interpolate, _unique: unique, _unique_consecutive: unique_consecutive,
-    _no_grad: no_grad, _enable_grad: enable_grad, _implicit_dim: _implicit_dim, _sizes: _sizes, _spatial: _spatial, _factors: _factors,
+    **dict(zip((utils._single, utils._pair, utils._triple, utils._quadruple), (_single, _pair, _triple, _quadruple))),
+    _plain_assert: _assert, _no_grad: no_grad, _enable_grad: enable_grad, _implicit_dim: _implicit_dim, _sizes: _sizes, _spatial: _spatial, _factors: _factors,
     _wanted: _wanted, _additive: _additive, interpolate: interpolate,
 }
 """TorchScript's forms of functions and classes; the forms themselves are their own."""

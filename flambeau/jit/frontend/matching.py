@@ -11,7 +11,7 @@ from ...ops.script_types import fields_of, known, result_of
 from ..printer import literal
 from ..types import INT, TENSOR, Type
 from ..values import Class
-from .static import BOOL, DEVICE, FLOAT, NOTHING, NUMBER, NUMBERS, STR, Value, bind, filled, is_part, type_of
+from .static import ANY, BOOL, DEVICE, FLOAT, FREE, NOTHING, NUMBER, NUMBERS, STR, Value, bind, filled, is_part, type_of
 
 _LISTED = {"int[]": INT, "SymInt[]": INT, "int[1]": INT, "SymInt[1]": INT, "Tensor[]": TENSOR}
 _IMPLICIT = {INT: "int", FLOAT: "float", NUMBER: "torch.ScalarImplicit", BOOL: "bool"}
@@ -44,16 +44,27 @@ class Converter:
             return value
         inner = wanted.args[0] if wanted.name == "Optional" else wanted
         if inner.name == "List":
-            made = self._listed(value, inner, implicit, sized)
+            made = self._listed(value, self._told_by_parts(value, inner, found), implicit, sized)
             if made is not None:
                 return made
         if numbers and inner == TENSOR and value.type in (*NUMBERS, BOOL):
             return value
         if inner == DEVICE and value.type == STR:
             return Value(DEVICE, f"torch.device({value.text})")
+        if implicit and value.type == NUMBER and inner in (INT, FLOAT):
+            return Value(inner, f"{inner}({value.text})")
         if implicit and value.type == TENSOR and inner in _IMPLICIT:
             return Value(inner, f"{_IMPLICIT[inner]}({value.text})")
         raise Misfit(f"Expected a value of type '{wanted}' but instead found type '{value.type}'.")
+
+    @staticmethod
+    def _told_by_parts(value: Value, kind: Type, found: dict[str, Type] | None) -> Type:
+        """A list of any type, made of a tuple: its parts tell."""
+        free = kind.args[0].name
+        parts = set(value.type.args) if value.type.name == "Tuple" else set()
+        if free not in FREE or found is None or len(parts) != 1:
+            return kind
+        return Type("List", (found.setdefault(free, parts.pop()),))
 
     def _listed(self, value: Value, kind: Type, implicit: bool, sized: bool) -> Value | None:
         """A tuple, or one number, as a list."""
@@ -119,12 +130,12 @@ class Converter:
         if at is None or at >= len(args):
             return None
         kind = _LISTED[positional[at].type.rstrip("?")]
-        if any(v.type != kind for v in args[at:]):
+        if any(v.type not in (kind, TENSOR) for v in args[at:]) or all(v.type != kind for v in args[at:]):
             return None
         if at != len(positional) - 1 and len(args) <= len(positional):
             return None
         rest = list(args[at:])
-        return [*args[:at], Value(Type("List", (kind,)), f"[{', '.join(v.text for v in rest)}]", parts=rest)]
+        return [*args[:at], Value(Type("List", (kind if all(v.type == kind for v in rest) else ANY,)), f"[{', '.join(v.text for v in rest)}]", parts=rest)]
 
     def operator(self, name: str, args: Sequence[Value], kwargs: Mapping[str, Value], fn: Callable | None = None) -> Value:
         """The call of `aten::NAME`, or of the operator `fn` with the parameters that the operator has here; Misfit tells all overloads."""

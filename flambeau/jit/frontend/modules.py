@@ -116,7 +116,7 @@ class ModuleInfo:
 
     def _constant(self, name: str, value: Any) -> None:
         if isinstance(value, list) and value and all(isinstance(v, (int, float, str)) for v in value) or isinstance(
-                value, (bool, int, float, str, complex, tuple, type(None))) or type_of_value(value, self.unit.type_of_class) is not None:
+                value, (bool, int, float, str, complex, tuple, type(None))) or type_of_value(value, self.unit.type_of_held) is not None:
             self.cls.constants[name] = value
         elif callable(value):
             self.functions[name] = value
@@ -126,7 +126,7 @@ class ModuleInfo:
     def _attribute(self, name: str, value: Any, annotation: Any) -> None:
         kind = self.unit.type_or_none(annotation) if annotation is not None else None
         if kind is None:
-            kind = type_of_value(value, self.unit.type_of_class)
+            kind = type_of_value(value, self.unit.type_of_held)
         if kind is not None:
             self.cls.attributes[name] = kind
         elif inspect.isfunction(value) or inspect.isbuiltin(value) or isinstance(value, ScriptFunction) or (
@@ -287,8 +287,7 @@ class ModuleInfo:
             if getattr(fn, language.MARK, None) == "export":
                 found.append(name)
         forward = self.python_method("forward")
-        if forward is not None and getattr(forward, language.MARK, None) not in ("ignore", "unused", "drop") and not isinstance(
-                self.module, (ModuleList, ModuleDict, ParameterList, ParameterDict)):
+        if forward is not None and getattr(forward, language.MARK, None) not in ("ignore", "unused", "drop"):
             found.insert(0, "forward")
         return found
 

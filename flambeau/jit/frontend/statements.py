@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..values import Function, Parameter
@@ -53,20 +53,12 @@ class Statements(Calls):
     def declare(self, name: str, kind: Type, node: ast.AST, annotated: Type | None = None) -> None:
         """A variable is of a type from here on."""
         outer = self.scope.outer(name)
-        if isinstance(outer, Variable) and not is_part(kind, outer.type, self.classes) and name not in self._own():
-            raise self.error(node, f"Variable '{name}' previously had type {outer.type} but is now being assigned to a value of type {kind}")
         if isinstance(outer, Variable) and not is_part(kind, outer.type, self.classes):
             raise self.error(node, f"Variable '{name}' previously had type {outer.type} but is now being assigned to a value of type {kind}")
         previous = self.scope.names.get(name)
         if isinstance(previous, Variable) and previous.annotated is not None:
-            if not is_part(kind, previous.annotated, self.classes):
-                raise self.error(node, f"Variable '{name}' is annotated with type {previous.annotated} but is being assigned to a value of "
-                                       f"type {kind}")
-            annotated = annotated or previous.annotated
+            annotated = annotated or (previous.annotated if is_part(kind, previous.annotated, self.classes) else None)
         self.scope.names[name] = Variable(self.text_name(name), kind, kind, annotated)
-
-    def _own(self) -> Mapping[str, Any]:
-        return {}
 
     def assign(self, target: ast.AST, value: Any, node: ast.AST, annotated: Type | None = None) -> None:
         """`target = value`."""
@@ -90,6 +82,10 @@ class Statements(Calls):
                 raise self.error(target, f"Cannot re-assign '{target.id}' to a value of type {type(value).__name__.lower()} in a block")
             self.scope.names[target.id] = value
             return
+        known = self.scope.find(target.id)
+        if isinstance(known, Variable) and known.annotated is not None:
+            with suppress(Misfit):      # `declare` says what is wrong
+                value = self.converter.converted(value, known.annotated, True)
         self.declare(target.id, value.type, target, annotated)
         self.scope.names[target.id].fields = value.fields
         name = self.text_name(target.id)

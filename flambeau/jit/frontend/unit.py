@@ -19,9 +19,10 @@ from ..printer import RESERVED, literal
 from ..program import Program
 from ..values import Class, Function, Parameter
 from .annotations import Unknown, evaluated, type_from
-from .errors import NotSupportedError, Source, failure, source_of
+from .errors import FrontendError, NotSupportedError, Source, failure, source_of
 from .matching import Misfit, literal_value
 from .modules import ModuleInfo
+from .naming import is_library, unique_name
 from .scopes import Variable
 from .statements import Statements, default_of
 from .static import BOOL, NONE, NOTHING, TENSOR, Inlined, Known, Several, Type, Value
@@ -32,18 +33,6 @@ _PLACE = "\1{}\1"
 
 def _not_yet(frame: dict) -> Any:
     raise RuntimeError("a function is being compiled")
-
-
-def unique_name(home: str, short: str, taken: Any) -> str:
-    """`__torch__.HOME.SHORT`, which nothing that is taken has."""
-    parts = [part if part.isidentifier() else "_" for part in home.split(".") if part != "__main__"]
-    if parts and parts[0] == __name__.partition(".")[0]:
-        parts[0] = "torch"
-    short = short if short.isidentifier() else "_"
-    name, count = ".".join(["__torch__", *parts, short]), 0
-    while name in taken:
-        name, count = ".".join(["__torch__", *parts, f"___torch_mangle_{count}", short]), count + 1
-    return name
 
 
 def names_around(fn: Callable) -> Mapping[str, Any]:
@@ -131,9 +120,21 @@ class Unit:
             return self._named_tuple(cls)
         if "_script_interface" in cls.__dict__:
             return self._interface(cls)
-        if "_script_class" in cls.__dict__ or cls in self.forms.values():
+        if "_script_class" in cls.__dict__ or cls in self.forms.values() or self._is_plain(cls):
             return self._class(cls)
         return None
+
+    @staticmethod
+    def _is_plain(cls: type) -> bool:
+        """Whether this is a class of the user's without bases, which is compiled as if it were marked."""
+        return cls.__mro__ == (cls, object) and inspect.isfunction(cls.__dict__.get("__init__")) and not is_library(cls)
+
+    def type_of_held(self, cls: Any) -> Type | None:
+        """The type of an object that a module holds; None where its class is none of the language."""
+        try:
+            return self.type_of_class(cls)
+        except (RuntimeError, FrontendError, OSError):
+            return None
 
     def _register(self, cls: type, kind: str) -> Class:
         made = Class(unique_name(cls.__module__, cls.__name__, self.classes), kind)
@@ -199,11 +200,15 @@ class Unit:
             kind = self.type_or_none(evaluated(annotation, {**vars(builtins), **vars(inspect.getmodule(cls) or builtins)}))
             if kind is not None:
                 made.attributes[name] = kind
-        if "__init__" in cls.__dict__:
-            self.method(made, "__init__")
-        for name, fn in list(cls.__dict__.items()):
-            if inspect.isfunction(fn) and getattr(fn, language.MARK, None) in (None, "export"):
-                self.method(made, name)
+        try:
+            if "__init__" in cls.__dict__:
+                self.method(made, "__init__")
+            for name, fn in list(cls.__dict__.items()):
+                if inspect.isfunction(fn) and getattr(fn, language.MARK, None) in (None, "export"):
+                    self.method(made, name)
+        except BaseException:
+            del self.classes[made.name], self.of_class[cls], self.python[made.name]
+            raise
         return Type(made.name)
 
     def _register_nothing(self, cls: type) -> Any:
