@@ -72,6 +72,28 @@ def _raise(text: str, kind: str = "builtins.RuntimeError", *_: Any) -> None:
     raise Error(f"The following operation failed in the TorchScript interpreter.\n{kind}: {text}")
 
 
+def _invoked(obj: Expression, name: str, args: list[Expression]) -> Expression:
+    """A method's call."""
+    def call(frame: Frame) -> Any:
+        value = obj(frame)
+        made_of = getattr(value, "_class", None)
+        function = made_of.methods.get(name) if isinstance(made_of, Class) else None
+        if function is None:
+            return method(value, name)(*[arg(frame) for arg in args])
+        if len(function.parameters) == len(args) + 1:
+            return function.run(dict(zip(function.names, [value, *[arg(frame) for arg in args]])))
+        return function(value, *[arg(frame) for arg in args])
+
+    return call
+
+
+def _stored(name: str, value: Expression) -> Statement:
+    def run(frame: Frame) -> None:
+        frame[name] = value(frame)
+
+    return run
+
+
 SPECIAL: dict[str, Callable[..., Any]] = {"print": print, "fork": fork, "awaitable": fork, "isinstance": isinstance}
 
 
@@ -102,6 +124,7 @@ class Compiler:
     def block(self, nodes: list[ast.stmt], where: str) -> Statement:
         """Statements one after the other; an error is told with the line that it came from."""
         steps = [(node.lineno, self.statement(node, where)) for node in nodes]
+        names = {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
 
         def run(frame: Frame) -> tuple | None:
             line = 0
@@ -111,11 +134,13 @@ class Compiler:
                     if done is not None:
                         return done
             except Exception as error:
+                if type(error) is KeyError and error.args and error.args[0] in names and error.args[0] not in frame:
+                    error = Error(f"undefined value {error.args[0]}")
                 told = error.__dict__.setdefault("_script_frames", set())
                 if id(frame) not in told:
                     told.add(id(frame))
                     error.add_note(f"  in TorchScript, {where}, line {line}")
-                raise
+                raise error
             return None
 
         return run
@@ -134,6 +159,8 @@ class Compiler:
         if len(node.targets) != 1:
             raise refuse(node, "one assignment has one target")
         value, store = self.expression(node.value), self.target(node.targets[0])
+        if isinstance(node.targets[0], ast.Name):
+            return _stored(node.targets[0].id, value)
 
         def run(frame: Frame) -> None:
             store(frame, value(frame))
@@ -376,11 +403,31 @@ class Compiler:
             raise refuse(node, "TorchScript's calls name their arguments")
         keywords = {str(k.arg): self.expression(k.value) for k in node.keywords}
         if callable(found) and not keywords:
-            return lambda frame: found(*args(frame))
+            return self._positional(found, node.args)
         if callable(found):
             return lambda frame: found(*args(frame), **{key: value(frame) for key, value in keywords.items()})
         dynamic = found[0]
+        if isinstance(node.func, ast.Attribute) and not keywords:
+            return _invoked(self.expression(node.func.value), node.func.attr, [self.expression(part) for part in node.args])
         return lambda frame: dynamic(frame)(*args(frame), **{key: value(frame) for key, value in keywords.items()})
+
+    def _positional(self, found: Callable[..., Any], nodes: Sequence[ast.expr]) -> Expression:
+        """A call of what is known: written out for few arguments, which are most, and for names and numbers among them."""
+        parts = [self.expression(part) for part in nodes]
+        names = [part.id if isinstance(part, ast.Name) and part.id not in NUMBERS else None for part in nodes]
+        if len(parts) == 1:
+            one, name = parts[0], names[0]
+            return (lambda frame: found(frame[name])) if name is not None else lambda frame: found(one(frame))
+        if len(parts) == 2:
+            a, b = parts
+            m, n = names
+            if isinstance(nodes[1], ast.Constant):
+                value = nodes[1].value
+                return (lambda frame: found(frame[m], value)) if m is not None else lambda frame: found(a(frame), value)
+            if m is not None and n is not None:
+                return lambda frame: found(frame[m], frame[n])
+            return (lambda frame: found(a(frame), frame[n])) if n is not None else lambda frame: found(a(frame), b(frame))
+        return lambda frame: found(*[part(frame) for part in parts])
 
     def callee(self, node: ast.Call, name: str) -> Callable[..., Any] | tuple[Expression]:
         """What is called: a function that is known now, or (what computes it,)."""

@@ -86,6 +86,9 @@ class _Callable:
         self.name = self.__name__ = function.name.rpartition(".")[2]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        frame = self._function.frame_of(self._owner, args) if not kwargs else None
+        if frame is not None:
+            return self._function.run(frame)
         return call_from_python(self._function, self._program, self._owner, args, kwargs)
 
     @property

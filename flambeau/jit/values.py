@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from ..core.tensor import Tensor
 from .types import Type
+
+
+EXACT: dict[Type, type] = {Type("Tensor"): Tensor, Type("int"): int, Type("bool"): bool, Type("float"): float, Type("str"): str}
 
 
 @dataclass(eq=False)
@@ -30,9 +34,25 @@ class Function:
     run: Callable[[dict], Any]
     source: str
 
+    def __post_init__(self) -> None:
+        self.names = tuple(p.name for p in self.parameters)
+
+    def frame_of(self, owner: tuple, args: tuple) -> dict[str, Any] | None:
+        """The parameters for arguments that are of exactly the declared types; None where more must be looked at."""
+        if len(owner) + len(args) != len(self.parameters):
+            return None
+        frame = {}
+        for p, value in zip(self.parameters, owner):
+            frame[p.name] = value
+        for p, value in zip(self.parameters[len(owner):], args):
+            if EXACT.get(p.type) is not type(value):
+                return None
+            frame[p.name] = value
+        return frame
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result for arguments that are of the right types."""
-        frame = dict(zip([p.name for p in self.parameters], args), **kwargs)
+        frame = dict(zip(self.names, args), **kwargs)
         if len(frame) < len(self.parameters):
             for p in self.parameters:
                 if p.name not in frame:

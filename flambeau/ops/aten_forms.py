@@ -27,6 +27,10 @@ def _call(name: str, *args: Any, **kwargs: Any) -> Any:
     return OPERATORS[name](*args, **kwargs)
 
 
+PLAIN = {"add": 2, "sub": 2}
+"""With how many arguments a form is the operator of its name."""
+
+
 def _same(theirs: str, ours: str, count: int | None = None) -> None:
     """`theirs` is operator `ours`, with the first `count` arguments."""
     def form(*args: Any) -> Any:

@@ -7,11 +7,13 @@ formats are numbers, and arguments of tensors go to the first signature of `aten
 from __future__ import annotations
 
 import cmath
+import inspect
 import math
 import operator
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core import dispatch
 from ..core.device import device
@@ -20,7 +22,8 @@ from ..core.memory_format import layout, layout_named, memory_format
 from ..core.tensor import Tensor
 from .aten import _overload
 from .aten_forms import FORMS
-from .aten_schemas import _FITS, _MEMORY_FORMATS, REDUCTIONS, Argument, Misfit, Schema, schemas
+from .aten_forms import PLAIN as PLAIN_FORMS
+from .aten_schemas import _FITS, _MEMORY_FORMATS, REDUCTIONS, Argument, Misfit, Schema, operation, schemas
 from .generators import manual_seed
 from .registry import OPERATORS
 from .script_types import result_of, values
@@ -105,6 +108,10 @@ class _OnTensors:
         self.ways = [(schema, converting) for converting in ((False, False), (True, False), (False, True)) for schema in known]
         self.name, self.last = name, self.ways[0]
 
+    def direct(self, args: Sequence[Any]) -> Callable[..., Any] | None:
+        """What computes the last call again for arguments of the same types; None where that must be looked at each time."""
+        return _direct(*self.last, args) if not any(isinstance(a, list) and not a for a in args) else None
+
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         for way in (self.last, *self.ways):
             schema, converting = way
@@ -115,6 +122,51 @@ class _OnTensors:
                 made = _overload(schema)(*positional, **given)
                 return list(made) if type(made) is tuple and result_of(schema) == "Tensor[]" else made
         raise Unfit(self.name, args, kwargs)
+
+
+class _Slot(NamedTuple):
+    """The place of an argument."""
+
+    at: int
+
+
+def _converter(argument: Argument, value: Any) -> Callable[[Any], Any] | None:
+    """What makes of a value of this type what the operator here takes; None where that is the value."""
+    kind = argument.type.removesuffix("?")
+    sized = re.fullmatch(r"\w+\[(\d+)\]", kind)
+    if sized and not isinstance(value, (list, tuple, type(None))):
+        count = int(sized[1])
+        return lambda v: [v] * count
+    if kind in _NUMBERED and isinstance(value, int):
+        return _NUMBERED[kind][0]
+    if kind == "Device" and isinstance(value, str):
+        return device
+    return (lambda v: v.item()) if isinstance(value, Tensor) and kind in ("Scalar", "int", "float", "SymInt") else None
+
+
+def _direct(schema: Schema, converting: tuple[bool, bool], args: Sequence[Any]) -> Callable[..., Any] | None:
+    """The operator here that an overload is, with its arguments in the order of a call; None where more is to be done."""
+    slots = [_Slot(at) for at in range(len(args))]
+    if any(a.name == "reduction" for a in schema.arguments):
+        return None
+    if schema.name in FORMS and len(args) != PLAIN_FORMS.get(schema.name):
+        fn, positional, named = FORMS[schema.name], list(slots), dict[str, Any]()
+    else:
+        fn, positional, named = operation(schema, slots, {})    # type: ignore[assignment]
+        if any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(fn).parameters.values()):
+            return None
+    converters = [_converter(a, value) for a, value in zip(schema.arguments, args)]
+    several = result_of(schema) == "Tensor[]"
+    if positional == slots and not named and not several and not any(converters):
+        return fn
+    order, names = [s.at for s in positional], {key: s.at for key, s in named.items()}
+
+    def call(*given: Any) -> Any:
+        ready = [value if convert is None else convert(value) for convert, value in zip(converters, given)]
+        made = fn(*[ready[at] for at in order], **{key: ready[at] for key, at in names.items()})
+        return list(made) if several and type(made) is tuple else made
+
+    return call
 
 
 class Unfit(RuntimeError):
@@ -573,14 +625,24 @@ def function(name: str, version: int = 10) -> Callable[..., Any]:
     if plain is not None:
         return plain
     on_values, on_tensors, aten = ON_VALUES.get(name), ON_TENSORS.get(name), _OnTensors(name) if name in schemas() else None
+    known: dict[tuple, Callable[..., Any] | None] = {}      # by the types of the arguments
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        types = tuple(map(type, args))
+        direct = known.get(types) if not kwargs else None
+        if direct is not None:
+            return direct(*args)
         if on_values is not None and not any(isinstance(a, Tensor) for a in (args[:1] if name in _OF_CONTAINERS else args)):
+            known[types] = on_values
             return on_values(*args, **kwargs)
         if on_tensors is not None and args and (isinstance(args[0], Tensor) or aten is None):
+            known[types] = on_tensors
             return on_tensors(*args, **kwargs)
         if aten is not None:
-            return aten(args, kwargs)
+            made = aten(args, kwargs)
+            if not kwargs and types not in known:
+                known[types] = aten.direct(args)
+            return made
         if name in FORMS:
             return FORMS[name](*args, **kwargs)
         if name.startswith("special_"):

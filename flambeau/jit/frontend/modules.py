@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...core.tensor import Tensor
@@ -23,6 +23,9 @@ from .static import BOOL, NONE, NOTHING, STR, TENSOR, Bound, Known, Several, Typ
 
 INTERNAL = frozenset(Module().__dict__) - {"training"}
 _LISTS = (ModuleList, Sequential, ModuleDict, ParameterList, ParameterDict)
+
+
+_WALKS = frozenset(f"{prefix}{what}" for prefix in ("", "named_") for what in ("children", "modules", "parameters", "buffers"))
 
 
 def is_ours(cls: type) -> bool:
@@ -192,6 +195,8 @@ class ModuleInfo:
         """A method, compiled; or what a call of it gives, where that is known."""
         if isinstance(self.module, _LISTS) and name in ("items", "keys", "values", "__contains__", "__len__"):
             return self._of_list(of, name, args)
+        if name in _WALKS and getattr(type(self.module), name, None) is getattr(Module, name):
+            return self._walk(of, name)
         found = self.cls.methods.get(name)
         if found is not None:
             return self._finished(found, name)
@@ -345,6 +350,25 @@ class ModuleInfo:
         if not -len(found) <= key < len(found):
             raise body.error(node, f"index {key} is out of range for {len(found)} modules")
         return found[key]
+
+    def _walk(self, of: ModuleValue, name: str) -> Several:
+        """`of.children()` and its kin: what they give is known."""
+        paths = {"": of} | {path: value for path, value in self._below(of, "")}
+        if name.endswith("children"):
+            found: dict[str, Any] = {path: v for path, v in paths.items() if path and "." not in path}
+        elif name.endswith("modules"):
+            found = paths
+        else:
+            home = "_parameters" if name.endswith("parameters") else "_buffers"
+            found = {f"{path}.{n}".strip("."): Value(TENSOR, member(v.text, n)) for path, v in paths.items()
+                     for n, value in v.info.module.__dict__[home].items() if value is not None}
+        return Several([Several([literal_value(path), v]) for path, v in found.items()] if name.startswith("named") else list(found.values()))
+
+    def _below(self, of: ModuleValue, prefix: str) -> Iterator[tuple[str, ModuleValue]]:
+        for name, sub in self.subs.items():
+            value = ModuleValue.of(sub, member(of.text, name))
+            yield prefix + name, value
+            yield from sub._below(value, f"{prefix}{name}.")
 
     def _of_list(self, of: ModuleValue, name: str, args: Sequence[Any]) -> Any:
         children = self._children(of)
