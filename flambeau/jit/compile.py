@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from ..core.tensor import Tensor
 from ..futures import Future
 from ..ops import script
 from ..ops.custom import CustomOperator
+from .fuse import Region, regions
 from .types import NONE, Type, dotted, fits, read_type, refuse
 from .values import Class, Function, Parameter, ScriptObject, method, read, write
 
@@ -102,6 +104,7 @@ class Compiler:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.reads: Counter[str] = Counter()      # of names in the function that is being compiled
 
     # -- functions ---------------------------------------------------------------------------------------------------
     def function(self, node: ast.FunctionDef, name: str, source: str) -> Function:
@@ -112,6 +115,7 @@ class Compiler:
         defaults = [None] * (len(a.args) - len(a.defaults)) + [self.expression(d) for d in a.defaults]
         parameters = [Parameter(p.arg, read_type(p.annotation) if p.annotation is not None else Type("Any"), d)
                       for p, d in zip(a.args, defaults)]
+        self.reads = Counter(part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load))
         body = self.block(node.body, name)
 
         def run(frame: Frame) -> Any:
@@ -124,6 +128,9 @@ class Compiler:
     def block(self, nodes: list[ast.stmt], where: str) -> Statement:
         """Statements one after the other; an error is told with the line that it came from."""
         steps = [(node.lineno, self.statement(node, where)) for node in nodes]
+        for start, end in reversed(list(regions(nodes))):
+            region = Region(nodes[start:end], [step for _, step in steps[start:end]], self.reads)
+            steps[start:end] = [(nodes[start].lineno, region)]
         names = {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
 
         def run(frame: Frame) -> tuple | None:
