@@ -96,6 +96,8 @@ def _stored(name: str, value: Expression) -> Statement:
     return run
 
 
+_PYTHONS_OWN = (IndexError, KeyError, ZeroDivisionError, ValueError, TypeError, AttributeError, OverflowError)
+"""What Python raises where a program fails, which is a RuntimeError of the program."""
 SPECIAL: dict[str, Callable[..., Any]] = {"print": print, "fork": fork, "awaitable": fork, "isinstance": isinstance}
 
 
@@ -143,6 +145,9 @@ class Compiler:
             except Exception as error:
                 if type(error) is KeyError and error.args and error.args[0] in names and error.args[0] not in frame:
                     error = Error(f"undefined value {error.args[0]}")
+                if isinstance(error, _PYTHONS_OWN):
+                    shown = error.args[0] if type(error) is KeyError and error.args else error
+                    error = RuntimeError(f"The following operation failed in the TorchScript interpreter.\n{type(error).__name__}: {shown}")
                 told = error.__dict__.setdefault("_script_frames", set())
                 if id(frame) not in told:
                     told.add(id(frame))
@@ -194,7 +199,7 @@ class Compiler:
 
             def unpack(frame: Frame, values: Any) -> None:
                 if not isinstance(values, (tuple, list)) or len(values) != len(parts):
-                    raise Error(f"Expected {len(parts)} elements in a list or tuple but found {script.text_of(values)[:60]}")
+                    raise RuntimeError(f"Expected {len(parts)} elements in a list or tuple but found {script.text_of(values)[:60]}")
                 for part, value in zip(parts, values):
                     part(frame, value)
 

@@ -8,8 +8,8 @@ from typing import Any, Final, get_args, get_origin
 
 from ..futures import Future
 from .compile import fork as fork_task
+from .module import MARK
 
-MARK = "_script_mark"       # of a method: "export", "ignore", "unused" or "drop"
 OVERLOADS: dict[str, list[Callable]] = {}
 """Declarations of `_overload` and `_overload_method` by module and qualified name."""
 

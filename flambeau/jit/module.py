@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from .program import Program
 from .types import Type, fits
 from .values import Class, Function, ScriptObject, method
 
+MARK = "_script_mark"       # of a method: "export", "ignore", "unused" or "drop"
 _NUMBERED = (dtype, layout, memory_format)
 
 
@@ -141,13 +143,59 @@ class ScriptFunction(Saves, _Callable):
 
 
 class ScriptModule(Saves, Module):
-    """A module whose methods are TorchScript's: made by torch.jit.load, trace and script, never by hand."""
+    """A module whose methods are TorchScript's. A class that inherits from it is compiled when an instance has been made: its `forward`,
+    the methods that `torch.jit.script_method` marks, and what they call. The program works on the instance's own state."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__ == __name__:
+            return
+        for name, fn in list(cls.__dict__.items()):
+            if callable(fn) and getattr(fn, MARK, None) == "export":
+                setattr(cls, name, _compiled_method(name, fn))
+        if "__init__" in cls.__dict__:
+            cls.__init__ = _compiling(cls, cls.__init__)    # type: ignore[method-assign]
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        if type(self) is ScriptModule or not isinstance(self, RecursiveScriptModule):
-            raise NotImplementedError("classes that inherit from torch.jit.ScriptModule are not implemented: inherit from nn.Module, "
-                                      "and give the module to torch.jit.script or torch.jit.trace")
         super().__init__()
+
+    def __getattr__(self, name: str) -> Any:
+        scripted = self.__dict__.get("_scripted")
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if scripted is None:
+                raise
+            return getattr(scripted, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        scripted = self.__dict__.get("_scripted")
+        if scripted is not None and name != "_scripted":
+            setattr(scripted, name, value)
+        super().__setattr__(name, value)
+
+
+def _compiled_method(name: str, fn: Callable) -> Callable:
+    """What calls the compiled form of a method."""
+    @functools.wraps(fn)
+    def call(self: ScriptModule, *args: Any, **kwargs: Any) -> Any:
+        return self.__dict__["_scripted"]._method(name)(*args, **kwargs)
+
+    return call
+
+
+def _compiling(cls: type, init: Callable) -> Callable:
+    """`__init__`, after which an instance of just this class is compiled."""
+    @functools.wraps(init)
+    def wrapper(self: ScriptModule, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        if type(self) is cls:
+            scripted = SCRIPT[0](self)
+            for home in ("_parameters", "_buffers", "_modules"):
+                self.__dict__[home] = scripted.__dict__[home]
+            self.__dict__["_scripted"] = scripted
+
+    return wrapper
 
 
 class RecursiveScriptModule(ScriptModule):
@@ -296,6 +344,8 @@ class RecursiveScriptModule(ScriptModule):
         raise TypeError("ScriptModules cannot be pickled: keep them with torch.jit.save, or their weights with torch.save(m.state_dict())")
 
 
+SCRIPT: list[Callable[[Module], RecursiveScriptModule]] = []
+"""What compiles a module."""
 SAVE: list[Callable[..., None]] = []
 """`torch.jit.save`, which knows modules."""
 

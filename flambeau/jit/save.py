@@ -17,7 +17,7 @@ from ..ops.storages import UntypedStorage
 from ..serialization.api import FileLike
 from ..serialization.archive import ArchiveWriter, replacing
 from ..serialization.names import STORAGE_NAMES
-from .module import SAVE, RecursiveScriptModule, ScriptFunction
+from .module import SAVE, RecursiveScriptModule, ScriptFunction, ScriptModule
 from .program import Program
 from .types import Type
 from .values import Class, ScriptObject
@@ -173,6 +173,7 @@ def save(m: Any, f: FileLike, _extra_files: dict[str, Any] | None = None) -> Non
     """
     if isinstance(m, ScriptFunction):
         m = m.owner if m.owner is not None else _holder(m)
+    m = vars(m).get("_scripted", m) if isinstance(m, ScriptModule) else m
     if not isinstance(m, RecursiveScriptModule):
         raise TypeError(f"torch.jit.save takes a ScriptModule or a ScriptFunction, got {type(m).__name__}: script or trace it first")
     if m._program.python_calls:

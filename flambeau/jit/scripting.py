@@ -17,7 +17,7 @@ from .frontend.matching import literal_value
 from .frontend.modules import INTERNAL, ModuleInfo
 from .frontend.static import TENSOR, Type, common, optional
 from .frontend.unit import Unit
-from .module import RecursiveScriptModule, ScriptFunction, ScriptModule, taken
+from .module import SCRIPT, RecursiveScriptModule, ScriptFunction, ScriptModule, taken
 from .program import Program
 from .trace import tracing
 
@@ -96,6 +96,9 @@ def script_module(module: Module, told: Mapping[Callable, Mapping[str, Type]] | 
     info.compile_entries()
     program = unit.program()
     return _instance(module, unit, program, {})
+
+
+SCRIPT.append(script_module)
 
 
 def _instance(module: Module, unit: Unit, program: Program, made: dict[int, RecursiveScriptModule]) -> RecursiveScriptModule:

@@ -89,7 +89,6 @@ _TEXT = """
     __and__ __or__ __xor__ __lshift__ __rshift__(int a, int b) -> int
     __and__ __or__ __xor__ __lshift__ __rshift__ __iand__ __ior__ __ixor__(Tensor self, Tensor other) -> Tensor
     __and__ __or__ __xor__ __lshift__ __rshift__ __iand__ __ior__ __ixor__(Tensor self, Scalar other) -> Tensor
-    bitwise_not(int self) -> int
     any all(bool[] self) -> bool
     any all(int[] self) -> bool
     any all(float[] self) -> bool

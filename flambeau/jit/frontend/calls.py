@@ -335,16 +335,15 @@ class Calls(Expressions):
         overs = [self.iterated(part) for part in self.spread(node.args)]
         fixed = [len(over.items) for over in overs if isinstance(over, Several)]
         if fixed:
-            count = min(fixed)
-            columns = [over.items if isinstance(over, Several) else [self._nth(over, at) for at in range(count)] for over in overs]
-            return Several([Several(list(row)) for row in zip(*columns)])
+            columns = [over.items if isinstance(over, Several) else over.parts if isinstance(over, Value) else None for over in overs]
+            if None in columns:
+                raise self.error(node, "Can not iterate over a module list or tuple with a value that does not have a statically "
+                                       "determinable length")
+            return Several([Several(list(row)) for row in zip(*columns)])     # type: ignore[arg-type]
         steps = [self.by_index(over) for over in overs]
         lengths = [s.length for s in steps]
         length = lengths[0] if len(lengths) == 1 else f"ops.prim.min([{', '.join(lengths)}])"
         return Stepped(length, lambda at: Several([s.item(at) for s in steps]), Type("Tuple", tuple(s.type for s in steps)))
-
-    def _nth(self, over: Any, at: int) -> Value:
-        return self.by_index(over).item(str(at))
 
     def _reversed(self, node: ast.Call, hint: Type | None) -> Any:
         over = self.iterated(node.args[0])

@@ -208,8 +208,6 @@ class Expressions:
             element = joined if joined is not None else ANY
         fits = wanted is not None and all(is_part(p.type, wanted, self.classes) for p in parts)
         kind = Type("List", (wanted if fits and wanted is not None else element,))
-        if kind.args[0].name == "Union" and not fits:
-            raise self.error(node, f"Lists must contain only a single type\nAssumed type: {parts[0].type}, got: {element}")
         text = f"[{', '.join(p.text for p in parts)}]"
         plain = all(p.type == kind.args[0] for p in parts)
         return Value(kind, text if plain else f"annotate({kind}, {text})", parts=parts)
