@@ -314,6 +314,14 @@ class Compiler:
             raise refuse(node, f"no constant of TorchScript: {str(value)[:40]}")
         return lambda frame: value
 
+    def _complex(self, node: ast.BinOp) -> Expression:
+        """`1.0+2.0j`, a number that takes two."""
+        sign = {ast.Add: 1, ast.Sub: -1}.get(type(node.op))
+        if sign is None or not isinstance(node.right, ast.Constant) or not isinstance(node.right.value, complex):
+            raise refuse(node, "BinOp is no expression of TorchScript, but for complex numbers")
+        real, imaginary = self.expression(node.left), sign * node.right.value
+        return lambda frame: real(frame) + imaginary
+
     def _name(self, node: ast.Name) -> Expression:
         name = node.id
         if name in NUMBERS:
@@ -553,7 +561,7 @@ class Compiler:
         return self._call(node)
 
     EXPRESSIONS: dict[type, Callable[..., Expression]] = {
-        ast.Constant: _constant, ast.Name: _name, ast.Attribute: _attribute, ast.Subscript: _subscript, ast.List: _list, ast.Tuple: _tuple,
+        ast.Constant: _constant, ast.BinOp: _complex, ast.Name: _name, ast.Attribute: _attribute, ast.Subscript: _subscript, ast.List: _list, ast.Tuple: _tuple,
         ast.Dict: _dict, ast.UnaryOp: _unary, ast.IfExp: _if_expression, ast.Call: _call_or_new,
     }
 

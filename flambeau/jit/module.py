@@ -138,6 +138,9 @@ class ScriptFunction(Saves, _Callable):
         super().__init__(*args, **kwargs)
         self.qualified_name = f"__torch__.{self.name}"
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return TRACED[0](self, super().__call__, args, kwargs)
+
     def __repr__(self) -> str:
         return f"<torch.jit.ScriptFunction {self.name}>"
 
@@ -346,6 +349,8 @@ class RecursiveScriptModule(ScriptModule):
 
 SCRIPT: list[Callable[[Module], RecursiveScriptModule]] = []
 """What compiles a module."""
+TRACED: list[Callable[[ScriptFunction, Callable, tuple, dict], Any]] = []
+"""What calls a function, and writes the call down where a trace is made."""
 SAVE: list[Callable[..., None]] = []
 """`torch.jit.save`, which knows modules."""
 

@@ -13,7 +13,7 @@ from .compile import NUMBERS, Compiler
 from .types import SourceError, Type, dotted, read_type, refuse
 from .values import Class, Function, ScriptObject
 
-_WRITTEN_OUT = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.UnaryOp, ast.unaryop, ast.expr_context)
+_WRITTEN_OUT = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop, ast.expr_context)
 KINDS = ("Module", "NamedTuple", "Enum", "Interface", "ModuleInterface")
 
 

@@ -27,7 +27,7 @@ from ..ops.aten_schemas import behind
 from ..ops.generators import default_generator
 from ..ops.registry import OPERATORS, without_top_mode
 from ..utils._pytree import tree_map
-from .module import RecursiveScriptModule, ScriptFunction, TopLevelTracedModule
+from .module import TRACED, RecursiveScriptModule, ScriptFunction, TopLevelTracedModule
 from .printer import Printer, member
 from .program import Program
 from .values import Class
@@ -145,6 +145,7 @@ class Tracer(Recorder):
     def __init__(self) -> None:
         super().__init__(lambda tensor, made_here: f"c{len(self.constants)}", ShapeEnv())
         self.made: list[Tensor] = []
+        self.programs: dict[int, Program] = {}      # of scripted functions that are called
 
     def know(self, tensor: Tensor, node: Node) -> None:
         """From now on `node` computes `tensor`, where it lies now."""
@@ -227,6 +228,35 @@ class Tracer(Recorder):
                 tensor.__class__ = Tensor
 
 
+def called(fn: ScriptFunction, call: Callable, args: tuple, kwargs: dict) -> Any:
+    """`call(*args, **kwargs)`; in a trace it is a call there too, with the control flow that the function has."""
+    recorder = tracing()
+    if recorder is None or fn.owner is not None or fn._program.constants or not _tensors_alone(fn):
+        return call(*args, **kwargs)
+    recorder.quiet += 1
+    try:
+        with without_top_mode(), dispatch.scope(dispatch.state.modes, 0, dispatch.state.fake, False):
+            out = call(*tree_map(_plain_value, args), **tree_map(_plain_value, kwargs))
+    finally:
+        recorder.quiet -= 1
+    recorder.programs[id(fn._program)] = fn._program
+    given = tuple(map(recorder.argument, args)), {key: recorder.argument(value) for key, value in kwargs.items()}
+    return recorder.write(fn, *given, out)
+
+
+def _tensors_alone(fn: ScriptFunction) -> bool:
+    """Whether a function gives tensors, and nothing else that a trace would lose."""
+    kind = fn._function.returns
+    return kind.name == "Tensor" or (kind.name == "Tuple" and all(part.name == "Tensor" for part in kind.args))
+
+
+def _plain_value(value: Any) -> Any:
+    return int(value) if isinstance(value, TracedInt) else value
+
+
+TRACED.append(called)
+
+
 # -- one function ---------------------------------------------------------------------------------------------------------------------
 class Traced(NamedTuple):
     """A function of a trace: its text, without the line that names it, and what it holds."""
@@ -234,6 +264,7 @@ class Traced(NamedTuple):
     signature: str
     body: list[str]
     constants: list[Tensor]
+    programs: list[Program]
 
 
 def _type_of(value: Any) -> str:
@@ -328,7 +359,8 @@ def _trace_function(function: Callable, module: Module | None, args: tuple, kwar
     printer = Printer(names)
     body = printer.graph(tracer.graph)
     body.append(f"return {structure.text(printer)}")
-    return Traced(f"({', '.join(['self: SELF', *inputs.parameters])}) -> {structure.type}", body, [c.detach() for c in constants])
+    return Traced(f"({', '.join(['self: SELF', *inputs.parameters])}) -> {structure.type}", body, [c.detach() for c in constants],
+                  list(tracer.programs.values()))
 
 
 class _Structure(NamedTuple):
@@ -456,7 +488,14 @@ def _instance(module: Module, program: Program, names: dict[int, str], made: dic
 def _traced_module(module: Module, methods: list[tuple[str, Traced]]) -> RecursiveScriptModule:
     classes, names = _Classes(), {}     # type: tuple[_Classes, dict[int, str]]
     classes.define(module, methods, names)
-    program = Program(classes.sources(), [c for _, traced in methods for c in traced.constants])
+    sources, seen = classes.sources(), set(classes.texts)
+    for called_program in (program for _, traced in methods for program in traced.programs):
+        for name, made in (*called_program.classes.items(), *called_program.functions.items()):
+            if name not in seen:
+                seen.add(name)
+                home = name.rpartition(".")[0]
+                sources[home] = sources.get(home, "") + made.source
+    program = Program(sources, [c for _, traced in methods for c in traced.constants])
     return _instance(module, program, names, {}, TopLevelTracedModule)
 
 

@@ -152,6 +152,8 @@ def write(value: Any, name: str, new: Any) -> None:
 
 def method(value: Any, name: str) -> Callable[..., Any]:
     """A method of an object or module of a program."""
+    if isinstance(value, Tensor) and name == "tolist":
+        return value.tolist
     made_of = getattr(value, "_class", None) if isinstance(value, ScriptObject) or hasattr(type(value), "script_read") else None
     if made_of is None or name not in made_of.methods:
         raise AttributeError(f"'{type(value).__name__}' has no method '{name}' that TorchScript knows")

@@ -509,7 +509,7 @@ class Calls(Expressions):
     def _tolist(self, of: Value, node: ast.Call, hint: Type | None) -> Value:
         if hint is None:
             raise self.error(node, "Expected type hint for result of tolist(), as in `x: List[int] = t.tolist()`")
-        return Value(hint, f"annotate({hint}, ops.prim.tolist({of.text}))")
+        return Value(hint, f"annotate({hint}, {of.text if of.simple else f'({of.text})'}.tolist())")
 
     def _new_tensor(self, of: Value, node: ast.Call, hint: Type | None) -> Value:
         args, kwargs = self.plain_arguments(node)

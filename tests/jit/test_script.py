@@ -1,0 +1,242 @@
+"""torch.jit.script: programs of TorchScript's language, compiled by both libraries, to the same values and errors, in archives that both read."""
+
+from __future__ import annotations
+
+import copy
+import io
+import sys
+import types
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as fl
+
+torch = pytest.importorskip("torch", reason="PyTorch is the oracle")
+
+FILES = ("scripted_functions", "scripted_errors", "scripted_modules")
+
+
+def programs(file: str, library: Any, name: str) -> list[tuple[Any, tuple]]:
+    """The programs of a file, for one library: (function or module, arguments)."""
+    found: list[tuple[Any, tuple]] = []
+    path = Path(__file__).with_name(f"{file}.py")
+    module = sys.modules.setdefault(f"{file}_{name}", types.ModuleType(f"{file}_{name}"))
+    module.__file__ = str(path)
+
+    def prog(*args: Any) -> Any:
+        def mark(fn: Any) -> Any:
+            found.append((fn, args))
+            return fn
+
+        return mark
+
+    vars(module).update(torch=library, nn=library.nn, F=library.nn.functional, Tensor=library.Tensor, Final=library.jit.Final, prog=prog)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(compile(path.read_text(), str(path), "exec", dont_inherit=True), vars(module))
+    return found
+
+
+BOTH = {file: list(zip(programs(file, torch, "torch"), programs(file, fl, "flambeau"))) for file in FILES}
+CASES = [pytest.param(file, at, id=f"{getattr(pair[0][0], '__name__', type(pair[0][0]).__name__)}-{at}")
+         for file, pairs in BOTH.items() for at, pair in enumerate(pairs)]
+
+
+def plain(value: Any) -> Any:
+    """A result of either library as NumPy's arrays, numbers and containers."""
+    if hasattr(value, "detach"):
+        return value.detach().numpy()
+    if isinstance(value, (list, tuple)):
+        return (isinstance(value, tuple), [plain(v) for v in value])
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    return str(value) if type(value).__name__ == "device" else value
+
+
+def same(a: Any, b: Any) -> None:
+    """Values agree in structure, types and numbers."""
+    assert type(a) is type(b)
+    if isinstance(a, np.ndarray):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
+    elif isinstance(a, (tuple, list)):
+        assert len(a) == len(b)
+        for x, y in zip(a, b):
+            same(x, y)
+    elif isinstance(a, dict):
+        assert list(a) == list(b)
+        for key in a:
+            same(a[key], b[key])
+    elif isinstance(a, (float, complex)):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+    else:
+        assert a == b
+
+
+def outcome(library: Any, fn: Any, args: tuple) -> tuple[str, Any, Any]:
+    """What becomes of a program: ("refused", the error), ("failed", the error) or ("ran", its result); and the scripted one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            scripted = library.jit.script(fn)
+        except Exception as error:
+            return "refused", type(error).__name__, None
+        try:
+            return "ran", plain(scripted(*copy.deepcopy(args))), scripted
+        except Exception as error:
+            return "failed", type(error).__name__, scripted
+
+
+@pytest.mark.parametrize(("file", "at"), CASES)
+def test_programs_run_alike_scripted_and_in_archives(file, at):
+    (theirs, their_args), (ours, our_args) = BOTH[file][at]
+    how, expected, scripted = outcome(torch, theirs, their_args)
+    found_how, found, made = outcome(fl, ours, our_args)
+    assert found_how == how
+    if how != "ran":
+        assert found == expected
+        return
+    same(found, expected)
+    if made._program.python_calls:
+        with pytest.raises(RuntimeError, match="Could not export Python function call"):
+            made.save_to_buffer()
+        return
+    state = isinstance(theirs, torch.nn.Module) and any(True for _ in theirs.buffers())    # a run has changed it
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loaded = torch.jit.load(io.BytesIO(made.save_to_buffer()))
+        torch.jit.save(scripted, buffer)
+        buffer.seek(0)
+        again = fl.jit.load(buffer)
+        if not state:
+            same(plain(loaded(*copy.deepcopy(their_args))), expected)
+            same(plain(again(*copy.deepcopy(our_args))), expected)
+
+
+def test_there_are_many_programs():
+    assert sum(map(len, BOTH.values())) >= 150
+
+
+# -- what a scripted thing is ------------------------------------------------------------------------------------------------------
+class Net(fl.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = fl.nn.Linear(3, 2)
+        self.count = 0
+
+    def forward(self, x):
+        self.count += 1
+        return self.linear(x)
+
+    @fl.jit.export
+    def twice(self, x):
+        return self.forward(self.linear.weight) * 2 + x.sum()
+
+
+def test_scripted_modules_are_modules():
+    net = Net()
+    scripted = fl.jit.script(net)
+    assert isinstance(scripted, fl.jit.ScriptModule) and isinstance(scripted, fl.jit.RecursiveScriptModule)
+    assert scripted.original_name == "Net" and fl.jit.script(scripted) is scripted
+    assert list(scripted.state_dict()) == list(net.state_dict())
+    assert scripted.linear.weight is net.linear.weight
+    assert "torch.linear" in scripted.linear.code and scripted.graph.findAllNodes("prim::CallMethod")
+    assert hasattr(scripted, "twice") and not hasattr(scripted, "thrice")
+    scripted(fl.ones(1, 3))
+    assert scripted.count == 1 and net.count == 0
+    scripted.count = 7
+    assert copy.deepcopy(scripted).count == 7
+    assert scripted.eval().training is False and scripted.train().linear.training
+    with pytest.raises(RuntimeError, match="Expected a value of type 'int'"):
+        scripted.count = "a"
+    assert scripted.to(fl.float64).linear.weight.dtype is fl.float64
+
+
+def test_gradients_go_through_programs():
+    net = Net()
+    scripted = fl.jit.script(net)
+    scripted(fl.ones(2, 3)).sum().backward()
+    assert fl.equal(net.linear.weight.grad, fl.full((2, 3), 2.0))
+
+
+def wrong(x):
+    y = x * 2
+    return y + undefined_name    # noqa: F821
+
+
+def calls_wrong(x):
+    return wrong(x)
+
+
+def test_errors_point_at_the_users_line():
+    with pytest.raises(RuntimeError) as caught:
+        fl.jit.script(calls_wrong)
+    line = wrong.__code__.co_firstlineno + 2
+    text = str(caught.value)
+    assert "undefined value undefined_name" in text and f'test_script.py", line {line}' in text
+    marked = text.splitlines()[next(i for i, s in enumerate(text.splitlines()) if "<--- HERE" in s) - 1:][:2]
+    assert marked[0].index("undefined_name") == marked[1].index("~") and marked[1].count("~") == len("undefined_name")
+    assert "'wrong' is being compiled since it was called from 'calls_wrong'" in text
+
+
+def untyped(a, b, c):
+    return a + b * len(c)
+
+
+def test_examples_tell_types():
+    with pytest.raises(RuntimeError):
+        fl.jit.script(untyped)(2, 3, [1])
+    scripted = fl.jit.script(untyped, example_inputs=[(2, 3, [1]), (4, 5, [2, 3])])
+    assert scripted.schema == "untyped(int a, int b, List[int] c) -> int" and scripted(2, 3, [1, 2]) == 8
+
+
+def chain(x: fl.Tensor, y: fl.Tensor):
+    z = fl.tanh(x * 2 + y)
+    z = fl.sigmoid(z) * x - y
+    return z, z / 3
+
+
+def test_chains_of_pointwise_operators_become_one_kernel():
+    scripted = fl.jit.script(chain)
+    fl.manual_seed(0)
+    for size in (40000, 40000, 40000, 40000, 8, 50000):
+        x, y = fl.randn(size), fl.randn(size)
+        for a, b in zip(scripted(x, y), chain(x, y)):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6)
+    x = fl.randn(40000, requires_grad=True)
+    scripted(x, x.detach())[0].sum().backward()
+    assert x.grad is not None
+
+
+def doubled(x):
+    if x.sum() > 0:
+        return x * 2
+    return x - 1
+
+
+@fl.jit.script_if_tracing
+def branch(x):
+    return doubled(x)
+
+
+def test_script_if_tracing_keeps_branches_in_a_trace():
+    traced = fl.jit.trace(lambda x: branch(x) + 1, fl.ones(2), check_trace=False)
+    assert fl.equal(branch(fl.ones(2)), fl.full((2,), 2.0))
+    assert fl.equal(traced(fl.ones(2)), fl.full((2,), 3.0))
+
+
+def test_traced_and_loaded_modules_are_parts_of_scripted_ones():
+    linear = fl.nn.Linear(3, 3)
+    traced = fl.jit.trace(fl.nn.Sequential(linear, fl.nn.ReLU()), fl.randn(1, 3))
+    loaded = fl.jit.load(io.BytesIO(fl.jit.script(Net()).save_to_buffer()))
+    net = fl.nn.Sequential(traced, loaded)
+    scripted = fl.jit.script(net)
+    x = fl.randn(4, 3)
+    expected = loaded.linear(fl.relu(linear(x)))
+    assert fl.allclose(scripted(x), expected)
+    assert fl.allclose(fl.jit.load(io.BytesIO(scripted.save_to_buffer()))(x), expected)
