@@ -13,7 +13,6 @@ from ..nn.branches import boolean_dispatch
 from .archive import load
 from .compile import Error
 from .freeze import freeze, optimize_for_inference
-from .module import RecursiveScriptModule, ScriptFunction, ScriptMethod, ScriptModule, TopLevelTracedModule
 from .frontend import errors as frontend
 from .language import (
     Attribute,
@@ -30,6 +29,7 @@ from .language import (
     unused,
     wait,
 )
+from .module import RecursiveScriptModule, ScriptFunction, ScriptMethod, ScriptModule, TopLevelTracedModule
 from .save import save
 from .scripting import is_tracing, script, script_if_tracing, script_method
 from .trace import TracerWarning, TracingCheckError, trace, trace_module

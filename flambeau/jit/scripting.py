@@ -69,7 +69,8 @@ def script_function(fn: Callable, told: Mapping[str, Type] | None = None) -> Scr
     made = ScriptFunction(program.functions[name], program)
     made.qualified_name = name
     made.__doc__, made._script_original = fn.__doc__, fn        # type: ignore[attr-defined]
-    made.__module__, made.__qualname__ = fn.__module__, fn.__qualname__
+    made._flambeau_captured_as = fn     # type: ignore[attr-defined]  # torch.compile sees the Python
+    made.__module__ = fn.__module__
     if hasattr(fn, "__dict__") and told is None:
         fn.__dict__["_script_compiled"] = made
     return made

@@ -11,7 +11,6 @@ from typing import Any
 from ..core.tensor import Tensor
 from .types import Type
 
-
 EXACT: dict[Type, type] = {Type("Tensor"): Tensor, Type("int"): int, Type("bool"): bool, Type("float"): float, Type("str"): str}
 
 

@@ -78,7 +78,7 @@ def type_of_value(value: Any, class_of: Callable[[type], Type | None]) -> Type |
     """The type of a value of Python's, such as an attribute of a module; None of what TorchScript can't hold."""
     if isinstance(value, Tensor):
         return TENSOR
-    if value is None or isinstance(value, (bool, int, float, complex, str)) and not isinstance(value, enum.Enum):
+    if value is None or (isinstance(value, (bool, int, float, complex, str)) and not isinstance(value, enum.Enum)):
         plain = next(k for k in (type(None), bool, int, float, complex, str) if isinstance(value, k))
         return _PLAIN[plain]
     if isinstance(value, (device, dtype, layout, memory_format, Generator)):

@@ -824,8 +824,8 @@ class Expressions:
         if own is not None:
             return self.call_method(value, "__getitem__", [self.value(at)], {}, node)
         value, key = self._ordered(value, at)
-        if value.type.name == "List" and key.type == INT or value.type.name == "Dict" and is_part(key.type, value.type.args[0],
-                                                                                                     self.classes):
+        if (value.type.name == "List" and key.type == INT) or (value.type.name == "Dict" and is_part(key.type, value.type.args[0],
+                                                                                                     self.classes)):
             return Value(value.type.args[-1], f"{value.text if value.simple else f'({value.text})'}[{key.text}]")
         return self.operator(node, "__getitem__", [value, key])
 

@@ -3,7 +3,7 @@
 A parameter without an annotation is of the type that it is given, and what is known while compiling (`mode="nearest"`, None) decides
 branches there: the text has only what is left.
 """
-# ruff: noqa: UP006, UP007, UP045 - the language's own annotations
+# ruff: noqa: UP006, UP045 - the language's own annotations
 
 from __future__ import annotations
 

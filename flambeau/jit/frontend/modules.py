@@ -118,7 +118,7 @@ class ModuleInfo:
                 self._attribute(name, value, annotation)
 
     def _constant(self, name: str, value: Any) -> None:
-        if isinstance(value, list) and value and all(isinstance(v, (int, float, str)) for v in value) or isinstance(
+        if (isinstance(value, list) and value and all(isinstance(v, (int, float, str)) for v in value)) or isinstance(
                 value, (bool, int, float, str, complex, tuple, type(None))) or type_of_value(value, self.unit.type_of_held) is not None:
             self.cls.constants[name] = value
         elif callable(value):

@@ -305,7 +305,7 @@ class Statements(Calls):
         with self._loop() as lines:
             test, yes, _ = self.condition(node.test)
             head = f"while {test.text}:"
-            if lines or test.constant is NOTHING and test.simple:
+            if lines or (test.constant is NOTHING and test.simple):
                 lines += [f"if {test.text}:", "  pass", "else:", "  break"]
                 head = "while True:"
             scope = self.scope

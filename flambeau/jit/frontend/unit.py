@@ -85,8 +85,8 @@ class Unit:
     @staticmethod
     def is_scripted(obj: Any) -> bool:
         """Whether a class of Python's is one of the language: scripted, an interface, a tuple with names or an enum."""
-        return isinstance(obj, type) and ("_script_class" in obj.__dict__ or "_script_interface" in obj.__dict__
-                                          or hasattr(obj, "_fields") or issubclass(obj, enum.Enum)) or isinstance(obj, ScriptFunction)
+        return (isinstance(obj, type) and ("_script_class" in obj.__dict__ or "_script_interface" in obj.__dict__
+                                          or hasattr(obj, "_fields") or issubclass(obj, enum.Enum))) or isinstance(obj, ScriptFunction)
 
     def form(self, obj: Any) -> Callable | None:
         """TorchScript's own form of a function of ours."""
