@@ -36,8 +36,9 @@ class Program(Protocol):
     """What a text may refer to."""
 
     version: int
-    python_calls: Mapping[str, Callable]
 
+    @property
+    def python_calls(self) -> Mapping[str, Callable]: ...
     @property
     def constants(self) -> Sequence[Any]: ...
     @property
@@ -561,7 +562,8 @@ class Compiler:
         return self._call(node)
 
     EXPRESSIONS: dict[type, Callable[..., Expression]] = {
-        ast.Constant: _constant, ast.BinOp: _complex, ast.Name: _name, ast.Attribute: _attribute, ast.Subscript: _subscript, ast.List: _list, ast.Tuple: _tuple,
+        ast.Constant: _constant, ast.BinOp: _complex, ast.Name: _name,
+        ast.Attribute: _attribute, ast.Subscript: _subscript, ast.List: _list, ast.Tuple: _tuple,
         ast.Dict: _dict, ast.UnaryOp: _unary, ast.IfExp: _if_expression, ast.Call: _call_or_new,
     }
 

@@ -102,7 +102,7 @@ class Region:
 
     def _kernel(self, frame: Frame) -> Callable[..., Any] | None:
         """The kernel for what the names stand for now; None where the statements are to be interpreted."""
-        values = [frame.get(name) for name in self.inputs]
+        values: list[Any] = [frame.get(name) for name in self.inputs]
         if not all(isinstance(v, Tensor) for v in values):
             self.off = any(v is not None for v in values)
             return None

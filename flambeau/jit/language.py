@@ -71,7 +71,8 @@ def isinstance(obj: Any, target_type: Any) -> bool:
     """Whether `obj` is of `target_type`, types of elements included (those of an empty list or dict fit)."""
     if builtins.isinstance(target_type, tuple):
         return any(isinstance(obj, kind) for kind in target_type)
-    origin, args = get_origin(target_type), get_args(target_type)
+    origin: Any = get_origin(target_type)
+    args, value = get_args(target_type), obj     # type: tuple[Any, ...], Any
     if origin is None:
         return obj is None if target_type is None else builtins.isinstance(obj, target_type)
     if not builtins.isinstance(origin, type):     # Optional, Union
@@ -79,10 +80,10 @@ def isinstance(obj: Any, target_type: Any) -> bool:
     if not builtins.isinstance(obj, origin):
         return False
     if origin is dict:
-        return all(isinstance(k, args[0]) and isinstance(v, args[1]) for k, v in obj.items())
+        return all(isinstance(k, args[0]) and isinstance(v, args[1]) for k, v in value.items())
     if origin is tuple:
-        return len(obj) == len(args) and all(map(isinstance, obj, args))
-    return all(isinstance(item, args[0]) for item in obj) if args else True
+        return len(value) == len(args) and all(map(isinstance, value, args))
+    return all(isinstance(item, args[0]) for item in value) if args else True
 
 
 def fork(func: Callable, *args: Any, **kwargs: Any) -> Future:

@@ -178,8 +178,8 @@ def save(m: Any, f: FileLike, _extra_files: dict[str, Any] | None = None) -> Non
         raise TypeError(f"torch.jit.save takes a ScriptModule or a ScriptFunction, got {type(m).__name__}: script or trace it first")
     if m._program.python_calls:
         name = next(iter(m._program.python_calls))
-        raise RuntimeError(f"Could not export Python function call '{name}'. Remove calls to Python functions before export. Did you forget "
-                           "to add @torch.jit.script or @torch.jit.script_method? If this is a nn.ModuleList, add it to __constants__")
+        raise RuntimeError(f"Could not export Python function call '{name}': an archive holds no Python. Script what @torch.jit.ignore "
+                           "marks, or mark it @torch.jit.unused")
     is_path = isinstance(f, (str, os.PathLike))
     opened: Any = replacing(f) if is_path else nullcontext(f)   # type: ignore[arg-type]
     with opened as file:

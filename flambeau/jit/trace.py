@@ -490,11 +490,11 @@ def _traced_module(module: Module, methods: list[tuple[str, Traced]]) -> Recursi
     classes.define(module, methods, names)
     sources, seen = classes.sources(), set(classes.texts)
     for called_program in (program for _, traced in methods for program in traced.programs):
-        for name, made in (*called_program.classes.items(), *called_program.functions.items()):
-            if name not in seen:
-                seen.add(name)
-                home = name.rpartition(".")[0]
-                sources[home] = sources.get(home, "") + made.source
+        texts = {n: c.source for n, c in called_program.classes.items()} | {n: f.source for n, f in called_program.functions.items()}
+        for name in [n for n in texts if n not in seen]:
+            home = name.rpartition(".")[0]
+            sources[home] = sources.get(home, "") + texts[name]
+        seen |= texts.keys()
     program = Program(sources, [c for _, traced in methods for c in traced.constants])
     return _instance(module, program, names, {}, TopLevelTracedModule)
 

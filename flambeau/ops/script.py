@@ -149,10 +149,13 @@ def _direct(schema: Schema, converting: tuple[bool, bool], args: Sequence[Any]) 
     slots = [_Slot(at) for at in range(len(args))]
     if any(a.name == "reduction" for a in schema.arguments):
         return None
+    fn: Callable[..., Any]
+    positional: list[Any] = list(slots)
+    named: dict[str, Any] = {}
     if schema.name in FORMS and len(args) != PLAIN_FORMS.get(schema.name):
-        fn, positional, named = FORMS[schema.name], list(slots), dict[str, Any]()
+        fn = FORMS[schema.name]
     else:
-        fn, positional, named = operation(schema, slots, {})    # type: ignore[assignment]
+        fn, positional, named = operation(schema, slots, {})
         if any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(fn).parameters.values()):
             return None
     converters = [_converter(a, value) for a, value in zip(schema.arguments, args)]
@@ -370,7 +373,8 @@ ON_VALUES: dict[str, Callable[..., Any]] = {
     "__and__": operator.and_, "__or__": operator.or_, "__xor__": operator.xor, "bitwise_not": operator.invert,
     "__not__": operator.not_, "__is__": operator.is_, "__isnot__": operator.is_not,
     "len": len, "append": _in_place(list.append), "extend": _in_place(list.extend), "insert": _in_place(list.insert),
-    "add_": _in_place(list.extend), "mul_": _in_place(list.__imul__), "clear": lambda x: _in_place(type(x).clear)(x), "copy": lambda x: x.copy(), "reverse": _in_place(list.reverse), "sort": _in_place(
+    "add_": _in_place(list.extend), "mul_": _in_place(list.__imul__),
+    "clear": lambda x: _in_place(type(x).clear)(x), "copy": lambda x: x.copy(), "reverse": _in_place(list.reverse), "sort": _in_place(
         lambda x, reverse=False: x.sort(reverse=reverse)), "sorted": _sorted,
     "pop": lambda x, *at: x.pop(*at), "remove": _in_place(_remove), "index": _index, "count": _count, "list": _listed, "slice": _slice,
     "__contains__": _contains, "__getitem__": operator.getitem, "_set_item": _with_item, "Delete": _without_item,
@@ -530,7 +534,8 @@ def _of_each(name: str) -> Callable[[Any], Any]:
 PLAIN: dict[str, Callable[..., Any]] = {
     **{f"atleast_{n}d": _of_each(f"atleast_{n}d") for n in (1, 2, 3)},
     "is_grad_enabled": lambda: dispatch.state.grad_enabled, "set_grad_enabled": _set_grad_enabled, "device": device, "warn": _warn,
-    "manual_seed": _manual_seed, "tensor": _tensor, "as_tensor": _as_tensor, "is_scripting": lambda: True, "_get_tracing_state": lambda: False,
+    "manual_seed": _manual_seed, "tensor": _tensor,
+    "as_tensor": _as_tensor, "is_scripting": lambda: True, "_get_tracing_state": lambda: False,
     "wait": lambda future: future.wait(),
     "has_torch_function": lambda *args: False, "is_autocast_enabled": lambda: bool(dispatch.state.autocast), "_print": print,
     "is_autocast_cpu_enabled": lambda: bool(dispatch.state.autocast), "append": ON_VALUES["append"], "format": _format,

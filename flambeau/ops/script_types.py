@@ -145,7 +145,6 @@ _TEXT = """
     cuda(Tensor self) -> Tensor
     __contains__(Tensor self, Scalar el) -> bool
     _unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor,Tensor,Tensor)
-    embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> (Tensor,Tensor,Tensor,Tensor)
     unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor,Tensor,Tensor)
     unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None) -> (Tensor,Tensor,Tensor)
     _pack_padded_sequence(Tensor input, Tensor lengths, bool batch_first) -> (Tensor,Tensor)
@@ -165,6 +164,8 @@ _TEXT = """
     numpy_T mT mH matrix_H(Tensor self) -> Tensor
 """
 
+_BAGS = "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, " \
+        "Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> (Tensor,Tensor,Tensor,Tensor)"
 _SEVERAL = {"std_mean": 2, "var_mean": 2, "lstm": 3, "gru": 2, "rnn_tanh": 2, "rnn_relu": 2, "lstm_cell": 2, "embedding_bag": 4,
             **{f"{kind}_max_pool{n}d": 2 for kind in ("adaptive", "fractional") for n in (1, 2, 3)}, "max_pool1d_with_indices": 2,
             "max_pool2d_with_indices": 2, "max_pool3d_with_indices": 2, "_native_batch_norm_legit": 3, "histogramdd": 2}
@@ -176,7 +177,8 @@ def values() -> dict[str, list[Schema]]:
     """The signatures of operators on what is no tensor, and on tensors where ATen's table has none."""
     found: dict[str, list[Schema]] = {}
     lines = [*_TEXT.strip().splitlines(), *(f"{_TESTS}(str self) -> bool",), f"{_CHANGED}(str self) -> str",
-             f"{_NUMBERS_TO_FLOAT}(int a) -> float", f"{_NUMBERS_TO_FLOAT}(float a) -> float", f"{_NUMBERS_TO_FLOAT}(complex a) -> complex"]
+             _BAGS, f"{_NUMBERS_TO_FLOAT}(int a) -> float", f"{_NUMBERS_TO_FLOAT}(float a) -> float",
+             f"{_NUMBERS_TO_FLOAT}(complex a) -> complex"]
     for line in lines:
         names, _, rest = line.strip().partition("(")
         for name in names.split():

@@ -1,4 +1,4 @@
-"""torch.jit.script: programs of TorchScript's language, compiled by both libraries, to the same values and errors, in archives that both read."""
+"""torch.jit.script: programs of TorchScript's language give the same values and errors as PyTorch's, and archives that both read."""
 
 from __future__ import annotations
 

@@ -311,8 +311,8 @@ class Calls(Expressions):
             if len(bounds) == 1:
                 return Stepped(over.length, lambda at: Value(INT, at, True), INT)
             low, high, step = (bounds + ["1"])[:3]
-            return Stepped(f"torch.__range_length({low}, {high}, {step})", lambda at: Value(INT, f"torch.__derive_index({at}, {low}, {step})"),
-                           INT)
+            count = f"torch.__range_length({low}, {high}, {step})"
+            return Stepped(count, lambda at: Value(INT, f"torch.__derive_index({at}, {low}, {step})"), INT)
         return self.stepped(over)
 
     def _enumerate(self, node: ast.Call, hint: Type | None) -> Any:
@@ -339,7 +339,7 @@ class Calls(Expressions):
             if None in columns:
                 raise self.error(node, "Can not iterate over a module list or tuple with a value that does not have a statically "
                                        "determinable length")
-            return Several([Several(list(row)) for row in zip(*columns)])     # type: ignore[arg-type]
+            return Several([Several(list(row)) for row in zip(*columns)])
         steps = [self.by_index(over) for over in overs]
         lengths = [s.length for s in steps]
         length = lengths[0] if len(lengths) == 1 else f"ops.prim.min([{', '.join(lengths)}])"

@@ -323,7 +323,8 @@ class Expressions:
         """An attribute or method of an object of a class."""
         if made_of.kind == "Enum" and name in ("name", "value"):
             first = next(iter(made_of.constants.values()))
-            return Value(STR if name == "name" else literal_value(first).type, f"{value.text if value.simple else f'({value.text})'}.{name}")
+            text = value.text if value.simple else f"({value.text})"
+            return Value(STR if name == "name" else literal_value(first).type, f"{text}.{name}")
         if name in made_of.attributes:
             return Value(made_of.attributes[name], member(value.text if value.simple else f"({value.text})", name))
         found = self.unit.member(made_of, name)
@@ -566,9 +567,8 @@ class Expressions:
         made_of = self.classes.get(a.type.name)
         if made_of is not None and made_of.kind == "Enum" and a.type == b.type and name in ("eq", "ne"):
             return Value(BOOL, f"torch.{name}({a.text}, {b.text})")
-        if name == "eq" or name == "ne":
-            if NONE in (a.type, b.type) and may_be_none(a.type) and may_be_none(b.type):
-                return Value(BOOL, f"torch.{'__is__' if name == 'eq' else '__isnot__'}({a.text}, {b.text})")
+        if name in ("eq", "ne") and NONE in (a.type, b.type) and may_be_none(a.type) and may_be_none(b.type):
+            return Value(BOOL, f"torch.{'__is__' if name == 'eq' else '__isnot__'}({a.text}, {b.text})")
         if a.constant is not NOTHING and b.constant is not NOTHING and type(a.constant) is type(b.constant) in (bool, int, float, str):
             return literal_value(getattr(operator, name)(a.constant, b.constant))
         return self.operator(node, name, [a, b])

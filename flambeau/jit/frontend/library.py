@@ -1,9 +1,9 @@
-"""TorchScript's forms of functions and modules that are more than one operator of ATen: written in the language, compiled where they are used.
+"""TorchScript's forms of functions and modules that are more than one operator of ATen: written in the language, compiled at each use.
 
 A parameter without an annotation is of the type that it is given, and what is known while compiling (`mode="nearest"`, None) decides
 branches there: the text has only what is left.
 """
-# ruff: noqa: UP006, UP045 - the language's own annotations
+# ruff: noqa: UP006, UP035, UP045 - the language's own annotations
 
 from __future__ import annotations
 
@@ -332,8 +332,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     if mode == "trilinear":
         return aten.upsample_trilinear3d(input, sizes, corners, factors)
     if mode == "area":
-        wanted = _wanted(input, size) if scale_factor is None else [
-            int(input.size(at + 2) * factor) for at, factor in enumerate(_factors(input, scale_factor))]
+        wanted = _spatial(input, size, scale_factor)
         if input.dim() == 4:
             return aten.adaptive_avg_pool2d(input, wanted)
         return aten.adaptive_avg_pool1d(input, wanted)
@@ -468,15 +467,13 @@ def _max_pool(self, input: Tensor):
 
 
 def _batch_norm(self, input: Tensor) -> Tensor:
-    if len(self._ranks) > 0:
-        if input.dim() not in self._ranks:
-            raise ValueError(f"expected {self._ranks} dimensions of the input (got {input.dim()}D input)")
+    if len(self._ranks) > 0 and input.dim() not in self._ranks:
+        raise ValueError(f"expected {self._ranks} dimensions of the input (got {input.dim()}D input)")
     momentum = 0.0 if self.momentum is None else self.momentum
-    if self.track_running_stats and self.num_batches_tracked is not None:
-        if self.training:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:
-                momentum = 1.0 / float(self.num_batches_tracked)
+    if self.track_running_stats and self.num_batches_tracked is not None and self.training:
+        self.num_batches_tracked.add_(1)
+        if self.momentum is None:
+            momentum = 1.0 / float(self.num_batches_tracked)
     if self.running_mean is None:
         return aten.batch_norm(input, self.weight, self.bias, None, None, True, momentum, self.eps, True)
     if self.track_running_stats:
@@ -489,7 +486,8 @@ def _batch_norm(self, input: Tensor) -> Tensor:
 def _normalised(self, input: Tensor) -> Tensor:
     momentum = 0.0 if self.momentum is None else self.momentum
     if self.track_running_stats:
-        return aten.instance_norm(input, self.weight, self.bias, self.running_mean, self.running_var, self.training, momentum, self.eps, True)
+        return aten.instance_norm(input, self.weight, self.bias, self.running_mean, self.running_var, self.training, momentum, self.eps,
+                                  True)
     return aten.instance_norm(input, self.weight, self.bias, None, None, True, momentum, self.eps, True)
 
 
@@ -611,27 +609,37 @@ def _upsample(self, input: Tensor) -> Tensor:
     return interpolate(input, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor)
 
 
-_WRITTEN = (relu, tanh, softmax, log_softmax, softmin, dropout, feature_dropout, alpha_dropout, softsign, tanhshrink, rrelu, threshold,
-            normalize, batch_norm, instance_norm, layer_norm, embedding, pad, max_pool1d, max_pool2d, max_pool3d, avg_pool1d, avg_pool2d,
-            avg_pool3d, adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool2d,
-            adaptive_max_pool3d, lp_pool2d, kl_div, embedding_bag, interpolate, grid_sample, affine_grid, gumbel_softmax, multi_head_attention_forward)
+_WRITTEN = (relu, tanh, softmax, log_softmax, softmin, dropout, feature_dropout, alpha_dropout, softsign, tanhshrink, rrelu,
+            threshold, normalize, batch_norm, instance_norm, layer_norm, embedding, pad, max_pool1d, max_pool2d,
+            max_pool3d, avg_pool1d, avg_pool2d, avg_pool3d, adaptive_avg_pool1d, adaptive_avg_pool2d,
+            adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, lp_pool2d, kl_div,
+            embedding_bag, interpolate, grid_sample, affine_grid, gumbel_softmax, multi_head_attention_forward)
 
 FORMS: dict[Any, Any] = {
     **{getattr(F, fn.__name__): fn for fn in _WRITTEN}, F.dropout1d: feature_dropout, F.dropout2d: feature_dropout,
     F.dropout3d: feature_dropout, F.upsample: interpolate, _unique: unique, _unique_consecutive: unique_consecutive,
     **dict(zip((utils._single, utils._pair, utils._triple, utils._quadruple), (_single, _pair, _triple, _quadruple))),
-    _plain_assert: _assert, _no_grad: no_grad, _enable_grad: enable_grad, _implicit_dim: _implicit_dim, _sizes: _sizes, _spatial: _spatial, _factors: _factors,
-    _wanted: _wanted, _additive: _additive, interpolate: interpolate,
+    _plain_assert: _assert, _no_grad: no_grad, _enable_grad: enable_grad, _implicit_dim: _implicit_dim, _sizes: _sizes, _spatial:
+    _spatial, _factors: _factors, _wanted: _wanted, _additive: _additive, interpolate: interpolate,
 }
 """TorchScript's forms of functions and classes; the forms themselves are their own."""
 
 METHODS: dict[tuple[type, str], Any] = {
-    (conv._ConvNd, "_conv_forward"): _conv_forward, (conv._ConvTransposeNd, "forward"): _conv_transpose,
-    (pooling._MaxPoolNd, "forward"): _max_pool, (batchnorm._BatchNorm, "forward"): _batch_norm,
-    (instancenorm._InstanceNorm, "_normalise"): _normalised, (nn.Sequential, "forward"): _sequential, (nn.Identity, "forward"): _identity,
-    (activation.MultiheadAttention, "forward"): _attention, (nn.TransformerEncoder, "forward"): _encoder,
-    (nn.TransformerDecoder, "forward"): _decoder, (transformer._Layer, "_ff_block"): _ff_block,
-    (rnn.RNNBase, "forward"): _recurrent, (nn.LSTM, "forward"): _lstm, (nn.LSTMCell, "forward"): _lstm_cell, (nn.GRUCell, "forward"): _gru_cell,
+    (conv._ConvNd, "_conv_forward"): _conv_forward,
+    (conv._ConvTransposeNd, "forward"): _conv_transpose,
+    (pooling._MaxPoolNd, "forward"): _max_pool,
+    (batchnorm._BatchNorm, "forward"): _batch_norm,
+    (instancenorm._InstanceNorm, "_normalise"): _normalised,
+    (nn.Sequential, "forward"): _sequential,
+    (nn.Identity, "forward"): _identity,
+    (activation.MultiheadAttention, "forward"): _attention,
+    (nn.TransformerEncoder, "forward"): _encoder,
+    (nn.TransformerDecoder, "forward"): _decoder,
+    (transformer._Layer, "_ff_block"): _ff_block,
+    (rnn.RNNBase, "forward"): _recurrent,
+    (nn.LSTM, "forward"): _lstm,
+    (nn.LSTMCell, "forward"): _lstm_cell,
+    (nn.GRUCell, "forward"): _gru_cell,
     (nn.Upsample, "forward"): _upsample,
 }
 """TorchScript's forms of methods."""

@@ -135,7 +135,8 @@ class Converter:
         if at != len(positional) - 1 and len(args) <= len(positional):
             return None
         rest = list(args[at:])
-        return [*args[:at], Value(Type("List", (kind if all(v.type == kind for v in rest) else ANY,)), f"[{', '.join(v.text for v in rest)}]", parts=rest)]
+        element = kind if all(v.type == kind for v in rest) else ANY
+        return [*args[:at], Value(Type("List", (element,)), f"[{', '.join(v.text for v in rest)}]", parts=rest)]
 
     def operator(self, name: str, args: Sequence[Value], kwargs: Mapping[str, Value], fn: Callable | None = None) -> Value:
         """The call of `aten::NAME`, or of the operator `fn` with the parameters that the operator has here; Misfit tells all overloads."""
@@ -171,9 +172,9 @@ def _ways(schema: Schema, fn: Callable, args: Sequence[Value], kwargs: Mapping[s
         named = {p.name: v for p, v in zip(parameters, args)} | dict(kwargs)
         for p in parameters:    # a default that the overload hasn't
             a = next((a for a in schema.arguments if a.name == ours.get(p.name)), None)
-            if a is not None and p.name not in named and a.default is inspect.Parameter.empty and p.default is not p.empty:
-                if isinstance(p.default, (bool, int, float, str, type(None))):
-                    named[p.name] = literal_value(p.default)
+            wanted = a is not None and p.name not in named and a.default is inspect.Parameter.empty
+            if wanted and isinstance(p.default, (bool, int, float, str, type(None))):
+                named[p.name] = literal_value(p.default)
         named = {name: v for name, v in named.items() if name in ours or v.constant is not None}
         if named.keys() <= ours.keys():
             ways.append(([], named, ours))
@@ -189,8 +190,8 @@ def literal_value(value: Any) -> Value:
     if isinstance(value, (tuple, list)):
         parts = [literal_value(v) for v in value]
         if isinstance(value, list):
-            kind = Type("List", (parts[0].type if parts else TENSOR,))
-            return Value(kind, f"[{', '.join(p.text for p in parts)}]" if parts else f"annotate({kind}, [])", parts=parts)
+            listed = Type("List", (parts[0].type if parts else TENSOR,))
+            return Value(listed, f"[{', '.join(p.text for p in parts)}]" if parts else f"annotate({listed}, [])", parts=parts)
         return Value(Type("Tuple", tuple(p.type for p in parts)), f"({''.join(f'{p.text}, ' for p in parts)})", True, value, parts)
     kind = next(k for k in _KINDS if isinstance(value, k))
     return Value(_KINDS[kind], literal(value), True, value)

@@ -85,7 +85,7 @@ class ModuleInfo:
             for name, value in home.items():
                 declared = self.unit.type_or_none(self.annotations[name]) if name in self.annotations else None
                 optional = declared is not None and declared.name == "Optional" and name in m._buffers
-                cls.attributes[name] = declared if optional else NONE if value is None else TENSOR
+                cls.attributes[name] = declared if declared is not None and optional else NONE if value is None else TENSOR
                 if value is not None:
                     names.append(name)
         cls.attributes["training"] = BOOL
@@ -343,9 +343,9 @@ class ModuleInfo:
                 raise body.error(node, f"Key Error, {key}")
             return children[key]
         if isinstance(key, bool) or not isinstance(key, int):
-            raise body.error(node, "Unable to extract string literal index. ModuleList and Sequential are indexed by numbers, ModuleDict by "
-                                   "texts, that are known while compiling. Enumeration is supported, e.g. 'for index, v in enumerate(self): "
-                                   "...'")
+            raise body.error(node, "Unable to extract string literal index. ModuleList and Sequential are indexed by numbers, ModuleDict "
+                                   "by texts, that are known while compiling. Enumeration is supported, e.g. 'for index, v in "
+                                   "enumerate(self): ...'")
         found = list(children.values())
         if not -len(found) <= key < len(found):
             raise body.error(node, f"index {key} is out of range for {len(found)} modules")
@@ -353,7 +353,7 @@ class ModuleInfo:
 
     def _walk(self, of: ModuleValue, name: str) -> Several:
         """`of.children()` and its kin: what they give is known."""
-        paths = {"": of} | {path: value for path, value in self._below(of, "")}
+        paths = {"": of} | dict(self._below(of, ""))
         if name.endswith("children"):
             found: dict[str, Any] = {path: v for path, v in paths.items() if path and "." not in path}
         elif name.endswith("modules"):
@@ -362,7 +362,8 @@ class ModuleInfo:
             home = "_parameters" if name.endswith("parameters") else "_buffers"
             found = {f"{path}.{n}".strip("."): Value(TENSOR, member(v.text, n)) for path, v in paths.items()
                      for n, value in v.info.module.__dict__[home].items() if value is not None}
-        return Several([Several([literal_value(path), v]) for path, v in found.items()] if name.startswith("named") else list(found.values()))
+        pairs = [Several([literal_value(path), v]) for path, v in found.items()]
+        return Several(pairs if name.startswith("named") else list(found.values()))
 
     def _below(self, of: ModuleValue, prefix: str) -> Iterator[tuple[str, ModuleValue]]:
         for name, sub in self.subs.items():

@@ -14,7 +14,7 @@ from .errors import NotSupportedError, Source, UnsupportedNodeError
 from .expressions import BINARY, ModuleValue
 from .matching import Misfit
 from .scopes import Missing, Scope, Variable, join
-from .static import NONE, NOTHING, STR, TENSOR, Bound, Known, Several, Stepped, Sugar, Type, Value, common, is_part, names_of
+from .static import NONE, NOTHING, STR, TENSOR, Bound, Known, Several, Sugar, Type, Value, common, is_part, names_of
 
 _RETURN = "\0return"
 _IN_PLACE = {"add": "add_", "sub": "sub_", "mul": "mul_", "div": "div_", "__and__": "__iand__", "__or__": "__ior__", "__xor__": "__ixor__",
@@ -54,7 +54,8 @@ class Statements(Calls):
         """A variable is of a type from here on."""
         outer = self.scope.outer(name)
         if isinstance(outer, Variable) and not is_part(kind, outer.type, self.classes):
-            raise self.error(node, f"Variable '{name}' previously had type {outer.type} but is now being assigned to a value of type {kind}")
+            raise self.error(node, f"Variable '{name}' previously had type {outer.type} but is now being assigned to a value of type "
+                                   f"{kind}")
         previous = self.scope.names.get(name)
         if isinstance(previous, Variable) and previous.annotated is not None:
             annotated = annotated or (previous.annotated if is_part(kind, previous.annotated, self.classes) else None)
@@ -323,8 +324,6 @@ class Statements(Calls):
         if isinstance(over, Several):
             self._unrolled_loop(node, over)
             return
-        if isinstance(over, Stepped) and over.item is not None and not over.length.isidentifier():
-            pass
         with self._loop() as lines:
             head = self.loop_head(over, node.target)
             scope = self.scope
@@ -378,7 +377,8 @@ class Statements(Calls):
         if not isinstance(kind, type) or not issubclass(kind, BaseException):
             raise self.error(node, "exceptions must derive from BaseException")
         texts = [self._shown(v) for v in self.first_values(call.args)]
-        text = texts[0] if len(texts) == 1 else '""' if not texts else f'torch.format("({", ".join(["{}"] * len(texts))})", {", ".join(texts)})'
+        several = f'torch.format("({", ".join(["{}"] * len(texts))})", {", ".join(texts)})'
+        text = texts[0] if len(texts) == 1 else several if texts else '""'
         self.out.append(f'ops.prim.RaiseException({text}, "{kind.__module__}.{kind.__qualname__}")')
         self._leave()
 

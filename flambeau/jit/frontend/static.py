@@ -111,7 +111,8 @@ def common(a: Type, b: Type, classes: dict[str, Class], union: bool = False) -> 
     if a == NONE or b == NONE:
         return optional(b if a == NONE else a)
     if a.name == "Optional" or b.name == "Optional":
-        inner = common(*(k.args[0] if k.name == "Optional" else k for k in (a, b)), classes, union)
+        x, y = (k.args[0] if k.name == "Optional" else k for k in (a, b))
+        inner = common(x, y, classes, union)
         return None if inner is None else optional(inner)
     if a.name == "Tuple" == b.name and len(a.args) == len(b.args):
         parts = [common(x, y, classes, union) for x, y in zip(a.args, b.args)]
@@ -183,6 +184,6 @@ def names_of(kinds: Iterable[Type]) -> str:
     return ", ".join(map(str, kinds))
 
 
-__all__ = ["ANY", "BOOL", "Bound", "COMPLEX", "DEVICE", "FLOAT", "FREE", "INT", "Inlined", "Known", "NONE", "NOTHING", "NUMBER", "NUMBERS", "STR",
-           "Several", "Stepped", "Sugar", "TENSOR", "Type", "Value", "bind", "common", "filled", "is_part", "may_be_none", "names_of",
-           "optional", "type_of", "without_none"]
+__all__ = ["ANY", "BOOL", "Bound", "COMPLEX", "DEVICE", "FLOAT", "FREE", "INT", "Inlined", "Known", "NONE", "NOTHING", "NUMBER",
+           "NUMBERS", "STR", "Several", "Stepped", "Sugar", "TENSOR", "Type", "Value", "bind", "common", "filled", "is_part",
+           "may_be_none", "names_of", "optional", "type_of", "without_none"]

@@ -107,7 +107,7 @@ class Unit:
             name += "_"
         return name
 
-    # -- types ---------------------------------------------------------------------------------------------------------------------
+    # -- types -------------------------------------------------------------------------------------------------------------------
     def type_of_class(self, cls: Any) -> Type | None:
         """The type that a class of Python's is; it is compiled when it is first seen."""
         if cls in self.of_class:
@@ -147,7 +147,7 @@ class Unit:
         found: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
             names = {**vars(builtins), **vars(inspect.getmodule(base) or builtins)}
-            for name, annotation in base.__dict__.get("__annotations__", {}).items():
+            for name, annotation in inspect.get_annotations(base).items():
                 try:
                     found[name] = evaluated(annotation, names)
                 except Unknown:
@@ -189,14 +189,14 @@ class Unit:
                     made.methods[name].returns = NONE
         return Type(made.name)
 
-    # -- classes that are scripted ------------------------------------------------------------------------------------------------
+    # -- classes that are scripted -----------------------------------------------------------------------------------------------
     def _class(self, cls: type) -> Type:
         if issubclass(cls, Module):
             return self._register_nothing(cls)
         if len(cls.__mro__) > 2:
             raise RuntimeError(f"Type '{cls.__name__}' has base classes: TorchScript classes don't inherit")
         made = self._register(cls, "class")
-        for name, annotation in cls.__dict__.get("__annotations__", {}).items():
+        for name, annotation in inspect.get_annotations(cls).items():
             kind = self.type_or_none(evaluated(annotation, {**vars(builtins), **vars(inspect.getmodule(cls) or builtins)}))
             if kind is not None:
                 made.attributes[name] = kind
@@ -278,7 +278,7 @@ class Unit:
             raise body.error(target, f"Tried to set nonexistent attribute: {target.attr}. Did you forget to initialize it in __init__()?")
         return kind
 
-    # -- functions --------------------------------------------------------------------------------------------------------------------
+    # -- functions ---------------------------------------------------------------------------------------------------------------
     def signature(self, fn: Callable, source: Source, name: str) -> Function:
         """A function's parameters and what it declares to return, `?` where it says nothing."""
         node = source.tree
@@ -312,7 +312,7 @@ class Unit:
     def names_of_owner(self, name: str) -> Mapping[str, Any]:
         """The class of a method by its name, which Python may not know yet."""
         short = name.partition(".")[0]
-        return {short: cls for cls, made_of in self.of_class.items() if made_of.short == short and made_of.kind == "class"}
+        return {made_of.short: cls for cls, made_of in self.of_class.items() if made_of.short == short and made_of.kind == "class"}
 
     def _typed(self, annotation: Any, names: Mapping[str, Any], source: Source, node: ast.AST) -> Type:
         try:
@@ -409,7 +409,7 @@ class Unit:
         self.texts[name] = text
         return signature, name
 
-    # -- forms: functions of the library, compiled for the types and constants that they are given ------------------------------------
+    # -- forms: functions of the library, compiled for the types and constants that they are given -------------------------------
     def instance(self, body: Statements, form: Callable, args: Sequence[Any], kwargs: Mapping[str, Any],
                  node: ast.AST) -> tuple[Function, str]:
         """A form for these arguments. What is one expression is written in the place of the call."""
@@ -450,7 +450,7 @@ class Unit:
     def _instantiate(self, form: Callable, given: Mapping[str, Any]) -> tuple[list[str], Type, list[str]]:
         source = source_of(form)
         sub = Statements(self, source, names_around(form), form.__name__)
-        places = []
+        places: list[str] = []
         for name, value in given.items():
             if isinstance(value, Known) or value.constant is not NOTHING:
                 sub.scope.names[name] = value
@@ -476,7 +476,7 @@ class Unit:
         self.instantiated["function", key] = name
         return name
 
-    # -- what stays Python ------------------------------------------------------------------------------------------------------------------
+    # -- what stays Python -------------------------------------------------------------------------------------------------------
     def ignored(self, fn: Callable, mark: str, body: Statements, owner: ModuleInfo | None) -> tuple[Function, str]:
         """A function that is called as Python, or that raises when it is called."""
         signature = self.signature(fn, source_of(fn), fn.__name__)
@@ -493,7 +493,7 @@ class Unit:
         self.python_calls[name] = fn
         return signature, f"ops.__python__.{name}"
 
-    # -- modules ----------------------------------------------------------------------------------------------------------------------------
+    # -- modules -----------------------------------------------------------------------------------------------------------------
     def info(self, module: Module) -> ModuleInfo:
         """What the program knows of a module; modules of the same kind of attributes share a class."""
         found = self.infos.get(id(module))
@@ -515,7 +515,7 @@ class Unit:
                 return None
         return None
 
-    # -- programs that are there ----------------------------------------------------------------------------------------------------------
+    # -- programs that are there -------------------------------------------------------------------------------------------------
     def absorbed_function(self, fn: ScriptFunction) -> tuple[Function, str]:
         """A function that was traced or loaded, as one of this program."""
         key = ("absorbed", id(fn))
@@ -559,7 +559,7 @@ class Unit:
             self.texts[names[old]] = rename(function.source)
         return rename
 
-    # -- the whole ------------------------------------------------------------------------------------------------------------------------------
+    # -- the whole ---------------------------------------------------------------------------------------------------------------
     def program(self) -> Program:
         """The program of all that was compiled."""
         sources: dict[str, str] = {}
@@ -569,7 +569,7 @@ class Unit:
         for name, text in self.texts.items():
             home = name.rpartition(".")[0]
             sources[home] = sources.get(home, "") + text
-        return Program(sources, self.constants, python={n: c for n, c in self.python.items()}, python_calls=self.python_calls)
+        return Program(sources, self.constants, python=self.python, python_calls=self.python_calls)
 
 
 def _renamed(name: str, names: Mapping[str, str]) -> str:
@@ -596,8 +596,7 @@ def class_text(made_of: Class) -> str:
     """The text of a class."""
     lines = []
     if made_of.kind == "Module":
-        for what in ("parameters", "buffers"):
-            lines.append(f"__{what}__ = [{''.join(f'{_quoted(n)}, ' for n in getattr(made_of, what))}]")
+        lines = [f"__{what}__ = [{''.join(f'{_quoted(n)}, ' for n in getattr(made_of, what))}]" for what in ("parameters", "buffers")]
     for name, kind in made_of.attributes.items():
         lines.append(f"{name} : {kind}" if name.isidentifier() else f"__annotations__[{_quoted(name)}] = {kind}")
     for name, value in made_of.constants.items():
