@@ -32,7 +32,7 @@ from .language import (
 from .module import RecursiveScriptModule, ScriptFunction, ScriptMethod, ScriptModule, TopLevelTracedModule
 from .save import save
 from .scripting import is_tracing, script, script_if_tracing, script_method
-from .trace import TracerWarning, TracingCheckError, trace, trace_module
+from .trace import TracerWarning, TracingCheckError, _get_trace_graph, trace, trace_module
 
 _script_if_tracing = script_if_tracing
 
@@ -78,7 +78,7 @@ class strict_fusion:
 
 
 __getattr__ = absent_names(
-    "torch.jit", ("_get_trace_graph", "CompilationUnit", "export_opnames"), _INSTEAD)
+    "torch.jit", ("CompilationUnit", "export_opnames"), _INSTEAD)
 
 __all__ = [
     "script", "ignore", "unused", "export", "interface", "script_if_tracing", "is_scripting", "is_tracing", "annotate",

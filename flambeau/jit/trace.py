@@ -30,6 +30,7 @@ from ..utils._pytree import tree_map
 from .module import TRACED, RecursiveScriptModule, ScriptFunction, TopLevelTracedModule
 from .printer import Printer, member
 from .program import Program
+from .traced_graph import TracedGraph
 from .values import Class
 
 _CONVERTS = "Converting a tensor to a Python {} might cause the trace to be incorrect. We can't record the data flow of Python values, " \
@@ -146,6 +147,19 @@ class Tracer(Recorder):
         super().__init__(lambda tensor, made_here: f"c{len(self.constants)}", ShapeEnv())
         self.made: list[Tensor] = []
         self.programs: dict[int, Program] = {}      # of scripted functions that are called
+        self.scopes: list[str] = []
+
+    def push_scope(self, name: str) -> None:
+        """Nodes are within a scope of this name from now on."""
+        self.scopes.append(name)
+
+    def pop_scope(self) -> None:
+        """The last scope that was pushed ends."""
+        self.scopes.pop()
+
+    def origin(self) -> dict[str, Any]:
+        """Where a node comes from, with the scopes under way."""
+        return super().origin() | {"scope": "/".join(self.scopes)}
 
     def know(self, tensor: Tensor, node: Node) -> None:
         """From now on `node` computes `tensor`, where it lies now."""
@@ -301,7 +315,7 @@ class _Inputs:
         given.__class__ = TracedTensor
         self.tracer.made.append(given)
         node = self.tracer.graph.placeholder(f"in{len(self.names)}")
-        node.meta["val"] = None
+        node.meta["val"], node.meta["given"] = None, value.detach()
         self.tracer.know(given, node)
         self.names[node] = text
         return given
@@ -332,9 +346,8 @@ def _names_of(function: Callable, args: tuple) -> list[str]:
     return [plain[at] if at < len(plain) and plain[at] != "self" else f"argument_{at + 1}" for at in range(len(args))]
 
 
-def _trace_function(function: Callable, module: Module | None, args: tuple, kwargs: dict[str, Any], strict: bool, first_constant: int,
-                    names_of: Callable) -> Traced:
-    """Run `function` once, and print what it did."""
+def _prepared(module: Module | None) -> tuple[Tracer, _Inputs, dict[Node, str]]:
+    """What a trace of a module begins with: placeholders for its parameters and buffers, and how the text reads them."""
     tracer = Tracer()
     inputs = _Inputs(tracer)
     nodes = {}
@@ -342,7 +355,29 @@ def _trace_function(function: Callable, module: Module | None, args: tuple, kwar
         node = tracer.graph.placeholder("state")
         node.meta["val"] = None
         tracer.know(value, node)
+        node.meta["given"] = value
         nodes[node] = _path(path)
+    return tracer, inputs, nodes
+
+
+def _get_trace_graph(f: Any, args: Any = (), kwargs: dict[str, Any] | None = None, strict: bool = True, _force_outplace: bool = False,
+                     return_inputs: bool = False, _return_inputs_states: bool = False) -> tuple:
+    """(the graph of a run of `f`, its result): nodes are calls of ATen's operators, with the sizes of what they are given and give."""
+    args = args if isinstance(args, tuple) else (args,)
+    module = f if isinstance(f, Module) else None
+    tracer, inputs, nodes = _prepared(module)
+    given = [inputs.add(name, value) for name, value in zip(_names_of(f.forward if module is not None else f, args), args)]
+    named = {name: inputs.add(name, value) for name, value in (kwargs or {}).items()}
+    with tracer.recording():
+        out = f(*given, **named)
+    graph = TracedGraph(tracer.graph, {**nodes, **inputs.names})
+    return (graph, out, (args, kwargs or {})) if return_inputs or _return_inputs_states else (graph, out)
+
+
+def _trace_function(function: Callable, module: Module | None, args: tuple, kwargs: dict[str, Any], strict: bool, first_constant: int,
+                    names_of: Callable) -> Traced:
+    """Run `function` once, and print what it did."""
+    tracer, inputs, nodes = _prepared(module)
     given = [inputs.add(name, value) for name, value in zip(_names_of(names_of, args), args)]
     named = {name: inputs.add(name, value) for name, value in kwargs.items()}
     with tracer.recording():

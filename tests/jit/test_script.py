@@ -240,3 +240,66 @@ def test_traced_and_loaded_modules_are_parts_of_scripted_ones():
     expected = loaded.linear(fl.relu(linear(x)))
     assert fl.allclose(scripted(x), expected)
     assert fl.allclose(fl.jit.load(io.BytesIO(scripted.save_to_buffer()))(x), expected)
+
+
+class Exporting(fl.nn.Module):
+    """As LightningModule.to_torchscript does it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = fl.nn.Sequential(fl.nn.Conv2d(1, 2, 3, padding=1), fl.nn.ReLU(), fl.nn.Flatten(), fl.nn.Linear(2 * 16, 3))
+        self.unrelated = object()
+
+    def forward(self, x):
+        return self.net(x)
+
+    @fl.jit.unused
+    def log(self, name: str) -> None:
+        print(name)
+
+    def to_torchscript(self, method: str, example: fl.Tensor) -> fl.jit.ScriptModule:
+        mode = self.training
+        with fl.no_grad():
+            made = fl.jit.script(self.eval()) if method == "script" else fl.jit.trace(self.eval(), example)
+        self.train(mode)
+        return made
+
+
+@pytest.mark.parametrize("method", ["script", "trace"])
+def test_modules_export_themselves(method):
+    net, x = Exporting(), fl.randn(2, 1, 4, 4)
+    made = net.to_torchscript(method, x)
+    assert net.training and isinstance(made, fl.jit.ScriptModule)
+    assert fl.allclose(made(x), net(x), atol=1e-6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loaded = torch.jit.load(io.BytesIO(made.save_to_buffer()))
+    np.testing.assert_allclose(loaded(torch.tensor(x.numpy())).detach().numpy(), net(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_graph_of_a_trace_has_sizes_and_scopes():
+    net, x = Exporting().eval(), fl.randn(2, 1, 4, 4)
+    names = {module: name for name, module in net.named_modules()}
+    state = fl._torch_c._get_tracing_state
+    for module in net.modules():
+        module.register_forward_pre_hook(lambda module, args: state().push_scope(names[module] or "top"))
+        module.register_forward_hook(lambda module, args, out: state().pop_scope())
+    graph, out = fl.jit._get_trace_graph(net, (x,))
+    assert out.shape == (2, 3) and state() is None
+    found = [(n.kind(), n.scopeName(), [v.type().sizes() for v in n.outputs()]) for n in graph.nodes()]
+    assert found == [("aten::_convolution", "top/net/net.0", [[2, 2, 4, 4]]), ("aten::relu", "top/net/net.1", [[2, 2, 4, 4]]),
+                     ("aten::flatten", "top/net/net.2", [[2, 32]]), ("aten::linear", "top/net/net.3", [[2, 3]])]
+    values = [v.toIValue() if v.type().sizes() is None else v.type().sizes() for v in next(graph.nodes()).inputs()]
+    assert values == [[2, 1, 4, 4], [2, 1, 3, 3], [2], [1, 1], [1, 1], [1, 1], False, [0, 0], 1]
+
+
+@fl.jit.script
+def gated(x: fl.Tensor):
+    return x * fl.sigmoid(x)
+
+
+def test_scripted_functions_are_captured_as_their_python():
+    compiled = fl.compile(lambda x: gated(x) + 1, fullgraph=True, backend="eager")
+    x = fl.randn(3)
+    assert fl.allclose(compiled(x), gated(x) + 1)
+    assert fl.func.vmap(gated)(x.unsqueeze(0)).shape == (1, 3)
