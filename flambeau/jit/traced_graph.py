@@ -9,6 +9,7 @@ from ..core.tensor import Tensor
 from ..fx import Graph, Node
 from ..ops.aten import Overload
 
+
 class TracedType:
     """The type of a value: `kind()`, and of a tensor its `sizes()`."""
 
@@ -132,7 +133,8 @@ class TracedGraph:
 
     @staticmethod
     def _convolution(name: str, given: Mapping[str, Any]) -> list[Any]:
-        """A convolution as the one operator that all are: input, weight, bias, stride, padding, dilation, transposed, output_padding, groups."""
+        """The arguments of the one operator that all convolutions are: (input, weight, bias, stride, padding, dilation, transposed,
+        output_padding, groups)."""
         n = int(name[-2])
         each = {key: given.get(key, default) for key, default in (("stride", 1), ("padding", 0), ("dilation", 1), ("output_padding", 0))}
         stride, padding, dilation, added = ([v] * n if isinstance(v, int) else v for v in each.values())

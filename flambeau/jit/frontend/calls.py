@@ -68,10 +68,10 @@ _ANSWERS = {"is_in_onnx_export": False, "is_compiling": False, "is_dynamo_compil
 
 
 def _to_dtype(name: str) -> Callable[..., Value]:
-    def method(self: Calls, of: Value, node: ast.Call, hint: Type | None) -> Value:
+    def _method(self: Calls, of: Value, node: ast.Call, hint: Type | None) -> Value:
         return Value(TENSOR, f"torch.to({of.text}, {self.known_value(DTYPES[name], node).text})")
 
-    return method
+    return _method
 
 
 class Calls(Expressions):
@@ -144,7 +144,7 @@ class Calls(Expressions):
         args, kwargs = self.plain_arguments(node)
         for at, value in enumerate(args):    # a tuple that is a list to it
             if name in ("sum", "any", "all", "sorted", "len") and value.type.name == "Tuple":
-                args[at] = self.list_of(self.elements(value, node), None, node)
+                args[at] = self.list_of(self.elements(value, node), None)
         own = self._own_operator(node, name, args[0], args[1:]) if args and args[0].type.name in self.classes else None
         if own is not None:
             return own
@@ -198,7 +198,7 @@ class Calls(Expressions):
         raise self.error(node, f"Python builtin {obj!r} is currently not supported in Torchscript")
 
     def _function(self, fn: Callable, node: ast.Call) -> Value:
-        args, kwargs = self.arguments(node, self.unit.hints(fn))
+        args, kwargs = self.arguments(node)
         with called_from(getattr(fn, "__name__", "?"), self.source, node, self.where):
             function, text = self.unit.function(self, fn, args, kwargs, node)
         if isinstance(text, Inlined):
@@ -269,7 +269,7 @@ class Calls(Expressions):
             value = self.converted(self.first_class(given[p.name], node), p.type, node,
                                    f"{function.name}() Expected a value of type '{{kind}}' for argument '{p.name}' but instead found type "
                                    "'{found}'")
-            texts.append(f"{self.unit.text_of_parameter(function, p.name)}={value.text}" if skipped else value.text)
+            texts.append(f"{self.unit.text_of_parameter(p.name)}={value.text}" if skipped else value.text)
         return Value(function.returns, f"{text}({', '.join([*before, *texts])})")
 
     def call_method(self, of: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], node: ast.AST) -> Value:
@@ -371,10 +371,10 @@ class Calls(Expressions):
 
     def _list_call(self, node: ast.Call, hint: Type | None) -> Value:
         if not node.args:
-            return self.list_of([], hint, node)
+            return self.list_of([], hint)
         over = self.iterated(node.args[0])
         if isinstance(over, Several):
-            return self.list_of([self.first_class(item, node) for item in over.items], hint, node)
+            return self.list_of([self.first_class(item, node) for item in over.items], hint)
         if isinstance(over, Value):
             return Value(over.type, f"torch.list({over.text})")
         name = self.fresh()
@@ -549,7 +549,7 @@ class Calls(Expressions):
 def _cast_call(cls: type) -> Callable[..., Value]:
     kind = _CASTS[cls]
 
-    def call(self: Calls, node: ast.Call, hint: Type | None) -> Value:
+    def _made(self: Calls, node: ast.Call, hint: Type | None) -> Value:
         args, _ = self.plain_arguments(node)
         if not args and cls is not complex:
             return literal_value(cls())
@@ -567,7 +567,7 @@ def _cast_call(cls: type) -> Callable[..., Value]:
             raise self.error(node, f"Arguments for call are not valid: {kind}({value.type})")
         return Value(kind, f"{kind}({value.text})")
 
-    return call
+    return _made
 
 
 Calls._METHODS.update({("Tensor", name): _to_dtype(kind) for name, kind in _TO_DTYPE.items()})

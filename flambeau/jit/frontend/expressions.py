@@ -182,7 +182,7 @@ class Expressions:
             return literal_value(obj)
         if isinstance(obj, (tuple, list)) and not hasattr(obj, "_fields"):
             parts = [self.known_value(part, node) for part in obj]
-            return self.tuple_of(parts) if isinstance(obj, tuple) else self.list_of(parts, None, node)
+            return self.tuple_of(parts) if isinstance(obj, tuple) else self.list_of(parts, None)
         if isinstance(obj, Tensor):
             raise self.error(node, "a tensor outside of the function is no constant of it: give it as an argument, or keep it in a module")
         raise self.error(node, f"Python value of type '{type(obj).__name__}' cannot be used as a value. Perhaps it is a closed over "
@@ -195,7 +195,7 @@ class Expressions:
         text = f"({', '.join(p.text for p in parts)}{',' if len(parts) == 1 else ''})"
         return Value(Type("Tuple", tuple(p.type for p in parts)), text, all(p.simple for p in parts), constant, parts)
 
-    def list_of(self, parts: list[Value], hint: Type | None, node: ast.AST) -> Value:
+    def list_of(self, parts: list[Value], hint: Type | None) -> Value:
         """A list that is written out."""
         hint = without_none(hint) if hint is not None else None
         wanted = hint.args[0] if hint is not None and hint.name == "List" else None
@@ -591,7 +591,7 @@ class Expressions:
         if holder.type.name == "Tuple":
             if holder.constant is not NOTHING and key.constant is not NOTHING:
                 return literal_value(key.constant in holder.constant)
-            holder = self.list_of(holder.parts or [Value(k, f"({holder.text})[{at}]") for at, k in enumerate(holder.type.args)], None, node)
+            holder = self.list_of(holder.parts or [Value(k, f"({holder.text})[{at}]") for at, k in enumerate(holder.type.args)], None)
         own = self._own_operator(node, "contains", holder, [key])
         return own or self.operator(node, "__contains__", [holder, key])
 
@@ -622,7 +622,7 @@ class Expressions:
     def _list(self, node: ast.List, hint: Type | None) -> Value:
         plain = without_none(hint) if hint is not None else None
         element = plain.args[0] if plain is not None and plain.name == "List" else None
-        return self.list_of(self.first_values(self.spread(node.elts), [element] * len(node.elts)), hint, node)
+        return self.list_of(self.first_values(self.spread(node.elts), [element] * len(node.elts)), hint)
 
     def _tuple(self, node: ast.Tuple, hint: Type | None) -> Any:
         plain = without_none(hint) if hint is not None else None
@@ -746,7 +746,7 @@ class Expressions:
             self.assign(one.target, item, one.target)
             found = self.value(node.elt)
             parts.append(self.kept(found))
-        return self.list_of(parts, hint, node)
+        return self.list_of(parts, hint)
 
     # -- what is iterated -------------------------------------------------------------------------------------------------------
     def iterated(self, node: ast.AST) -> Any:
@@ -860,7 +860,7 @@ class Expressions:
         index = self.value(at)
         if not isinstance(index.constant, int):
             if len(set(kinds)) == 1:
-                listed = self.list_of(self.elements(value, node), None, node)
+                listed = self.list_of(self.elements(value, node), None)
                 return Value(kinds[0], f"({listed.text})[{index.text}]")
             raise self.error(node, "tuple index must be a compile time constant")
         if not -len(kinds) <= index.constant < len(kinds):

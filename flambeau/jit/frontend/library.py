@@ -131,7 +131,8 @@ def tanhshrink(input):
 
 
 def rrelu(input, lower=1 / 8, upper=1 / 3, training=False, inplace=False):
-    return aten.rrelu(input, lower, upper, training)
+    out = aten.rrelu(input, lower, upper, training)
+    return input.copy_(out) if inplace else out
 
 
 def threshold(input, threshold, value, inplace=False):
@@ -155,6 +156,8 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    if max_norm is not None:
+        raise NotImplementedError(f"embedding with max_norm (by the {norm_type}-norm) in TorchScript: scale the weight beforehand")
     if padding_idx is None:
         return aten.embedding(weight, input, -1, scale_grad_by_freq, sparse)
     return aten.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)
@@ -162,6 +165,8 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
 
 def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False,
                   per_sample_weights=None, include_last_offset=False, padding_idx=None):
+    if max_norm is not None:
+        raise NotImplementedError(f"embedding_bag with max_norm (by the {norm_type}-norm) in TorchScript: scale the weight beforehand")
     how = 0 if mode == "sum" else 1 if mode == "mean" else 2
     if offsets is None:
         starts = aten.arange(0, input.numel(), input.size(1), dtype=input.dtype, device=input.device)
@@ -212,6 +217,8 @@ def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
 
 
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
+    if size_average is not None or reduce is not None:
+        raise NotImplementedError("kl_div with size_average or reduce in TorchScript: say reduction")
     if reduction == "batchmean":
         return aten.kl_div(input, target, 2, log_target=log_target) / input.size(0)
     return aten.kl_div(input, target, 0 if reduction == "none" else 1 if reduction == "mean" else 2, log_target=log_target)
@@ -393,6 +400,12 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check: int, num
     if single:
         query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
     steps, batch, width = query.size(0), query.size(1), query.size(2)
+    if width != embed_dim_to_check:
+        raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {width}")
+    if is_causal and attn_mask is None:
+        raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
+    if static_k is not None or static_v is not None:
+        raise NotImplementedError("multi_head_attention_forward with static_k or static_v in TorchScript")
     each = width // num_heads
     if use_separate_proj_weight:
         wq, wk, wv = q_proj_weight, k_proj_weight, v_proj_weight

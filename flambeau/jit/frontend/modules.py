@@ -253,7 +253,7 @@ class ModuleInfo:
         return self._finished(self.cls.methods[text], name)
 
     def _ignored(self, body: Any, fn: Callable, mark: str, args: Sequence[Any], kwargs: Mapping[str, Any], node: ast.AST) -> Value:
-        function, text = self.unit.ignored(fn, mark, body, self)
+        function, text = self.unit.ignored(fn, mark, body)
         if mark != "ignore":
             return Value(function.returns, str(text), True)
         return body.call_function(function, text, ["self"], args, kwargs, node)

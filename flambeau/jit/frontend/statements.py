@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -487,9 +486,4 @@ def default_of(text: str, value: Any) -> Callable[[dict], Any]:
     return default
 
 
-def parameters_of(fn: Callable, node: ast.FunctionDef) -> list[inspect.Parameter]:
-    """The parameters of a function; NotSupportedError's text for those that TorchScript doesn't have is the caller's to write."""
-    return list(inspect.signature(fn).parameters.values())
-
-
-__all__ = ["Bound", "Parameter", "Statements", "default_of", "names_of", "parameters_of"]
+__all__ = ["Bound", "Parameter", "Statements", "default_of", "names_of"]

@@ -96,12 +96,7 @@ class Unit:
             return None
 
     @staticmethod
-    def hints(fn: Any) -> Sequence[Type | None]:
-        """What empty lists and dicts are, as a function's arguments."""
-        return ()
-
-    @staticmethod
-    def text_of_parameter(function: Function, name: str) -> str:
+    def text_of_parameter(name: str) -> str:
         """What the text calls a parameter."""
         while name in RESERVED:
             name += "_"
@@ -360,7 +355,7 @@ class Unit:
         declared = self._chosen(body, overloads, args, kwargs, node) if overloads else None
         mark = getattr(fn, language.MARK, None)
         if mark in ("ignore", "unused", "drop"):
-            return self.ignored(fn, mark, body, None)
+            return self.ignored(fn, mark, body)
         return self.compile_function(fn, declared)
 
     def _chosen(self, body: Statements, overloads: Sequence[Callable], args: Sequence[Any], kwargs: Mapping[str, Any],
@@ -467,7 +462,7 @@ class Unit:
         if ("function", key) in self.instantiated:
             return self.instantiated["function", key]
         name = unique_name("torch.nn.functional", form.__name__, self.texts.keys() | self.classes.keys())
-        names = [self.text_of_parameter(None, p) for p in places]     # type: ignore[arg-type]
+        names = [self.text_of_parameter(p) for p in places]
         text = "\n".join([f"def {form.__name__}({', '.join(f'{n}: {given[p].type}' for n, p in zip(names, places))}) -> {returns}:",
                           *(f"  {line}" for line in lines)]) + "\n"
         for at, n in enumerate(names):
@@ -477,7 +472,7 @@ class Unit:
         return name
 
     # -- what stays Python -------------------------------------------------------------------------------------------------------
-    def ignored(self, fn: Callable, mark: str, body: Statements, owner: ModuleInfo | None) -> tuple[Function, str]:
+    def ignored(self, fn: Callable, mark: str, body: Statements) -> tuple[Function, str]:
         """A function that is called as Python, or that raises when it is called."""
         signature = self.signature(fn, source_of(fn), fn.__name__)
         if signature.returns == UNKNOWN:
