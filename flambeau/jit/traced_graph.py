@@ -114,7 +114,7 @@ class TracedGraph:
     def _add(self, node: Node) -> None:
         target: Any = node.target
         if getattr(target, "__name__", "") == "getitem" and node.args[0] in self.parts:
-            self.values[node] = self.parts[node.args[0]][node.args[1]]     # type: ignore[index]
+            self.values[node] = self.parts[node.args[0]][node.args[1]]
             return
         name, arguments = getattr(target, "__name__", str(target)), [*node.args, *node.kwargs.values()]
         if isinstance(target, Overload):
@@ -124,8 +124,9 @@ class TracedGraph:
                 name, arguments = "_convolution", self._convolution(name, given)
         val = node.meta.get("val")
         made = TracedNode(f"aten::{name}", [self._value(a) for a in arguments], [], node.meta.get("scope", ""))
-        several = isinstance(val, (tuple, list))
-        outputs = [TracedValue(f"{node.name}.{at}" if several else node.name, v, made) for at, v in enumerate(val if several else [val])]
+        several: list[Any] | None = list(val) if isinstance(val, (tuple, list)) else None
+        outputs = [TracedValue(node.name, val, made)] if several is None else [
+            TracedValue(f"{node.name}.{at}", v, made) for at, v in enumerate(several)]
         made._outputs = outputs
         self.parts[node] = outputs
         self.values[node] = outputs[0]
