@@ -103,7 +103,10 @@ class _Callable:
         """Its statements, each a node."""
         return graph_of(self._function)
 
-    inlined_graph = graph
+    @property
+    def inlined_graph(self) -> Graph:
+        """Its nodes, with those of what it calls in the places of the calls."""
+        return graph_of(self._function, self._program.functions, self.owner)
 
     @property
     def schema(self) -> str:
@@ -319,8 +322,8 @@ class RecursiveScriptModule(ScriptModule):
 
     @property
     def inlined_graph(self) -> Graph:
-        """The nodes of `forward`; calls of other methods are nodes."""
-        return self.graph
+        """The nodes of `forward` and of what it calls."""
+        return self._method("forward").inlined_graph
 
     @property
     def code_with_constants(self) -> tuple[str, dict[str, Any]]:

@@ -157,6 +157,39 @@ def test_scripted_modules_are_modules():
     assert scripted.to(fl.float64).linear.weight.dtype is fl.float64
 
 
+def doubled_sum(x, times: int = 2):
+    y = x * times
+    return y.sum()
+
+
+class Inner(fl.nn.Module):
+    def forward(self, x):
+        y = fl.relu(x)
+        return y + (1 if self.training else 2)
+
+
+class Outer(fl.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = fl.nn.Sequential(Inner(), fl.nn.Tanh())
+
+    def forward(self, x):
+        y = self.layers(x)
+        return doubled_sum(y) + y
+
+
+def test_the_inlined_graph_has_what_is_called():
+    scripted = fl.jit.script(Outer())
+    kinds = [node.kind() for node in scripted.graph.nodes()]
+    assert "prim::CallMethod" in kinds and "prim::CallFunction" in kinds and "aten::relu" not in kinds
+    graph = scripted.inlined_graph
+    kinds = [node.kind() for node in graph.nodes() if node.kind().startswith("aten")]
+    assert kinds == ["aten::relu", "aten::add", "aten::tanh", "aten::mul", "aten::sum", "aten::add"]
+    assert not graph.findAllNodes("prim::CallMethod") and len(graph.findAllNodes("prim::If")) == 1
+    made = [name for node in graph.nodes() for name in node.outputs()]
+    assert len(made) == len(set(made))
+
+
 def test_gradients_go_through_programs():
     net = Net()
     scripted = fl.jit.script(net)
