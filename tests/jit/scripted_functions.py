@@ -607,3 +607,29 @@ class SMsub(torch.jit.ScriptModule):
     def forward(self, x):
         return x * self.w + self.n
 prog(T)(SMsub())
+
+
+@prog(T)
+def random_bounds(x):
+    lo = torch.tensor([-2.0, -1.0])
+    a = torch.zeros(3).uniform_(5.0, 6.0)
+    b = torch.zeros(3).uniform_(lo[0], lo[1])
+    c = torch.zeros(3).normal_(100.0, 0.001)
+    return bool((a >= 5).all()), bool((b <= -1).all()), bool((c > 90).all())
+
+
+@prog(T)
+def implied(x, size: Union[int, List[int]] = 3):
+    n: Tuple[int, float] = (x.sum().item(), x.sum().item())
+    if isinstance(size, int):
+        size = [size, size]
+    w = [1, 2]
+    if len(w) == 2:
+        w = (w[0], 5)
+    f = float(x[0, 0]) if len(w) > 5 else 1
+    return n, size, w, float(f)
+
+
+@prog(T)
+def implied_return(x) -> Tuple[int, float]:
+    return x.sum().item(), x.sum().item()

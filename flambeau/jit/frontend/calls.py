@@ -563,7 +563,8 @@ def _cast_call(cls: type) -> Callable[..., Value]:
             return Value(STR, f"str({value.text})")
         if value.type == kind:
             return value
-        if value.type not in (*NUMBERS, BOOL, TENSOR, STR):
+        members = value.type.args if value.type.name == "Union" else (value.type,)
+        if any(member not in (*NUMBERS, BOOL, TENSOR, STR) for member in members):
             raise self.error(node, f"Arguments for call are not valid: {kind}({value.type})")
         return Value(kind, f"{kind}({value.text})")
 

@@ -234,10 +234,10 @@ class Expressions:
         """`values`, as values of the program."""
         return [self.first_class(found, node) for found, node in zip(self.values(nodes, hints), nodes)]
 
-    def converted(self, value: Value, kind: Type, node: ast.AST, what: str) -> Value:
-        """`value` as a `kind`; an error says what of."""
+    def converted(self, value: Value, kind: Type, node: ast.AST, what: str, implicit: bool = False) -> Value:
+        """`value` as a `kind`; an error says what of. `implicit`: tensors and numbers of any kind become ints or floats."""
         try:
-            return self.converter.converted(value, kind, False)
+            return self.converter.converted(value, kind, implicit)
         except Misfit:
             raise self.error(node, f"{what.format(kind=kind, found=value.type)}") from None
 

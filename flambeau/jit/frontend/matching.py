@@ -49,6 +49,9 @@ class Converter:
                 return made
         if numbers and inner == TENSOR and value.type in (*NUMBERS, BOOL):
             return value
+        if inner.name == "Tuple" and value.parts is not None and len(value.parts) == len(inner.args) and value.type.name == "Tuple":
+            parts = [self.converted(part, k, implicit, found) for part, k in zip(value.parts, inner.args)]
+            return Value(inner, f"({', '.join(p.text for p in parts)}{',' if len(parts) == 1 else ''})", parts=parts)
         if inner == DEVICE and value.type == STR:
             return Value(DEVICE, f"torch.device({value.text})")
         if implicit and value.type == NUMBER and inner in (INT, FLOAT):

@@ -79,10 +79,10 @@ def join(into: Scope, branches: list[Scope], labels: tuple[str, str], classes: d
         return
     for name in dict.fromkeys(name for scope in live for name in scope.names):
         found = [scope.find(name) for scope in live]
-        into.names[name] = found[0] if len(live) == 1 else _joined(name, found, labels, classes)
+        into.names[name] = found[0] if len(live) == 1 else _joined(name, found, labels, classes, into.find(name))
 
 
-def _joined(name: str, found: list[Any], labels: tuple[str, str], classes: dict[str, Class]) -> Any:
+def _joined(name: str, found: list[Any], labels: tuple[str, str], classes: dict[str, Class], before: Any) -> Any:
     for value, label in zip(found, labels):
         if value is None:
             return Missing(f"{name} is not defined in the {label}")
@@ -92,6 +92,8 @@ def _joined(name: str, found: list[Any], labels: tuple[str, str], classes: dict[
     if not isinstance(a, Variable) or not isinstance(b, Variable):
         return a if a == b else Missing(f"{name} stands for different things in the {labels[0]} and the {labels[1]}")
     kind = common(a.type, b.type, classes)
+    if kind is None and isinstance(before, Variable):       # each is of one of the types that it had
+        kind = before.type
     if kind is None:
         return Missing(f"Type mismatch: {name} is set to type {a.type} in the {labels[0]} and type {b.type} in the {labels[1]}")
     return Variable(a.text, kind, common(a.held, b.held, classes) or ANY, a.annotated if a.annotated == b.annotated else None)

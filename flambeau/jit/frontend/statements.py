@@ -82,10 +82,13 @@ class Statements(Calls):
                 raise self.error(target, f"Cannot re-assign '{target.id}' to a value of type {type(value).__name__.lower()} in a block")
             self.scope.names[target.id] = value
             return
-        known = self.scope.find(target.id)
-        if isinstance(known, Variable) and known.annotated is not None:
+        known, outer = self.scope.find(target.id), self.scope.outer(target.id)
+        wanted = known.annotated if isinstance(known, Variable) else None
+        if wanted is None and isinstance(outer, Variable) and not is_part(value.type, outer.type, self.classes):
+            wanted = outer.type
+        if wanted is not None:
             with suppress(Misfit):      # `declare` says what is wrong
-                value = self.converter.converted(value, known.annotated, True)
+                value = self.converter.converted(value, wanted, known is not None and known.annotated is not None)
         self.declare(target.id, value.type, target, annotated)
         self.scope.names[target.id].fields = value.fields
         name = self.text_name(target.id)
@@ -257,7 +260,7 @@ class Statements(Calls):
         value = self.value(node.value, self.declared) if node.value is not None else Value(NONE, "None", True, None)
         if self.declared is not None:
             value = self.converted(value, self.declared, node, "Return value was annotated as having type {kind} but is actually of type "
-                                                               "{found}")
+                                                               "{found}", implicit=True)
         else:
             joined = value.type if self.returned is None else common(self.returned, value.type, self.classes)
             if joined is None:
