@@ -73,17 +73,13 @@ struct Arguments {
     }
 };
 
-void run(const Arguments& a, int threads) {
-    if (a.to.q.data != nullptr) attention_backward(a.shape, a.g, a.q, a.k, a.v, a.out, a.lse, a.to, threads);
-    else attention_forward(a.shape, a.q, a.k, a.v, a.out, a.lse, threads);
-}
-
 PyObject* attention(PyObject*, PyObject* const* args, Py_ssize_t count) {
     Arguments a;
     if (!a.take_all(args, count)) return nullptr;
     if (!available()) return PyErr_Format(PyExc_NotImplementedError, "attention needs a processor with bf16 tiles (AMX)");
     Py_BEGIN_ALLOW_THREADS
-    run(a, thread_count());
+    if (a.to.q.data != nullptr) attention_backward(a.shape, a.g, a.q, a.k, a.v, a.out, a.lse, a.to, thread_count());
+    else attention_forward(a.shape, a.q, a.k, a.v, a.out, a.lse, thread_count());
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -95,26 +91,6 @@ PyMethodDef methods[] = {
 };
 
 }  // namespace
-
-// For generated code. words: batch, heads, key heads, rows, columns, e, is_causal, the bits of a float: scale, then strides (batch,
-// head, row) of each operand but lse. operands: q, k, v, out, lse [, g, gq, gk, gv]. 0, or 1 where the processor has no tiles.
-extern "C" int attention_run(const int64_t* words, void* const* operands, int count, int threads) {
-    if (!available()) return 1;
-    Arguments a;
-    float scale;
-    memcpy(&scale, &words[7], sizeof scale);
-    a.shape = {words[0], words[1], words[2], words[3], words[4], words[5], words[6] != 0, scale};
-    a.lse = (float*)operands[4];
-    Heads* const heads[] = {&a.q, &a.k, &a.v, &a.out, nullptr, &a.g, &a.to.q, &a.to.k, &a.to.v};
-    const int64_t* strides = words + 8;
-    for (int i = 0; i < count; i++) {
-        if (heads[i] == nullptr) continue;
-        *heads[i] = {(float*)operands[i], strides[0], strides[1], strides[2]};
-        strides += 3;
-    }
-    run(a, threads);
-    return 0;
-}
 
 void add_attention(PyObject* module) {
     if (PyModule_AddFunctions(module, methods) == 0) flambeau_register("attention_run", (void*)attention_run);

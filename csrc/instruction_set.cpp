@@ -5,8 +5,6 @@
 #include <cstdlib>
 #include <strings.h>
 
-#include "module.h"
-
 namespace {
 
 struct Level {
@@ -70,23 +68,9 @@ const Level& level() {
     return found;
 }
 
-PyObject* name_of_level(PyObject*, PyObject*) { return PyUnicode_FromString(level().name); }
-
-PyObject* names_of_levels(PyObject*, PyObject*) {
-    int count = widest_of_processor() + 1;
-    PyObject* made = PyTuple_New(count);
-    for (int i = 0; made != nullptr && i < count; i++) PyTuple_SET_ITEM(made, i, PyUnicode_FromString(levels[i].name));
-    return made;
-}
-
-PyMethodDef methods[] = {
-    {"instruction_set", name_of_level, METH_NOARGS, "instruction_set() -> str\n\nWhat native code may use, by oneDNN's name for it."},
-    {"instruction_sets", names_of_levels, METH_NOARGS, "instruction_sets() -> tuple of str\n\nWhat this processor has, the narrowest first."},
-    {nullptr, nullptr, 0, nullptr},
-};
-
 }  // namespace
 
 InstructionSet instruction_set() { return level().loops; }
-
-void add_instruction_set(PyObject* module) { PyModule_AddFunctions(module, methods); }
+const char* instruction_set_name() { return level().name; }
+int instruction_set_count() { return widest_of_processor() + 1; }
+const char* instruction_set_name(int i) { return levels[i].name; }

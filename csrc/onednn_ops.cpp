@@ -76,13 +76,19 @@ bool is_conv(int64_t kind) { return kind != matmul; }
 
 // ---- memory descriptors ----
 
-// An axis of length 1 may come with any stride; oneDNN's pattern matching wants one that fits a plain layout.
+// An axis of length 1 may come with any stride; oneDNN's pattern matching wants one that fits a plain layout, and of the first axis (a
+// batch of one image) one that leaves the order of the others as it is.
 void settle_unit_axes(Tensor& t) {
     bool unit_stride = false;
-    for (int i = 0; i < t.ndim; i++) unit_stride |= t.dims[i] != 1 && t.strides[i] == 1;
+    int64_t whole = 1;
+    for (int i = 0; i < t.ndim; i++) {
+        unit_stride |= t.dims[i] != 1 && t.strides[i] == 1;
+        if (t.dims[i] != 1) whole = std::max(whole, t.dims[i] * t.strides[i]);
+    }
     for (int i = t.ndim - 1; i >= 0; i--) {
         if (t.dims[i] != 1) continue;
         if (!unit_stride) t.strides[i] = 1, unit_stride = true;
+        else if (i == 0) t.strides[i] = whole;
         else t.strides[i] = i + 1 < t.ndim ? std::max<int64_t>(1, t.dims[i + 1] * t.strides[i + 1]) : 1;
     }
 }
@@ -178,7 +184,12 @@ struct Slot {
     OwnedMemory plain;              // the caller's layout, when it differs
     OwnedPrimitive reorder_in, reorder_out;
     size_t offset = 0;              // of the reordered copy in the arena
+    bool constant = false;          // it is reordered once, and lies in `packed` by the address that it came from
+    size_t bytes = 0, plain_bytes = 0;
+    std::unordered_map<const void*, std::unique_ptr<CachedMemory>> packed{};
 };
+
+void (*packed_told)(const void*, size_t) = nullptr;
 
 // A matrix product as split_gemm takes it: `c` with its columns side by side, the operands' batch axes written out.
 struct SplitProduct {
@@ -218,6 +229,7 @@ struct Op {
     void add_slot(const PrimitiveDesc* chosen, int operand);
     void add_post_slot(size_t i);
     void place(Slot slot, const MemoryDesc* plain, const MemoryDesc* inner);
+    char* pack(Slot& slot, void* operand);
 };
 
 OwnedAttr Op::attributes() const {
@@ -319,7 +331,9 @@ void Op::add_slot(const PrimitiveDesc* chosen, int operand) {
     Tensor t = as_counted(spec, operand);
     const MemoryDesc* asked = role.query ? lib.primitive_desc_query_md(chosen, role.query, 0) : nullptr;
     OwnedDesc inner = asked ? clone(asked) : strided_desc(operand == bias_operand ? side_by_side(t) : t);
-    place({role.arg, !role.output, role.output}, strided_desc(t), inner);
+    Slot slot{role.arg, !role.output, role.output};
+    slot.constant = t.layout == constant;
+    place(std::move(slot), strided_desc(t), inner);
 }
 
 // The tensor of the i-th post-op.
@@ -333,8 +347,9 @@ void Op::place(Slot slot, const MemoryDesc* plain, const MemoryDesc* inner) {
     slot.memory = memory_of(inner);
     if (!lib.memory_desc_equal(plain, inner)) {
         slot.plain = memory_of(plain);
+        slot.bytes = padded(lib.memory_desc_get_size(inner)), slot.plain_bytes = lib.memory_desc_get_size(plain);
         slot.offset = arena_bytes;
-        arena_bytes += padded(lib.memory_desc_get_size(inner));
+        if (!slot.constant) arena_bytes += slot.bytes;
         OwnedPrimitiveDesc there, back;
         if (slot.read) {
             check(lib.reorder_primitive_desc_create(&there, plain, engine, inner, engine, nullptr), "reorder");
@@ -498,6 +513,20 @@ void Op::run_split(void* const* operands) {
     split_gemm::run(sizes, split.count, split_product, &call, threads);
 }
 
+// The constant as the kernel wants it.
+char* Op::pack(Slot& slot, void* operand) {
+    std::unique_ptr<CachedMemory>& kept = slot.packed[operand];
+    if (kept != nullptr) return kept->data;
+    auto made = std::make_unique<CachedMemory>(slot.bytes);
+    lib.memory_set_data_handle(slot.plain, operand);
+    lib.memory_set_data_handle(slot.memory, made->data);
+    ExecArg both[2] = {{arg_src, slot.plain}, {arg_dst, slot.memory}};
+    check(lib.primitive_execute(slot.reorder_in, stream, 2, both), "reorder");
+    if (packed_told != nullptr) packed_told(operand, slot.plain_bytes);
+    kept = std::move(made);
+    return kept->data;
+}
+
 void Op::run(void* const* operands) {
     std::lock_guard<ForkLock> guard(lock);
     if (threads != wanted_threads()) build();
@@ -509,6 +538,10 @@ void Op::run(void* const* operands) {
         Slot& slot = slots[i];
         if (slot.plain.object == nullptr) {
             lib.memory_set_data_handle(slot.memory, operands[i]);
+            continue;
+        }
+        if (slot.constant) {
+            lib.memory_set_data_handle(slot.memory, pack(slot, operands[i]));
             continue;
         }
         lib.memory_set_data_handle(slot.plain, operands[i]);
@@ -562,7 +595,7 @@ struct Reader {
     Tensor tensor() {
         Tensor t;
         t.dtype = next();
-        t.layout = count(free_choice);
+        t.layout = count(constant);
         t.ndim = count(7);  // one axis is kept for groups
         for (int i = 0; i < t.ndim; i++)
             if ((t.dims[i] = next()) <= 0) throw std::invalid_argument("oneDNN operations need sizes above zero");
@@ -727,6 +760,18 @@ int set_split_products(int products) {
 }
 
 void run(Op* op, void* const* operands) { op->run(operands); }
+
+void when_packed(void (*told)(const void*, size_t)) { packed_told = told; }
+
+void forget_packed(const char* data, size_t bytes) {
+    std::lock_guard<std::mutex> guard(mutex);
+    for (auto& [hash, entry] : handles.entries) {
+        std::lock_guard<ForkLock> busy(entry.op->lock);
+        for (Slot& slot : entry.op->slots)
+            for (auto i = slot.packed.begin(); i != slot.packed.end();)
+                i = i->first >= data && i->first < data + bytes ? slot.packed.erase(i) : std::next(i);
+    }
+}
 
 }  // namespace onednn
 

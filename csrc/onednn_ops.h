@@ -12,8 +12,9 @@ namespace onednn {
 
 enum Kind : int64_t { matmul, conv_forward, conv_input_grad, conv_weight_grad, kind_count };
 
-// given: the caller's strides. free: oneDNN chooses, and the operation reorders from or to the caller's strides itself.
-enum Layout : int64_t { given, free_choice };
+// given: the caller's strides. free: oneDNN chooses, and the operation reorders from or to the caller's strides itself. constant: as
+// free, of an operand whose memory keeps its contents, so that it is reordered at its first run and kept so.
+enum Layout : int64_t { given, free_choice, constant };
 
 struct Tensor {
     int64_t dtype = 0, layout = given, ndim = 0;
@@ -76,6 +77,11 @@ int set_split_products(int products);
 int split_products_set();
 
 void run(Op* op, void* const* operands);
+
+// What is called when a constant operand has been reordered: its memory is not looked at again. And: constants that lie within these
+// bytes are gone, and with them what was made of them.
+void when_packed(void (*told)(const void* data, size_t bytes));
+void forget_packed(const char* data, size_t bytes);
 
 }  // namespace onednn
 

@@ -10,10 +10,10 @@ void adam(void* const* data, int64_t begin, int64_t n, const Adam& o, double cor
     const T sign = o.maximize ? -1 : 1, keep = T(1 - o.lr * o.weight_decay), coupled = T(o.weight_decay);
     const T b1 = T(1 - o.beta1), b2 = T(o.beta2), c2 = T(1 - o.beta2), eps = T(o.eps);
     const T step = T(o.lr / correction1), root = T(1 / __builtin_sqrt(correction2));
-    const bool decoupled = o.decoupled;
+    const bool decoupled = o.decoupled, plain = o.decoupled || o.weight_decay == 0;  // 0 times infinity is NaN
     for (int64_t i = 0; i < n; i++) {
         T x = decoupled ? p[i] * keep : p[i];
-        T d = decoupled ? sign * g[i] : sign * g[i] + coupled * x;
+        T d = plain ? sign * g[i] : sign * g[i] + coupled * x;
         T mean = m[i] + (d - m[i]) * b1;
         T square = v[i] * b2 + d * d * c2;
         m[i] = mean;
@@ -29,16 +29,16 @@ void sgd(void* const* data, int64_t begin, int64_t n, const Sgd& o, bool fresh) 
     T* __restrict p = (T*)data[0] + begin;
     const T* __restrict g = (const T*)data[1] + begin;
     const T sign = o.maximize ? -1 : 1, decay = T(o.weight_decay), lr = T(o.lr);
-    const T keep = fresh ? T(0) : T(o.momentum), take = fresh ? T(1) : T(1 - o.dampening), momentum = T(o.momentum);
-    const bool nesterov = o.nesterov;
+    const T keep = T(o.momentum), take = T(1 - o.dampening), momentum = T(o.momentum);
+    const bool nesterov = o.nesterov, plain = o.weight_decay == 0;  // 0 times infinity is NaN
     if (data[2] == nullptr) {
-        for (int64_t i = 0; i < n; i++) p[i] = p[i] - lr * (sign * g[i] + decay * p[i]);
+        for (int64_t i = 0; i < n; i++) p[i] = p[i] - lr * (plain ? sign * g[i] : sign * g[i] + decay * p[i]);
         return;
     }
     T* __restrict b = (T*)data[2] + begin;
     for (int64_t i = 0; i < n; i++) {
-        T d = sign * g[i] + decay * p[i];
-        T moved = keep * b[i] + take * d;
+        T d = plain ? sign * g[i] : sign * g[i] + decay * p[i];
+        T moved = fresh ? d : keep * b[i] + take * d;
         b[i] = moved;
         p[i] = p[i] - lr * (nesterov ? d + momentum * moved : moved);
     }

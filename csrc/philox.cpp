@@ -1,4 +1,4 @@
-// philox_draw: fills an array with random numbers by Philox 4x32-10 (philox_rounds.h), in blocks that vectorise.
+// Fills arrays with random numbers by Philox 4x32-10 (philox_rounds.h), in blocks that vectorise.
 //
 // Flambeau's mapping: a generator's state is (seed, offset), both 64-bit. Element i of a draw depends on these and i alone.
 //
@@ -13,15 +13,14 @@
 //   come from the bits a and b of these two elements:
 //     f32: u = (a + 0.5) * 2^-32 (rounded to f32),  v = (b >> 8) * 2^-24
 //     f64: u = ((a >> 11) + 0.5) * 2^-53,           v = (b >> 11) * 2^-53
-#define FLAMBEAU_NATIVE_MODULE
+#include "philox.h"
+
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "instruction_set.h"
-#include "module.h"
-#include "numpy_api.h"
 #include "philox_rounds.h"
-#include "runtime.h"
 #include "threads.h"
 #pragma GCC diagnostic ignored "-Wunused-variable"
 #include "scalar.h"
@@ -73,49 +72,16 @@ void fill_array(Fill<T> fill, T* out, int64_t n, uint64_t seed, uint64_t offset)
     for (int64_t c = 0; c < chunks; c++) fill_range(fill, out, c * chunk, std::min(n, (c + 1) * chunk), seed, offset);
 }
 
-// A draw's numbers, each of `size` bytes.
-void fill_floats(bool normal, int64_t size, void* out, int64_t n, uint64_t seed, uint64_t offset) {
+}  // namespace
+
+// 64 bits are the 32 bits of twice as many elements, seen as pairs (low word first).
+void philox_bits(uint32_t* out, int64_t n, uint64_t seed, uint64_t offset) { fill_array(loops.bits, out, n, seed, offset); }
+
+void philox_floats(bool normal, int64_t size, void* out, int64_t n, uint64_t seed, uint64_t offset) {
     if (size == 4) fill_array(normal ? loops.normal_f32 : loops.uniform_f32, (float*)out, n, seed, offset);
     else fill_array(normal ? loops.normal_f64 : loops.uniform_f64, (double*)out, n, seed, offset);
 }
 
-PyObject* draw(PyObject*, PyObject* arguments) {
-    const char* name;
-    PyObject *object, *numbers[2];
-    if (!PyArg_ParseTuple(arguments, "sOOO:philox_draw", &name, &object, &numbers[0], &numbers[1])) return nullptr;
-    PyArrayObject* array = (PyArrayObject*)object;
-    if (!PyArray_Check(object) || !PyArray_IS_C_CONTIGUOUS(array) || !PyArray_ISBEHAVED(array))
-        return PyErr_Format(PyExc_TypeError, "philox_draw(): expected a C-contiguous, writable NumPy array, got %R", (PyObject*)Py_TYPE(object));
-    const bool bits = std::strcmp(name, "bits") == 0;
-    const npy_intp size = PyArray_ITEMSIZE(array), n = PyArray_SIZE(array);
-    if (!(bits ? PyArray_ISINTEGER(array) : PyArray_ISFLOAT(array)) || (size != 4 && size != 8))
-        return PyErr_Format(PyExc_TypeError, "philox_draw(): expected an array of %s of 32 or 64 bits, got dtype %S",
-                            bits ? "integers" : "floats", (PyObject*)PyArray_DESCR(array));
-    uint64_t state[2];
-    for (int i = 0; i < 2; i++) state[i] = PyLong_AsUnsignedLongLongMask(numbers[i]);
-    if (PyErr_Occurred()) return nullptr;
-    void* out = PyArray_DATA(array);
-    Py_BEGIN_ALLOW_THREADS;
-    // 64 bits are the 32 bits of twice as many elements, seen as pairs (low word first).
-    if (bits) fill_array(loops.bits, (uint32_t*)out, n * (size / 4), state[0], state[1]);
-    else fill_floats(std::strcmp(name, "normal") == 0, size, out, n, state[0], state[1]);
-    Py_END_ALLOW_THREADS;
-    return Py_NewRef(object);
-}
-
-PyMethodDef methods[] = {
-    {"philox_draw", draw, METH_VARARGS, "philox_draw(name, out, seed, offset) -> out\n\nNumbers: uniform in [0, 1), normal, or bits."},
-    {nullptr},
-};
-
-}  // namespace
-
-// For generated code: words are (0 uniform, 1 normal; bytes of an element; elements; blocks used up before), state is
-// (seed, offset).
 extern "C" void philox_run(const int64_t* words, const int64_t* state, void* out) {
-    fill_floats(words[0] != 0, words[1], out, words[2], (uint64_t)state[0], (uint64_t)(state[1] + words[3]));
-}
-
-void add_philox(PyObject* module) {
-    if (PyModule_AddFunctions(module, methods) == 0) flambeau_register("philox_run", (void*)philox_run);
+    philox_floats(words[0] != 0, words[1], out, words[2], (uint64_t)state[0], (uint64_t)(state[1] + words[3]));
 }

@@ -80,4 +80,5 @@ def write(lines: list[str], out: Path) -> None:
 if __name__ == "__main__":
     write([line for op in TABLE.values() if op.native and op.name != "where" for line in rows(op)], Path(sys.argv[1]))
     write([line for fold in FOLDS.values() for line in fold_rows(fold)], Path(sys.argv[2]))
-    write([" \\\n".join(["#define FL_POST_OPS(X)", *(post_row(name, *row) for name, row in POSTS.items())])], Path(sys.argv[3]))
+    posts = [post_row(name, row.algorithm, row.body) for name, row in POSTS.items()]
+    write([" \\\n".join(["#define FL_POST_OPS(X)", *posts])], Path(sys.argv[3]))

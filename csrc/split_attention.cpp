@@ -3,6 +3,10 @@
 // softmax's sums: Dao, Fu, Ermon, Rudra and Re, "FlashAttention", NeurIPS 2022.
 #include "split_attention.h"
 
+#include <cstring>
+
+#include "split_gemm.h"
+
 #if defined(__x86_64__) && defined(__linux__)
 
 #include <omp.h>
@@ -10,7 +14,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 
 #include "room.h"
 
@@ -342,3 +345,23 @@ void attention_backward(const Attention&, const Heads&, const Heads&, const Head
 }  // namespace split_gemm
 
 #endif
+
+extern "C" int attention_run(const int64_t* words, void* const* operands, int count, int threads) {
+    using namespace split_gemm;
+    if (!available()) return 1;
+    Attention shape{words[0], words[1], words[2], words[3], words[4], words[5], words[6] != 0, 0};
+    memcpy(&shape.scale, &words[7], sizeof shape.scale);
+    Heads q{}, k{}, v{}, out{}, g{};
+    Gradients to{};
+    Heads* const heads[] = {&q, &k, &v, &out, nullptr, &g, &to.q, &to.k, &to.v};
+    const int64_t* strides = words + 8;
+    for (int i = 0; i < count; i++) {
+        if (heads[i] == nullptr) continue;
+        *heads[i] = {(float*)operands[i], strides[0], strides[1], strides[2]};
+        strides += 3;
+    }
+    float* lse = (float*)operands[4];
+    if (count > 5) attention_backward(shape, g, q, k, v, out, lse, to, threads);
+    else attention_forward(shape, q, k, v, out, lse, threads);
+    return 0;
+}

@@ -30,3 +30,7 @@ void attention_backward(const Attention& z, const Heads& g, const Heads& q, cons
                         const float* lse, const Gradients& to, int threads);
 
 }  // namespace split_gemm
+
+// For generated code. words: batch, heads, key heads, rows, columns, e, is_causal, the bits of a float: scale, then strides (batch,
+// head, row) of each operand but lse. operands: q, k, v, out, lse [, g, gq, gk, gv]. 0, or 1 where the processor has no tiles.
+extern "C" int attention_run(const int64_t* words, void* const* operands, int count, int threads);

@@ -45,7 +45,7 @@ Record<9> meta = {nullptr, {"grad_fn", "output_nr", "requires_grad", "grad", "ho
 enum { meta_grad_fn, meta_output_nr, meta_requires_grad, meta_generation = 8 };
 Record<7> storage = {nullptr, {"_array", "_buffer", "device", "nbytes", "version", "inference", "uncounted"}};
 enum { storage_array, storage_buffer, storage_nbytes = 3, storage_inference = 5 };
-PyObject* zero;
+PyObject *zero, *unrecorded;
 
 }  // namespace
 
@@ -115,7 +115,7 @@ PyObject* know_tensors(PyObject*, PyObject* args) {
     if (store_slot < 0 || !meta.learn(meta_type) || !storage.learn(storage_type) || !learn_slots(type) ||
         !PyType_IsSubtype(layout, &PyTuple_Type) || !PyType_IsSubtype(view, &PyTuple_Type))
         return PyErr_Format(PyExc_TypeError, "these classes do not have the slots of a tensor");
-    zero = PyLong_FromLong(0);
+    zero = PyLong_FromLong(0), unrecorded = PyUnicode_InternFromString("no_grad");
     tensor_type = (PyTypeObject*)Py_NewRef(type);
     layout_type = (PyTypeObject*)Py_NewRef(layout), view_type = (PyTypeObject*)Py_NewRef(view);
     cpu = Py_NewRef(device), dtype_of_numpy = Py_NewRef(function), inference = Py_NewRef(mark);
@@ -131,13 +131,14 @@ PyObject* know_tensors(PyObject*, PyObject* args) {
 
 // ---- views ----
 
-// A named tuple.
-PyObject* new_tuple(PyTypeObject* type, PyObject* a, PyObject* b, PyObject* c) {
-    PyObject* made = type->tp_alloc(type, 3);
+// A named tuple, of three parts or four.
+PyObject* new_tuple(PyTypeObject* type, PyObject* a, PyObject* b, PyObject* c, PyObject* d = nullptr) {
+    PyObject* made = type->tp_alloc(type, d == nullptr ? 3 : 4);
     if (made == nullptr) return nullptr;
     PyTuple_SET_ITEM(made, 0, Py_NewRef(a));
     PyTuple_SET_ITEM(made, 1, Py_NewRef(b));
     PyTuple_SET_ITEM(made, 2, Py_NewRef(c));
+    if (d != nullptr) PyTuple_SET_ITEM(made, 3, Py_NewRef(d));
     return made;
 }
 
@@ -214,18 +215,19 @@ PyObject* view_array(PyObject* store, PyObject* like, PyObject* shape, PyObject*
     return made;
 }
 
-// View(root, (*chain, *steps), generation of the root's history); a step is (primitive, its arguments but the first).
+// View(root, (*chain, *steps), generation of the root's history, origin); a step is (primitive, its arguments but the first).
 PyObject* view_record(PyObject* source, PyObject* steps) {
     const TensorSlots& slots = known_slots();
-    PyObject *root = source, *chain = Py_NewRef(steps);
+    PyObject *root = source, *chain = Py_NewRef(steps), *origin = dispatch_state.grad_enabled ? Py_None : unrecorded;
     PyObject* of = read_slot(source, slots.view);
     if (of != Py_None) {
+        if (PyTuple_GET_ITEM(of, 3) != Py_None) origin = PyTuple_GET_ITEM(of, 3);
         root = PyTuple_GET_ITEM(of, 0);
         Py_SETREF(chain, PySequence_Concat(PyTuple_GET_ITEM(of, 1), steps));
     }
     PyObject* record = read_slot(root, slots.grad);
     PyObject* generation = Py_TYPE(record) == meta.type ? read_slot(record, meta.slots[meta_generation]) : zero;
-    PyObject* made = chain != nullptr ? new_tuple(view_type, root, chain, generation) : nullptr;
+    PyObject* made = chain != nullptr ? new_tuple(view_type, root, chain, generation, origin) : nullptr;
     Py_XDECREF(chain);
     return made;
 }

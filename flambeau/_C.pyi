@@ -14,7 +14,7 @@ Guard = Callable[..., Any]
 Entry = tuple[Guard, Callable[..., Any]]
 FrameCallback = Callable[[FunctionType, CodeType, tuple[Any, ...]], Entry | None]
 
-# -- what the processor has (csrc/instruction_set.cpp)
+# -- what the processor has (csrc/processor.cpp)
 def instruction_set() -> str: ...
 def instruction_sets() -> tuple[str, ...]: ...
 
@@ -319,3 +319,20 @@ def attention(
     q: Any, k: Any, v: Any, out: Any, lse: Any, is_causal: bool, scale: float,
     g: Any = ..., gq: Any = ..., gk: Any = ..., gv: Any = ..., /
 ) -> None: ...
+
+# -- ahead-of-time packages (csrc/package.cpp)
+PackageResults: TypeAlias = tuple[tuple[np.ndarray, int, tuple[int, ...], tuple[int, ...]], ...]
+Ports: TypeAlias = tuple[tuple[str, str, tuple[int, ...], tuple[str, ...]], ...]
+
+class PackageSession:
+    """Runs an ahead-of-time package, a path or that of another session, on so many threads (0: as many as there are processors)."""
+
+    inputs: Ports
+    outputs: Ports
+    facts: dict[str, str]
+    def __init__(self, source: str | PathLike[str] | PackageSession, onednn: str, threads: int) -> None: ...
+    def run(self, arrays: tuple[np.ndarray, ...], codes: tuple[int, ...], /) -> PackageResults: ...
+    def set_threads(self, n: int, /) -> None: ...
+
+package_dtypes: tuple[str, ...]
+package_abi: int

@@ -16,6 +16,8 @@ from . import (
     ops,
     sparse,
 )
+
+# isort: off
 from ._left_out import NAMES as _LEFT_OUT
 from .autograd.grad_mode import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
 from .core import shared as _shared
@@ -23,20 +25,10 @@ from .core.device import default_device as get_default_device
 from .core.device import device, set_default_device
 from .core.dtypes import ALIASES, DTYPES, NAMED_ONLY, can_cast, dtype, finfo, iinfo, promote_types
 from .core.memory_format import (
-    channels_last,
-    channels_last_3d,
-    contiguous_format,
-    jagged,
-    layout,
-    memory_format,
-    preserve_format,
-    sparse_bsc,
-    sparse_bsr,
-    sparse_coo,
-    sparse_csc,
-    sparse_csr,
-    strided,
+    channels_last, channels_last_3d, contiguous_format, jagged, layout, memory_format, preserve_format, sparse_bsc, sparse_bsr,
+    sparse_coo, sparse_csc, sparse_csr, strided,
 )
+from .core.settings import told as _told
 from .core.size import Size, broadcast_shapes
 from .core.storage import Storage as _Storage
 from .core.tensor import Tensor, is_inference
@@ -48,22 +40,13 @@ from .ops.registry import OPERATORS as _OPERATORS
 from .ops.storages import TYPED_STORAGES as _TYPED_STORAGES
 from .ops.storages import UntypedStorage as _UntypedStorage
 from .sparse.construct import (
-    sparse_bsc_tensor,
-    sparse_bsr_tensor,
-    sparse_compressed_tensor,
-    sparse_coo_tensor,
-    sparse_csc_tensor,
-    sparse_csr_tensor,
+    sparse_bsc_tensor, sparse_bsr_tensor, sparse_compressed_tensor, sparse_coo_tensor, sparse_csc_tensor, sparse_csr_tensor,
 )
 from .sparse.convert import (
-    ccol_indices_copy,
-    col_indices_copy,
-    crow_indices_copy,
-    indices_copy,
-    row_indices_copy,
-    values_copy,
+    ccol_indices_copy, col_indices_copy, crow_indices_copy, indices_copy, row_indices_copy, values_copy,
 )
 from .sparse.products import dsmm, hspmm, saddmm, smm, spmm, sspaddmm
+# isort: on
 
 __version__ = "0.1.0"
 _homes.install()
@@ -122,7 +105,7 @@ _LAZY: dict[str, tuple[str, Any]] = {
         "nn", "optim", "fx", "func", "utils", "special", "linalg", "fft", "distributions", "amp", "profiler", "distributed", "jit",
         "aot", "inductor", "dynamo", "compiler", "cuda", "backends", "serialization", "random", "hub", "testing",
         "library", "overrides", "types", "version", "multiprocessing", "onnx", "nested", "quantization", "mps", "xpu", "cpu",
-        "return_types", "torch_version", "_utils", "_C", "accelerator", "export", "storage", "ao", "signal",
+        "return_types", "torch_version", "_utils", "__future__", "_C", "accelerator", "export", "storage", "ao", "signal",
         "futures", "masked", "quasirandom", "__config__", "package", "functional", "classes", "monitor")
 } | {
     **{name: (f".{name}", None) for name in ("_dynamo", "_inductor", "_functorch", "_logging", "_subclasses", "_guards", "_decomp",
@@ -170,7 +153,7 @@ _LAZY: dict[str, tuple[str, Any]] = {
         ".futures": ("Future",),
         ".random": ("thread_safe_generator",),
         "._lobpcg": ("lobpcg",),
-        "._schemas": ("parse_schema",),
+        ".core.schema": ("parse_schema",),
         "._private": ("_shape_as_tensor", "_scaled_mm", "_softmax_backward_data", "_convert_indices_from_coo_to_csr",
                       "_convert_indices_from_csr_to_coo"),
         ".ops.segments": ("segment_reduce=_segment_reduce",),
@@ -208,5 +191,8 @@ def is_storage(obj: Any) -> bool:
     """Whether `obj` is a storage."""
     return isinstance(obj, (_Storage, _UntypedStorage))
 
+
+if _told("TORCH_LOGS"):     # a misspelt name is an error at once
+    importlib.import_module(".dynamo.logs", __package__)
 
 __all__ = [name for name in globals() if not name.startswith("_")]

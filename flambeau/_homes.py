@@ -58,6 +58,10 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "package.glob_group": ("package.globs", "GlobGroup GlobPattern"),
     "export.decomp_utils": ("export", "CustomDecompTable"),
     "onnx.operators": ("_private", "shape_as_tensor"),
+    "onnx._internal.exporter": ("onnx", "ONNXProgram"),
+    "backends._nnapi.prepare": ("nnapi", "ANEURALNETWORKS_PREFER_FAST_SINGLE_ANSWER ANEURALNETWORKS_PREFER_LOW_POWER "
+                                         "ANEURALNETWORKS_PREFER_SUSTAINED_SPEED NnapiModule convert_model_to_nnapi process_for_nnapi"),
+    "backends._nnapi.serializer": ("nnapi", "NNAPI_FuseCode=Fuse NNAPI_OperandCode=Type NNAPI_OperationCode=Operation"),
     "autograd.profiler_legacy": ("profiler.by_autograd", "profile"),
     "profiler.profiler": ("profiler", "ExecutionTraceObserver ProfilerAction ProfilerActivity _default_schedule_fn profile schedule "
                                       "supported_activities tensorboard_trace_handler"),
@@ -66,7 +70,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                                         "quantize_dynamic quantize_qat default_qconfig get_default_qconfig get_default_qat_qconfig "
                                         "FakeQuantize FakeQuantizeBase ObserverBase default_observer default_weight_observer"),
     "fx.experimental.optimization": ("nn.utils.fx_passes", "extract_subgraph fuse remove_dropout"),
-    "fx.experimental.proxy_tensor": ("_functorch.make_fx", "get_proxy_mode make_fx"),
+    "fx.experimental.proxy_tensor": ("_functorch.make_fx", "disable_proxy_modes_tracing get_proxy_mode make_fx"),
     "autograd.variable": ("autograd", "Variable"),
     "cuda.amp.common": ("cuda.amp", "amp_definitely_not_available"),
     "cuda.amp.autocast_mode": ("cuda.amp", "autocast custom_fwd custom_bwd"),
@@ -97,6 +101,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "_prims_common.wrappers": ("_prims_common", "_maybe_convert_to_dtype"),
     "_functorch.vmap": ("", "vmap=func.vmap Tensor tree_flatten=utils._pytree.tree_flatten tree_unflatten=utils._pytree.tree_unflatten"),
     "_functorch.apis": ("func", "vmap grad grad_and_value"),
+    "_export": ("_inductor.package", "aot_compile=aot_compile_exported aot_load"),
     "_functorch.eager_transforms": ("func", "grad grad_and_value hessian jacfwd jacrev jvp linearize vjp"),
     "_functorch.functional_call": ("func", "functional_call stack_module_state"),
 }
@@ -192,8 +197,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "distributed.fsdp.sharded_grad_scaler": (_PROCESSES, "ShardedGradScaler"),
     "distributed.launcher.api": ("start processes with torchrun (python -m torch.distributed.run)", "LaunchConfig elastic_launch"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
-    "export.unflatten": (_EXPORT, "unflatten _assign_attr _AttrKind InterpreterModule"),
-    "fx.passes.utils.matcher_utils": ("use fx.replace_pattern", "SubgraphMatcher InternalMatch"),
     "fx.passes.utils.matcher_with_name_node_map_utils": ("use fx.replace_pattern", "SubgraphMatcherWithNameNodeMap InternalMatch"),
     "fx.passes.utils.source_matcher_utils": ("look at node.target", "get_source_partitions SourcePartition check_subgraphs_connected"),
     "fx.traceback": ("node.meta['stack'] has the user's lines", "NodeSource NodeSourceAction"),
@@ -212,7 +215,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "nn.parallel.replicate": (_PROCESSES, "replicate"),
     "nn.parallel.scatter_gather": (_PROCESSES, "scatter scatter_kwargs gather is_namedtuple"),
     "onnx.ops": ("operators of ONNX have no form here: write torch's", "rotary_embedding attention symbolic symbolic_multi_out"),
-    "onnx._internal.exporter": (_EXPORT, "ONNXProgram"),
     "sparse._triton_ops": (_DENSE, "broadcast_batch_dims bsr_dense_addmm bsr_dense_mm"),
     "sparse._triton_ops_meta": (_DENSE, "get_meta minimize update"),
     "utils.bundled_inputs": (_EXPORT, "bundle_inputs augment_model_with_bundled_inputs"),
@@ -222,7 +224,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
                                                                         "_worker_loop"),
     "utils.data._utils.signal_handling": ("the loader looks after its workers itself", "_set_worker_signal_handlers _set_worker_pids "
                                           "_remove_worker_pids _set_SIGCHLD_handler"),
-    "utils.mobile_optimizer": (_EXPORT, "optimize_for_mobile"),
     "testing._internal.composite_compliance": ("look at the operator's schema", "is_inplace is_inplace_view_fn is_view_fn"),
     "testing._internal.common_utils": ("write unittest or pytest", "TestCase run_tests parametrize subtest instantiate_parametrized_tests "
                                                                    "skipIfTorchDynamo IS_WINDOWS"),

@@ -103,7 +103,8 @@ CHECKS: dict[str, Callable] = {
 def opcheck(op: Any, args: tuple, kwargs: dict | None = None, *, test_utils: str | Sequence[str] = tuple(CHECKS),
             raise_exception: bool = True, atol: float | None = None, rtol: float | None = None) -> dict[str, Any]:
     """Run the checks named by `test_utils` on a call of a custom operator: {check: "SUCCESS"}, or an OpCheckError with what failed (with
-    `raise_exception=False` it is the value). ValueError for a check that does not exist, TypeError for what is no custom operator."""
+    `raise_exception=False` what was raised is the value). ValueError for a check that does not exist, TypeError for what is no custom
+    operator."""
     operator = getattr(op, "_opoverload", op)
     if not isinstance(operator, CustomOperator):
         raise TypeError(f"opcheck(op, ...): expected an operator made by torch.library, got {type(op).__name__}")
@@ -117,7 +118,7 @@ def opcheck(op: Any, args: tuple, kwargs: dict | None = None, *, test_utils: str
         try:
             CHECKS[name](operator, tuple(args), dict(kwargs or {}), **(tolerances if name == "test_aot_dispatch_dynamic" else {}))
             results[name] = "SUCCESS"
-        except OpCheckError as error:
+        except Exception as error:
             if raise_exception:
                 raise OpCheckError(f"opcheck(op, ...): {name} failed with {error}") from error
             results[name] = error

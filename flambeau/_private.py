@@ -5,7 +5,9 @@ from __future__ import annotations
 from .core.dtypes import dtype, int32, int64
 from .core.tensor import Tensor
 from .nn.scaled import ScalingType, scaled_mm
+from .ops.aten_forms import FORMS
 from .ops.registry import OPERATORS
+from .sparse.bridge import lines_of, starts_of
 
 
 def _shape_as_tensor(self: Tensor) -> Tensor:
@@ -26,23 +28,18 @@ def _scaled_mm(self: Tensor, mat2: Tensor, scale_a: Tensor, scale_b: Tensor, bia
                      use_fast_accum=use_fast_accum)
 
 
-def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: dtype) -> Tensor:
-    """The gradient of softmax along `dim` by its result."""
-    weighted = grad_output * output
-    return (weighted - output * weighted.sum(dim, keepdim=True)).to(input_dtype)
+_softmax_backward_data = FORMS["_softmax_backward_data"]
 
 
 def _convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: bool = False) -> Tensor:
     """Where each of `size` rows begins among the sorted numbers of rows, and where the last one ends."""
-    counts = OPERATORS["bincount"](input, minlength=size)
-    ends = OPERATORS["cumsum"](counts, 0)
-    return OPERATORS["cat"]([ends.new_zeros((1,)), ends]).to(int32 if out_int32 else int64)
+    return starts_of(input, size).to(int32 if out_int32 else int64)
 
 
 def _convert_indices_from_csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False,
                                      transpose: bool = False) -> Tensor:
     """(2, entries): the numbers of rows and columns of a compressed tensor's entries, the columns first if `transpose`."""
-    rows = OPERATORS["arange"](crow_indices.shape[0] - 1, dtype=int64).repeat_interleave(OPERATORS["diff"](crow_indices))
+    rows = lines_of(crow_indices)
     pair = (col_indices, rows) if transpose else (rows, col_indices)
     return OPERATORS["stack"]([x.to(int32 if out_int32 else int64) for x in pair])
 

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ._absent import absent_type
-from ._schemas import Argument, FunctionSchema, parse_schema
 from .amp.autocast_mode import without_casts
 from .autograd.batched import levels
 from .autograd.grad_mode import is_grad_enabled
@@ -17,9 +16,11 @@ from .core import dispatch
 from .core.device import default_device, device
 from .core.dtypes import dtype
 from .core.memory_format import layout, memory_format
+from .core.schema import Argument, FunctionSchema, parse_schema
 from .core.size import Size
 from .core.tensor import Tensor
 from .ops.generators import Generator, default_generator
+from .ops.linalg.decompositions import _LinAlgError
 from .overrides import DisableTorchFunctionSubclass, has_torch_function, has_torch_function_unary, has_torch_function_variadic
 
 
@@ -152,6 +153,7 @@ EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} |
     "_are_functorch_transforms_active": _are_functorch_transforms_active,
     "_set_grad_enabled": _set_grad_enabled,
     "DispatchKey": DispatchKey,
+    "_LinAlgError": _LinAlgError,
     "DispatchKeySet": DispatchKeySet,
     "_ExcludeDispatchKeyGuard": _ExcludeDispatchKeyGuard,
     **{name: globals()[name] for name in _SCRIPT_TYPES},

@@ -38,7 +38,8 @@ def flambeau_name(torch_name: str) -> str:
 
 # -- what classes say of their home ----------------------------------------------------------------------------------------
 _HOMES = {"core.tensor": "", "core.device": "", "core.dtypes": "", "core.size": "", "core.memory_format": "", "core.symbolic": "",
-          "ops.generators": "_C", "ops.storages": "storage", "ops.return_types": "return_types", "nn.packing": "nn.utils.rnn"}
+          "ops.generators": "_C", "ops.linalg.decompositions": "_C",
+          "ops.storages": "storage", "ops.return_types": "return_types", "nn.packing": "nn.utils.rnn"}
 """Where torch has the classes of rooms that it hasn't; the rooms that are no torch's keep their names."""
 _INSIDE = frozenset(("core", "ops", "dynamo", "aot", "inductor", "backends", "sparse", "multiprocessing", "as_torch"))
 

@@ -28,6 +28,7 @@ from .autograd.function import FunctionCtx
 from .core.device import device
 from .core.dtypes import dtype
 from .core.lazy import LazyModule
+from .core.schema import parse_schema
 from .core.symbolic import unknown_size
 from .core.tensor import Tensor
 from .ops import custom
@@ -102,13 +103,15 @@ def custom_op(
     """
 
     def decorate(fn: Callable) -> CustomOpDef:
-        signature = inspect.signature(fn) if schema is None else parse_schema(schema)[1]
+        text = infer_schema(fn, mutates_args=mutates_args) if schema is None else schema[schema.index("("):]
+        written = parse_schema(name + text)
+        signature = inspect.signature(fn) if schema is None else written.signature
         mutated = tuple(signature.parameters) if mutates_args == "unknown" else tuple(mutates_args)
         unknown = set(mutated) - set(signature.parameters)
         if unknown:
             raise ValueError(f"{name}: mutates_args names {sorted(unknown)}, which are not arguments of {fn.__name__}{signature}")
-        operator = custom.define(name, signature, mutated, infer_schema(fn, mutates_args=mutates_args) if schema is None else
-                                 schema[schema.index("("):])
+        operator = custom.define(written, signature, mutated)
+        operator.makes_new = True
         _add_kernel(operator, device_types, fn)
         return CustomOpDef(operator)
 
@@ -295,7 +298,8 @@ def register_autocast(op: Any, device_type: str, cast_inputs: Any, /, *, lib: An
 
 def define(qualname: str, schema: str, *, lib: Any = None, tags: Any = ()) -> None:
     """Define `namespace::name` with a schema such as "(Tensor x, int n=1) -> Tensor"; `impl` gives its function."""
-    custom.define(qualname, *_signature(schema), schema[schema.index("("):])
+    custom.split(qualname)
+    custom.define(parse_schema(qualname + schema[schema.index("("):]))
 
 
 def impl(qualname: Any, types: str | Iterable[str], func: Any = None, *, lib: Any = None) -> Any:
@@ -331,10 +335,9 @@ class Library:
         """Define an operator from "name(Tensor x) -> Tensor"; its name comes back."""
         if alias_analysis not in ("", "FROM_SCHEMA", "CONSERVATIVE"):
             raise RuntimeError(f"Invalid alias_analysis type {alias_analysis}")
-        name, _ = parse_schema(schema)
-        custom.define(f"{self.ns}::{name}", *_signature(schema), schema[schema.index("("):])
-        self._defined.append(name)
-        return name
+        operator = custom.define(parse_schema(schema if "::" in schema.partition("(")[0] else f"{self.ns}::{schema.lstrip()}"))
+        self._defined.append(operator.__name__)
+        return operator.__name__
 
     def impl(
         self, op_name: Any, fn: Callable, dispatch_key: str = "", *, with_keyset: bool = False, allow_override: bool = True
@@ -396,36 +399,6 @@ def opcheck(op: Any, args: tuple, kwargs: dict | None = None, *, test_utils: Any
 
 
 # -- schemas as text ---------------------------------------------------------------------------------------
-_SCHEMA = re.compile(r"^\s*(?:[\w]+::)?([\w.]*)\s*\((.*)\)\s*->\s*(.+?)\s*$", re.DOTALL)
-_ARGUMENT = re.compile(r"^(?P<type>[\w\[\]]+(?:\((?P<alias>[^)]*)\))?[\w\[\]?!]*\??)\s+(?P<name>\w+)(?:\s*=\s*(?P<default>.+))?$")
-
-
-def parse_schema(schema: str) -> tuple[str, inspect.Signature]:
-    """Name and signature of "name(Tensor x, int n=1, *, float eps=0.1) -> Tensor"; ValueError when it is malformed."""
-    found = _SCHEMA.match(schema)
-    if found is None:
-        raise ValueError(f"not an operator schema: {schema!r}; expected 'name(Tensor x, int n=1) -> Tensor'")
-    parameters: list = []
-    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    for text in filter(None, (part.strip() for part in re.split(r",(?![^\[(]*[\])])", found.group(2)))):
-        if text == "*":
-            kind = inspect.Parameter.KEYWORD_ONLY
-            continue
-        argument = _ARGUMENT.match(text)
-        if argument is None:
-            raise ValueError(f"cannot read the argument {text!r} of the schema {schema!r}")
-        default = argument.group("default")
-        parameters.append(
-            inspect.Parameter(
-                argument.group("name"),
-                kind,
-                annotation=argument.group("type"),
-                default=inspect.Parameter.empty if default is None else _constant(default),
-            )
-        )
-    return found.group(1).partition(".")[0], inspect.Signature(parameters)
-
-
 # The types of a schema; all but Tensor, in lists and None too, as far as PyTorch has them.
 _NAMES: dict[Any, str] = {Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool", str: "str", dtype: "ScalarType",
                           device: "Device"}
@@ -500,34 +473,12 @@ def infer_schema(prototype_function: Callable, /, *, mutates_args: Any, op_name:
     return f"{op_name or ''}({', '.join(texts)}) -> {answer}"
 
 
-_CONSTANTS = {"True": True, "False": False, "None": None}
-
-
-def _constant(text: str) -> Any:
-    text = text.strip()
-    if text in _CONSTANTS:
-        return _CONSTANTS[text]
-    if text.startswith("["):
-        return [_constant(part) for part in text.strip("[]").split(",") if part.strip()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    return text.strip("\"'")
-
-
-def _signature(schema: str) -> tuple[inspect.Signature, tuple[str, ...]]:
-    _, signature = parse_schema(schema)
-    return signature, tuple(name for name, p in signature.parameters.items() if "!" in str(p.annotation))
-
-
 __getattr__ = absent_names("torch.library", ("register_torch_dispatch",),
                            "write the operator with torch.library.custom_op")
 
 __all__ = [
     "FakeImplCtx", "fallthrough_kernel", "get_ctx", "get_kernel",
     "custom_op", "CustomOpDef", "Library", "define", "impl", "impl_abstract", "infer_schema", "opcheck", "register_autocast",
-    "register_autograd", "register_fake", "register_kernel", "register_vmap", "parse_schema",
+    "register_autograd", "register_fake", "register_kernel", "register_vmap",
     "triton_op", "wrap_triton",
 ]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from flambeau.backends.cpu import onednn
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -62,6 +65,20 @@ def test_torch_runs_the_same_file_and_reads_the_checkpoint(tmp_path: Path) -> No
     torch.save(checkpoint, model_only)
     said = run("examples/digits_resnet.py", "--smoke", "--out", tmp_path, "--resume", model_only, warnings="default")
     assert "2 epochs done" in said and "final loss" in said
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_cpp_inference(tmp_path: Path) -> None:
+    """Packages run in a C++ program without Python, and in a server."""
+    flambeau("examples/cpp_inference/models.py", "--smoke", "--out", tmp_path)
+    program = ["g++", "-std=c++17", "-Iflambeau/include", "examples/cpp_inference/main.cpp", "-o", tmp_path / "serve", "-ldl", "-pthread"]
+    subprocess.run(program, cwd=ROOT, check=True, timeout=120)
+    environment = {**os.environ, "FLAMBEAU_ONEDNN": onednn.library_path() or ""}
+    done = subprocess.run([tmp_path / "serve", tmp_path, "2", "5"], env=environment, capture_output=True, text=True, timeout=60)
+    assert re.match(r"resnet18: load .* class \d+\ngpt: load .* tokens( \d+){6}\n", done.stdout), done.stdout + done.stderr
+    said = flambeau("examples/cpp_inference/server.py", tmp_path / "resnet18.pt2", "--clients", 3, "--requests", 4)
+    assert re.match(r"12 requests of 3 clients, 2 sessions: p50 \S+ ms, p99 \S+ ms, \S+ a second", said)
 
 
 def test_gcn() -> None:

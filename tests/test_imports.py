@@ -25,7 +25,7 @@ NARROWER = {"core": {"_C", "core"}, "ops": {"_C", "core", "backends", "ops"}, "f
 COMPILER = {"loop": {"loop"}, "cpu": {"loop", "cpu", "call"}, "gpu": {"loop", "gpu", "call"}, "call": {"loop"}}
 
 # Imported where they are used, because Flambeau works without them or because they are chosen at run time.
-OPTIONAL = {"cupy", "triton", "nvidia", "matplotlib", "mpi4py", "PIL"}
+OPTIONAL = {"cupy", "triton", "nvidia", "matplotlib", "mpi4py", "PIL", "onnx", "onnxruntime", "onnxscript"}
 
 
 class Import(NamedTuple):

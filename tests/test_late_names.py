@@ -235,6 +235,11 @@ def test_signatures_as_objects(t: Any) -> None:
     assert [(a.name, str(a.type), a.default_value, a.has_default_value(), a.kwarg_only) for a in found.arguments] == [
         ("self", "Tensor", None, False, False), ("b", "List[int]", [1, 2], True, False), ("c", "Optional[float]", None, True, True)]
     assert [str(r.type) for r in found.returns] == ["Tensor", "int"] and found.arguments[0].alias_info.is_write
+    shown = t.ops.aten.conv1d.padding._schema
+    assert (shown.name, shown.overload_name, [str(a.type) for a in shown.arguments], [a.N for a in shown.arguments][2:]) == (
+        "aten::conv1d", "padding", ["Tensor", "Tensor", "Optional[Tensor]", "List[int]", "str", "List[int]", "int"],
+        [None, 1, None, 1, None])
+    assert [a.default_value for a in shown.arguments] == [None, None, None, [1], "valid", [1], 1] and not shown.is_mutable
     newer = t.parse_schema("f(Tensor x, int n=1) -> Tensor")
     assert newer.is_backward_compatible_with(t.parse_schema("f(Tensor x) -> Tensor"))
     assert not newer.is_backward_compatible_with(t.parse_schema("f(int x) -> Tensor"))

@@ -109,8 +109,9 @@ def test_libraries_with_schemas() -> None:
     mine.impl("scale", lambda x, factor, *, dims, mode: x * factor + sum(dims), "CPU")
     assert fl.ops.schemas.scale(fl.tensor([1.0])).tolist() == [5.0]
     assert fl.ops.schemas.scale(fl.tensor([1.0]), 3.0, dims=[1]).tolist() == [4.0]
-    name, signature = library.parse_schema("a::write(Tensor(a!) x, Tensor[] ys, SymInt n=-1) -> Tensor(a!)")
-    assert name == "write"
+    name = mine.define("schemas::write(Tensor(a!) x, Tensor[] ys, SymInt n=-1) -> Tensor(a!)")
+    assert name == "write" and fl.ops.schemas.write.mutates == ("x",)
+    signature = fl.ops.schemas.write.signature
     assert list(signature.parameters) == ["x", "ys", "n"]
     assert signature.parameters["n"].default == -1
 
@@ -120,7 +121,7 @@ def test_libraries_with_schemas() -> None:
     (lambda: library.custom_op("a::b", lambda x: x, mutates_args=("y",)), ValueError, "mutates_args"),
     (lambda: library.custom_op("a::c", lambda *x: x, mutates_args=()), ValueError, "varargs"),
     (lambda: library.Library("x", "NO"), ValueError, "Unsupported kind"),
-    (lambda: library.parse_schema("f(Tensor x"), ValueError, "not an operator schema"),
+    (lambda: library.Library("x", "FRAGMENT").define("f(Tensor x"), RuntimeError, "not an operator schema"),
     (lambda: library.Library("x", "IMPL").impl("f", len, "Python"), NotImplementedError, "dispatch key"),
     (lambda: fl.ops.load_library("x.so"), OSError, "custom_op"),
 ])
@@ -388,3 +389,32 @@ def test_operators_that_have_a_name_only() -> None:
             with pytest.raises(NotImplementedError, match=instead[:20]):
                 op.default(1)
         assert not hasattr(home, "no_such_operator")
+
+
+SHARING = {
+    "the argument": lambda x: x, "a view of it": lambda x: x.view(-1), "none of its elements": lambda x: x[:0],
+    "without its gradient": lambda x: x.detach(), "what it wrote to": lambda x: x.add_(1),
+    "a part of what it wrote to": lambda x: x.add_(1)[0],
+    "an element of a list": lambda xs: xs[0], "one of several": lambda x: (x + 1, x[0]), "one twice": lambda x: (x + 1,) * 2,
+    "a view of another result": lambda x: (lambda y: (y, y[0]))(x + 1),
+}
+
+
+@pytest.mark.parametrize("backend", [None, "aot_eager", "inductor"])
+@pytest.mark.parametrize("name", SHARING)
+def test_results_have_memory_of_their_own(name: str, backend: str | None) -> None:
+    fl._dynamo.reset()
+    fn, many = SHARING[name], "list" in name
+    several = isinstance(fn([fl.ones(2, 2)] if many else fl.ones(2, 2)), tuple)
+    takes, gives = "Tensor[]" if many else "Tensor(a0!)" if "wrote" in name else "Tensor", "(Tensor, Tensor)" if several else "Tensor"
+    op = library.custom_op(next(_names), lambda x: fn(x), schema=f"({takes} x) -> {gives}", mutates_args=("x",) if "wrote" in name else ())
+    op.register_fake(lambda x: (fl.empty(2, 2),) * 2 if several else fl.empty(2, 2))
+    call = (lambda x: op(x)) if backend is None else fl.compile(lambda x: op(x), backend=backend)
+    with pytest.raises(RuntimeError, match="must not also be an input"):
+        call([fl.ones(2, 2)] if many else fl.ones(2, 2))
+
+
+def test_results_may_share_memory_with_what_is_no_argument() -> None:
+    kept = fl.ones(3)
+    op = library.custom_op("sharing::kept", lambda x: kept[1:], schema="(Tensor x) -> Tensor", mutates_args=())
+    assert op(fl.ones(2)).tolist() == op(fl.ones(2)).tolist() == [1, 1]

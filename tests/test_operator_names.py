@@ -22,6 +22,8 @@ LISTS = {
     "dynamo/policy.py": "functions of NumPy", "dynamo/variables/arrays.py": "functions of NumPy, and what computes them here",
     "core/scalar.py": "what libraries do to products", "inductor/loop/ranges.py": "scalar operations of the loop IR",
     "distributed/tensor/rules.py": "folds, and the reductions of collectives that they are",
+    "onnx/elementwise.py": "the scalar table's column for ONNX", "onnx/shapes.py": "folds, and what ONNX calls them",
+    "onnx/custom.py": "Python's operators", "export/forms.py": "Python's operators on sizes",
     "onnx/symbolic_opset11.py": "names of torch's modules", "onnx/symbolic_opset12.py": "names of torch's modules",
     "onnx/symbolic_opset9.py": "names of torch's modules",
     "nn/init.py": "PyTorch's gain of each",

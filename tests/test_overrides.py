@@ -116,3 +116,18 @@ def test_classes_with_properties_in_the_place_of_a_tensors_own() -> None:
         assert x.dtype is fl.int64 and x.tolist() == [1, 1]
     lying = type("Lying", (fl.Tensor,), {"dtype": property(lambda self: "mine")})
     assert plain.as_subclass(lying).dtype == "mine" and plain.as_subclass(lying).as_subclass(fl.Tensor).dtype is fl.float32
+
+
+# the functions of torch.linalg, under their names there; and small ones around another function, or made in a loop
+OF_ANOTHER_NAME = {"det", "inverse", "matrix_exp", "matrix_power", "orgqr", "slogdet", "broadcast_to", "cumprod_", "cumsum_", "polygamma",
+                   "polygamma_", "put", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "where", "is_distributed",
+                   "_nnz"}
+
+
+def test_methods_are_called_what_they_are():
+    """By these names classes and modes tell what was called. Other names of one function (`absolute`) have that function's."""
+    torch = pytest.importorskip("torch")
+    names = [n for n in dir(torch.Tensor) if not n.startswith("__") and callable(getattr(fl.Tensor, n, None))]
+    wrong = {n: found for n in names if (found := getattr(getattr(fl.Tensor, n), "__name__", n)) != n
+             and getattr(fl.Tensor, found, None) is not getattr(fl.Tensor, n)}
+    assert wrong.keys() <= OF_ANOTHER_NAME

@@ -6,35 +6,19 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+# isort: off
 from .._lazy import submodules
 from ..dynamo import (
-    Explanation,
-    OptimizedModule,
-    allow_in_graph,
-    assume_constant_result,
-    break_kinds,
-    compile,
-    compiler,
-    config,
-    disable,
-    exceptions,
-    explain,
-    graph_break,
-    is_compiling,
-    list_backends,
-    lookup_backend,
-    mark_dynamic,
-    mark_static,
-    register_backend,
-    reset,
-    set_stance,
+    Explanation, OptimizedModule, allow_in_graph, assume_constant_result, break_kinds, compile, compiler, config, disable,
+    error_on_graph_break, exceptions, explain, graph_break, is_compiling, list_backends, lookup_backend, mark_dynamic, mark_static,
+    maybe_mark_dynamic, register_backend, reset, set_stance,
 )
 from . import eval_frame, exc
 from .callback import on_compile_end, on_compile_start
 from .eval_frame import export, is_dynamo_supported, optimize, optimize_assert
+# isort: on
 
 reset_code_caches = reset
-maybe_mark_dynamic = mark_dynamic
 is_inductor_supported = is_dynamo_supported
 
 
@@ -75,8 +59,8 @@ __getattr__ = submodules(__name__, "backends", "callback", "comptime", "testing"
 
 __all__ = [
     "Explanation", "OptimizedModule", "allow_in_graph", "assume_constant_result", "break_kinds", "compile", "compiler", "config",
-    "disable", "disallow_in_graph", "eval_frame", "exc", "exceptions", "explain", "export", "forbid_in_graph", "graph_break",
-    "is_compiling", "is_dynamo_supported", "is_inductor_supported", "list_backends", "lookup_backend", "mark_dynamic", "mark_static",
-    "mark_static_address", "maybe_mark_dynamic", "nonstrict_trace", "on_compile_end", "on_compile_start", "optimize", "optimize_assert",
-    "patch_dynamo_config", "register_backend", "reset", "reset_code_caches", "run",
+    "disable", "disallow_in_graph", "error_on_graph_break", "eval_frame", "exc", "exceptions", "explain", "export", "forbid_in_graph",
+    "graph_break", "is_compiling", "is_dynamo_supported", "is_inductor_supported", "list_backends", "lookup_backend", "mark_dynamic",
+    "mark_static", "mark_static_address", "maybe_mark_dynamic", "nonstrict_trace", "on_compile_end", "on_compile_start", "optimize",
+    "optimize_assert", "patch_dynamo_config", "register_backend", "reset", "reset_code_caches", "run",
 ]  # fmt: skip

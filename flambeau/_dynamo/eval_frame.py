@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
+from .. import _C
 from ..dynamo import OptimizedModule, compile, explain
 from .exporting import ExportResult, export
 
@@ -29,6 +31,11 @@ def is_dynamo_supported() -> bool:
     return True
 
 
+def skip_code(code: CodeType) -> None:
+    """Never capture frames of this code."""
+    _C.skip_code(code)
+
+
 def innermost_fn(fn: Callable) -> Callable:
     """The function that was compiled, below all that was put around it."""
     while (inner := getattr(fn, "_torchdynamo_orig_callable", None)) is not None:
@@ -36,4 +43,5 @@ def innermost_fn(fn: Callable) -> Callable:
     return fn
 
 
-__all__ = ["ExportResult", "OptimizedModule", "explain", "export", "innermost_fn", "is_dynamo_supported", "optimize", "optimize_assert"]
+__all__ = ["ExportResult", "OptimizedModule", "explain", "export", "innermost_fn", "is_dynamo_supported", "optimize", "optimize_assert",
+           "skip_code"]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import pkgutil
 import types
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from .._subclasses.fake_tensor import detect_fake_mode
 from ..core.device import device
 from ..core.tensor import Tensor
+from ..core.warned import warn_once
 from ..dynamo.counts import counters, seconds
 
 
@@ -94,12 +93,6 @@ def import_submodule(mod: types.ModuleType) -> None:
     """Import all modules of a package."""
     for found in pkgutil.iter_modules(mod.__path__):
         importlib.import_module(f"{mod.__name__}.{found.name}")
-
-
-@functools.cache
-def warn_once(msg: str, stacklevel: int = 1) -> None:
-    """A warning that is given once."""
-    warnings.warn(msg, stacklevel=stacklevel + 1)
 
 
 def reset_frame_count() -> None:

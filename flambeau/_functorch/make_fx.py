@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from ..aot import trace
@@ -46,4 +47,9 @@ def get_proxy_mode() -> None:
     """The mode that traces into a graph: None, as capture is no mode here."""
 
 
-__all__ = ["get_proxy_mode", "make_fx"]
+def disable_proxy_modes_tracing() -> nullcontext[None]:
+    """A block whose operations are not traced: none is, as capture is no mode here."""
+    return nullcontext()
+
+
+__all__ = ["disable_proxy_modes_tracing", "get_proxy_mode", "make_fx"]

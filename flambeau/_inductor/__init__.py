@@ -44,6 +44,16 @@ def cudagraph_mark_step_begin() -> None:
     """Nothing to mark: outputs of recorded graphs are copies."""
 
 
-__getattr__ = submodules(__name__, "compile_fx", "custom_graph_pass", "decomposition", "lowering", "pattern_matcher", "utils")
+_PACKAGES = ("aot_compile", "aoti_compile_and_package", "aoti_load_package")      # of the submodule, which stands on torch.export
+
+
+def _of_packages(name: str) -> Any:
+    if name not in _PACKAGES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(__getattr__("package"), name)
+
+
+__getattr__ = submodules(__name__, "compile_fx", "custom_graph_pass", "decomposition", "lowering", "package", "pattern_matcher", "utils",
+                         otherwise=_of_packages)
 
 __all__ = ["compile", "config", "cudagraph_mark_step_begin", "list_mode_options", "list_options"]

@@ -98,8 +98,11 @@ def _floats(values: Any) -> list[Tensor]:
 
 
 def _casting(func: Callable, args: tuple, kwargs: dict) -> Any:
-    """An operator's answer to arguments that are cast as its record, or a program's own operator, says. What it calls is not cast."""
+    """An operator's answer to arguments that are cast as its record, or a program's own operator, says. What it calls is not cast, but of
+    one that is made of products inside: NotImplemented, and its body is run as any program."""
     where, kind = _custom(func, args, kwargs) if type(func) is CustomOperator and func.autocast else _listed(func, args, kwargs)
+    if kind == "inside":
+        return NotImplemented
     if kind is not None and is_autocast_enabled(where):
         if callable(kind):     # a function that stands in the operator's place, and casts by itself
             func = kind
@@ -118,19 +121,21 @@ def without_casts() -> dispatch.autocast_as:
 registry.casting = _casting
 
 
-def _listed(func: Callable, args: tuple, kwargs: dict) -> tuple[str, dtype | None]:
-    """Where an operator runs, and the dtype that its record wants its arguments cast to."""
+def _listed(func: Callable, args: tuple, kwargs: dict) -> tuple[str, Any]:
+    """Where an operator runs, and the dtype that its record wants its arguments cast to, or "inside"."""
     kinds = func._operator.autocast if type(func) is FunctionType and registry.is_operator(func) else {}   # type: ignore[attr-defined]
     tensors = _floats((*args, *kwargs.values())) if kinds and kwargs.get("out") is None else []     # what is given as out= is not cast
     where = tensors[0].device.type if tensors else ""
     return where, _kind(kinds.get(where), where, tensors) if is_autocast_enabled(where) else None
 
 
-def _kind(wanted: str | None, where: str, tensors: list[Tensor]) -> dtype | None:
-    if wanted == "narrow" or (wanted == "narrow if several" and len(tensors) > 1):
+def _kind(wanted: str | None, where: str, tensors: list[Tensor]) -> Any:
+    if wanted == "narrow":
         return _now()[0].kinds[_place(where)]
     if wanted == "wide":
         return float32
+    if wanted == "inside":
+        return wanted
     return max((t.dtype for t in tensors), key=lambda kind: kind.itemsize) if wanted == "promote" else None
 
 

@@ -76,6 +76,7 @@ class Request:
     needs: tuple | None
     artefacts: Artefacts
     watched: bool = False  # somebody wants to see the stages, so there must be some
+    groups: tuple = ()  # whose gradients are handed over early
     env: ShapeEnv | None = field(init=False, default=None)
 
     def key(self) -> str:
@@ -85,7 +86,7 @@ class Request:
             raise Uncacheable("Flambeau's own files cannot be read, or were changed after this process started")
         self.env = env_of(self.examples)
         program = describe(self.gm, self.examples, self.attributes, self.needs)
-        parts = [version, surroundings(), self.artefacts.fingerprint(program), program]
+        parts = [version, surroundings(), self.artefacts.fingerprint(program), program, str(self.groups)]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 

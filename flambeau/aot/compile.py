@@ -10,8 +10,10 @@ from functools import cache
 from typing import Any
 
 from flambeau import _C
+from flambeau.aot import early
 from flambeau.aot.cache import Artefacts, Parts, Request, obtain
-from flambeau.aot.joint import INFERENCE, LEAF, NON_LEAF, FromArgument, FromAttribute, FromSize, Program, Result, trace
+from flambeau.aot.early import Group
+from flambeau.aot.joint import INFERENCE, LEAF, NON_LEAF, Early, FromArgument, FromAttribute, FromSize, Program, Result, trace
 from flambeau.aot.partition import Partition, partition
 from flambeau.aot.passes import CLEAN_UP, separate_results
 from flambeau.aot.repeats import compile_repeats
@@ -80,15 +82,25 @@ def aot_compile(
     """
     compilers = (forward_compiler, backward_compiler or forward_compiler, inference_compiler or forward_compiler)
 
-    def compile_one(gm: GraphModule, calls: list[list[Any]]) -> Callable[..., Any]:
-        return AotFunction(gm, calls[0], compilers, artefacts, partition_fn, decompositions).specialised(calls[1:])
+    def compile_one(gm: GraphModule, calls: list[list[Any]], whole: bool = False) -> Callable[..., Any]:
+        return AotFunction(gm, calls[0], compilers, artefacts, partition_fn, decompositions, whole).specialised(calls[1:])
 
     if repeats:
         with _C.HooksScope():
             whole = compile_repeats(gm, example_inputs, compile_one)
         if whole is not None:
             return whole
-    return compile_one(gm, [list(example_inputs)])
+    return compile_one(gm, [list(example_inputs)], True)
+
+
+def compile_parts(gm: GraphModule, examples: Sequence[Any], compiler: Compiler,
+                  rewrite: Callable[[Program, Sequence[Tensor]], None]) -> Parts:
+    """A program without gradients in its parts, for who calls them otherwise than `aot_compile` would, and not through Python. `rewrite` is
+    given what was traced, and the module's parameters and buffers, before `compiler` is."""
+    with _C.HooksScope(), unwatched(), dispatch.grad_enabled(False):
+        function = AotFunction(gm, list(examples), (compiler,) * 3, None)
+        function.rewrite = lambda program: rewrite(program, function.attributes)
+        return function._build(None)
 
 
 class AotFunction:
@@ -96,24 +108,28 @@ class AotFunction:
 
     def __init__(
         self, gm: GraphModule, examples: list[Any], compilers: tuple[Compiler, Compiler, Compiler], artefacts: Artefacts | None,
-        partition_fn: Callable[..., Any] | None = None, decompositions: dict[Any, Callable] | None = None,
+        partition_fn: Callable[..., Any] | None = None, decompositions: dict[Any, Callable] | None = None, whole: bool = False,
     ) -> None:
-        self.gm = gm
+        """`whole`: no piece, whose gradients come before the backward pass ends anyway."""
+        self.gm, self.whole = gm, whole
         self.compilers = compilers
         self.artefacts, self.partition_fn, self.decompositions = artefacts, partition_fn, decompositions
         self.attributes = list({id(t): t for t in (*gm.parameters(), *gm.buffers())}.values())
         self.turns_on = any(n.meta.get("recording", 0) & 1 for n in gm.graph.nodes)  # gradients, after a start without
         self.needs = self._needs(examples)
         self.examples = [stripped(e) if isinstance(e, Tensor) else e for e in examples]  # no data is kept alive
-        self.variants: dict[tuple | None, Callable[[tuple], Any]] = {}
+        self.variants: dict[tuple[tuple | None, tuple[Group, ...]], Callable[[tuple], Any]] = {}
+        self.rewrite: Callable[[Program], None] | None = None
 
     def specialised(self, others: Sequence[Sequence[Any]] = ()) -> Callable[..., Any]:
         """The function for calls like the examples; others go through `call`, and are compiled when they come, unless they
         are like one of `others`."""
         needs = self.needs
+        given = [n for n in self.gm.graph.nodes if n.op == "placeholder"]
+        groups = self._groups([real() if callable(real := n.meta.get("parameter")) else None for n in given])
         for wanted in dict.fromkeys((needs, *map(self._needs, others))):
-            self.variants[wanted] = self._compile(wanted)
-        run = self.variants[needs]
+            self.variants[wanted, groups] = self._compile(wanted, groups)
+        run = self.variants[needs, groups]
         tensors = [i for i, example in enumerate(self.examples) if isinstance(example, Tensor)]
         if needs is not None or self.attributes or self.turns_on:
             return lambda *args: self.call(args)
@@ -141,30 +157,39 @@ class AotFunction:
         if state.word:  # traced or transformed from outside: then every operation has to be seen
             return self.gm(*args)
         needs = self._needs(args)
-        run = self.variants.get(needs)
+        key = needs, self._groups(args) if early.here.receiver is not None and needs is not None else ()
+        run = self.variants.get(key)
         if run is None:
-            run = self.variants[needs] = self._compile(needs)
+            run = self.variants[key] = self._compile(*key)
         return run(args)
 
-    def _compile(self, needs: tuple | None) -> Callable[[tuple], Any]:
+    def _groups(self, args: Sequence[Any]) -> tuple[Group, ...]:
+        """Of whose gradients somebody wants to hear before backward ends."""
+        receiver = early.here.receiver
+        return receiver.groups(args) if receiver is not None and self.whole and state.grad_enabled else ()
+
+    def _compile(self, needs: tuple | None, groups: tuple[Group, ...] = ()) -> Callable[[tuple], Any]:
         with _C.HooksScope(), unwatched():   # what is traced here is nothing to the caller's hooks of saved tensors
             try:
-                return self._obtain(needs)
+                return self._obtain(needs, groups)
             except NotImplementedError as error:    # what there are no values for, or no code, runs as it was captured
                 log.debug("a captured graph runs as it is, uncompiled: %s", error)
                 return lambda args: self.gm(*args)
 
-    def _obtain(self, needs: tuple | None) -> Callable[[tuple], Any]:
+    def _obtain(self, needs: tuple | None, groups: tuple[Group, ...]) -> Callable[[tuple], Any]:
+        wanted = Early(early.here.receiver, groups) if groups and early.here.receiver is not None else None
         if self.artefacts is None:
-            return self._around(self._build(needs))
+            return self._around(self._build(needs, wanted))
         watched = bool(Observers.listening)
-        request = Request(self.gm, self.examples, self.attributes, needs, self.artefacts, watched)
-        return self._around(obtain(request, lambda: self._build(needs)))
+        request = Request(self.gm, self.examples, self.attributes, needs, self.artefacts, watched, groups)
+        return self._around(obtain(request, lambda: self._build(needs, wanted)))
 
-    def _build(self, needs: tuple | None) -> Parts:
+    def _build(self, needs: tuple | None, wanted: Early | None = None) -> Parts:
         """Trace, clean up, partition, compile."""
         started = time.perf_counter()
-        program = trace(self.gm, self.examples, self.attributes, needs, self.decompositions)
+        program = trace(self.gm, self.examples, self.attributes, needs, self.decompositions, wanted, kernels=self.rewrite is None)
+        if self.rewrite is not None:
+            self.rewrite(program)
         self._compile_functions(program.graph)
         interface = program.interface
         program.graph.provenance.append(_made_by("tracing", started, program.graph))
@@ -262,9 +287,9 @@ class AotFunction:
             if interface.no_backward is not None:
                 run = without_backward(interface, run)
         gather, deliver = gatherer(interface, self.attributes), deliverer(interface)
-        if gather is None and deliver is None:
-            return lambda args: tuple(run(list(args)))
         gm, written, n = self.gm, interface.written, len(interface.outputs)
+        if gather is None and deliver is None and n == interface.results:
+            return lambda args: tuple(run(list(args)))
         examples = {place: self._example(interface.sources[place]) for place in written}
         if any(map(overlaps, examples.values())):
             return lambda args: gm(*args)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from flambeau.aot.passes import copy_of, eliminate_dead_code, root_of
+from flambeau.aot.early import Group, Receiver
+from flambeau.aot.passes import ancestors, copy_of, eliminate_dead_code, root_of
 from flambeau.aot.trace import Entry, GraphRunner, TraceMode, stripped, tracing
 from flambeau.autograd.engine import run_backward
 from flambeau.autograd.graph import Node as TapeNode
@@ -20,6 +21,7 @@ from flambeau.core import dispatch
 from flambeau.core.symbolic import DataDependentFloat, SymFloat, SymInt, is_symbolic, is_var
 from flambeau.core.tensor import AutogradMeta, Tensor, fake
 from flambeau.fx import Graph, GraphModule, Node, map_aggregate
+from flambeau.fx.node import walk_nodes
 from flambeau.ops.primitives import channels_last_like
 from flambeau.ops.registry import PRIMITIVES
 
@@ -81,6 +83,13 @@ class ViewOf:
     history: Result | None = None  # whose history the view has, if it was written to where its base's history does not see
 
 
+class Early(NamedTuple):
+    """Groups of arguments whose gradients somebody wants early."""
+
+    receiver: Receiver
+    groups: tuple[Group, ...]
+
+
 Source = FromArgument | FromAttribute | FromSize | FromGenerator
 Output = Constant | Result | SameInput | ViewOf
 
@@ -107,6 +116,7 @@ class Interface:
     other_mode: list[int] = field(default_factory=list)  # results that are inference tensors where the call's are not, or the reverse
     channels_last: dict[int, int] = field(default_factory=dict)  # number of dimensions of gradients that are taken in that order
     reached: list[int] | None = None  # for each gradient the results that it comes from, as bits; None: from all of them
+    told: int = 0  # outputs behind the gradients: results of calls that hand these over
     specs: list[tuple] | None = None  # shape, dtype and device of the differentiable results, where sizes are known
 
 
@@ -241,13 +251,14 @@ def _swapped(gm: GraphModule, twins: dict[int, Tensor]) -> Iterator[None]:
 
 
 def trace(gm: GraphModule, examples: Sequence[Any], attributes: Sequence[Tensor], needs: Sequence[int] | None,
-          decompositions: Mapping[Any, Callable] | None = None) -> Program:
+          decompositions: Mapping[Any, Callable] | None = None, early: Early | None = None, kernels: bool = True) -> Program:
     """The functional program of `gm` on inputs like `examples`.
 
     `attributes` are the module's parameters and buffers, which become inputs too. `needs` holds for each example and each
     attribute whether it is to have a gradient (0, LEAF or NON_LEAF) or is an INFERENCE tensor; without it only the forward pass is traced.
+    The gradients of the groups `early` are handed over when they are there. `kernels`: as in `TraceMode`.
     """
-    mode = TraceMode()
+    mode = TraceMode(kernels)
     inputs = _Inputs(mode, needs or [0] * (len(examples) + len(attributes)))
     with tracing(mode):
         arguments = inputs.add_arguments(examples)
@@ -255,14 +266,14 @@ def trace(gm: GraphModule, examples: Sequence[Any], attributes: Sequence[Tensor]
         with _swapped(gm, twins):
             answer = GraphRunner(gm, mode, decompositions).run(*arguments)
         mode.enter_line(())
-        return _Finish(mode, inputs, needs is not None).program(answer)
+        return _Finish(mode, inputs, needs is not None, early).program(answer)
 
 
 class _Finish:
     """Turns what a traced function returned and did into a `Program`."""
 
-    def __init__(self, mode: TraceMode, inputs: _Inputs, with_gradients: bool) -> None:
-        self.mode = mode
+    def __init__(self, mode: TraceMode, inputs: _Inputs, with_gradients: bool, early: Early | None = None) -> None:
+        self.mode, self.early = mode, early
         self.inputs = inputs
         self.with_gradients = with_gradients
         self.results: list[Any] = []  # the functional graph's results, as nodes
@@ -285,6 +296,8 @@ class _Finish:
             return slots[id(leaf)]
 
         structure = map_aggregate(answer, slot)
+        for check in self._unread_checks():
+            self._add(check, None)
         uncounted = frozenset(place for place in written if (entry := self.inputs.entries[place]) and not entry.cell.base._storage.version)
         interface = Interface(self.inputs.sources, written, outputs, structure, len(self.results), uncounted)
         interface.other_mode = self.other_mode
@@ -365,6 +378,20 @@ class _Finish:
         self.tensors.append(tensor)
         return Result(len(self.results) - 1)
 
+    def _unread_checks(self) -> list[Node]:
+        """A truth value for each step that may refuse its operands and that no result comes from: what raises in eager raises."""
+        read = ancestors(walk_nodes(self.results))
+        checks = []
+        for node in list(self.mode.graph.nodes):
+            if node.op != "call_function" or node in read:
+                continue
+            if node.target is PRIMITIVES["assured"]:
+                checks.append(node)
+            elif "positioned" in getattr(node.target, "tags", ()):
+                some = self.mode.also("ne", node, 0)
+                checks.append(self.mode.also("any", some, tuple(range(some.meta["val"].ndim))))
+        return checks
+
     # -- backward ----------------------------------------------------------------------------------------------------
 
     def _backward(self, program: Program) -> list[Node | None]:
@@ -400,7 +427,20 @@ class _Finish:
         interface.gradient_inputs = [place for place, g in zip(leaves, gradients, strict=True) if g is not None]
         of = [reached.get(edge.node, 0) if (edge := edge_of(leaves[place])) else 0 for place in interface.gradient_inputs]
         interface.reached = of if any(bits != (1 << len(roots)) - 1 for bits in of) else None
-        return [self.mode.node_of(g) for g in gradients if g is not None]
+        told = self._hand_over(dict(zip(leaves, gradients))) if self.early is not None and interface.reached is None else []
+        interface.told = len(told)
+        return [self.mode.node_of(g) for g in (*gradients, *told) if g is not None]
+
+    def _hand_over(self, gradients: dict[int, Tensor | None]) -> list[Tensor]:
+        """Calls that give the gradients of each group to who wants them; their results."""
+        assert self.early is not None
+        places = {s.index: i for i, s in enumerate(self.inputs.sources) if isinstance(s, FromArgument)}
+        told = []
+        for group in self.early.groups:
+            found = [gradients.get(places[index]) for index in group.places]
+            if all(g is not None for g in found):
+                told.append(self.early.receiver.tell(group, [g for g in found if g is not None]))
+        return told
 
     def _tangent(self, i: int, root: Tensor) -> Entry:
         """The input for the gradient of a result; the runtime hands it over channels-last as the result is, or contiguous."""

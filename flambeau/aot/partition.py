@@ -15,12 +15,12 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from flambeau.aot.maxflow import INFINITE, FlowNetwork
-from flambeau.aot.passes import copy_of
+from flambeau.aot.passes import ancestors, copy_of
 from flambeau.core.scalar import TABLE
 from flambeau.core.symbolic import SymFloat, SymInt, free_variables, hint_of, is_var
 from flambeau.core.tensor import Tensor
@@ -60,7 +60,7 @@ def partition(joint: Graph, n_forward: int, tangents: Iterable[Node], overwritte
     results, gradients = list(outputs[:n_forward]), list(outputs[n_forward:])
     late = _depending_on(joint, tangents)
     needed = _needed_by_backward(joint, late, gradients)
-    forward = _ancestors(walk_nodes(results))
+    forward = ancestors(walk_nodes(results))
     saved = _choose(needed, forward, late, _Traffic(joint, forward, set(walk_nodes(results)), overwritten), recompute)
     saved |= _sizes_not_shown(joint, late, saved)
     primals = [n for n in joint.nodes if n.op == "placeholder" and n not in late]
@@ -94,18 +94,6 @@ def _depending_on(graph: Graph, roots: Iterable[Node]) -> set[Node]:
     for node in graph.nodes:
         if node.op != "output" and any(n in found for n in node._inputs):
             found.add(node)
-    return found
-
-
-def _ancestors(roots: Iterable[Node], stop: Collection[Node] = ()) -> set[Node]:
-    """The roots and all that they come from, up to `stop`."""
-    found = {n for n in roots if n not in stop}
-    stack = list(found)
-    while stack:
-        for node in stack.pop()._inputs:
-            if node not in found and node not in stop:
-                found.add(node)
-                stack.append(node)
     return found
 
 
@@ -323,7 +311,7 @@ def _extract(joint: Graph, inputs: list[Node], outputs: tuple, first: Iterable[N
     for node in inputs:
         copy = copies[node] = new.placeholder(node.name)
         copy.meta = dict(node.meta)
-    wanted = _ancestors(walk_nodes(outputs), set(inputs))
+    wanted = ancestors(walk_nodes(outputs), set(inputs))
     for node in _by_demand([n for n in (*first, *joint.nodes) if n in wanted], inputs):
         copies[node] = new.node_copy(node, copies.__getitem__)
     new.output(_map(outputs, copies))

@@ -5,7 +5,7 @@ The graphs have no effects (tracing made writes into values), so what nobody use
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import cache
 from typing import Any
 
@@ -24,6 +24,18 @@ from flambeau.ops.registry import PRIMITIVES
 def eliminate_dead_code(graph: Graph) -> None:
     """Erase what nobody uses."""
     graph.eliminate_dead_code(lambda node: False)
+
+
+def ancestors(roots: Iterable[Node], stop: Collection[Node] = ()) -> set[Node]:
+    """The roots and all that they come from, up to `stop`."""
+    found = {n for n in roots if n not in stop}
+    stack = list(found)
+    while stack:
+        for node in stack.pop()._inputs:
+            if node not in found and node not in stop:
+                found.add(node)
+                stack.append(node)
+    return found
 
 
 # -- equal calls -------------------------------------------------------------------------------------------------------

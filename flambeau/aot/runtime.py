@@ -234,7 +234,7 @@ class TrainingCode:
         self.interface = interface
         self.results = interface.results
         self.gradient_inputs = interface.gradient_inputs
-        self.reached = interface.reached
+        self.reached, self.told = interface.reached, interface.told
         self.saved_inputs = saved.inputs
         self.saved_results = saved.results
         self.reachable = range(len(self.saved_inputs) + len(self.saved_results))
@@ -260,7 +260,10 @@ class TrainingCode:
     def run_backward(self, inputs: list) -> list:
         """The gradients for `gradient_inputs`."""
         with dispatch.grad_enabled(False):
-            return self.backward(inputs)
+            gradients = self.backward(inputs)
+        if self.told:
+            del gradients[-self.told :]
+        return gradients
 
 
 def _spec(t: Tensor) -> Output:

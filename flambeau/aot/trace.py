@@ -39,7 +39,7 @@ Chain = tuple[tuple[Any, tuple], ...]
 class Cell:
     """The memory of one storage: `node` holds its value now, in the layout of `base`; `version` counts writes."""
 
-    __slots__ = ("base", "first", "layout", "node", "place", "turned", "version")
+    __slots__ = ("base", "first", "layout", "node", "place", "version")
 
     def __init__(self, base: Tensor, node: Node, place: int | None) -> None:
         self.base, self.layout = base, base._lay
@@ -47,7 +47,6 @@ class Cell:
         self.node = node
         self.version = 0
         self.place = place  # which input this is, if it is one
-        self.turned = False  # a copy that stands for a conjugate or negative view
 
 
 class Entry:
@@ -79,9 +78,11 @@ def stand_in(tensor: Tensor) -> Tensor:
 
 
 class TraceMode:
-    """Records every primitive call into `graph`. Inputs are made by `input` and `size_input`."""
+    """Records every primitive call into `graph`. Inputs are made by `input` and `size_input`; without `kernels`, operators that have a
+    kernel, which Python calls, are taken apart nevertheless."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernels: bool = True) -> None:
+        self.kernels = kernels
         self.graph = Graph()
         self.symbols: dict[str, Node] = {}
         self.sizes = SizeNodes(self.graph, self.symbols)
@@ -245,7 +246,7 @@ class TraceMode:
         """Called by dispatch for every primitive: record it, and answer with fake tensors."""
         if prim is copy_into:
             return self._write(*args)
-        if isinstance(prim, CompositeRecord) and not prim.stays_whole(args):
+        if isinstance(prim, CompositeRecord) and not (prim.stays_whole(args) and (self.kernels or prim.lowering is not None)):
             with dispatch.push_mode(self), dispatch.grad_enabled(False):
                 out = prim.fn(*args)
             return out if prim.answers_views else self._standalone(out, args)
@@ -257,8 +258,6 @@ class TraceMode:
         out = prim.run(args)
         if seen is not None and seen._view is not None:     # autograd's history is of what it was taken of
             out._view = seen._view._replace(chain=(*seen._view.chain, (prim, args[1:])))
-        if isinstance(prim, ViewPrimitive) and prim.copies and PRIMITIVES[prim.copies].run(args)._layout != out._layout:
-            return self._turned_copy(prim, node_args, args)
         node = self._record_view(prim, node_args, args, out)
         if isinstance(prim, ViewPrimitive):
             source = self.entry(args[0])
@@ -274,17 +273,10 @@ class TraceMode:
 
     def _record_view(self, prim: Any, node_args: tuple, args: tuple, out: Any) -> Node:
         """Record a primitive; of a conjugate or negative view, the copy, which lies as the view does."""
-        if not isinstance(prim, ViewPrimitive) or prim.copies is None:
+        if not isinstance(prim, ViewPrimitive) or not prim.copies:
             return self._record(prim, node_args, out)
         copy = PRIMITIVES[prim.copies]
         return self._record(copy, node_args, copy.run(args))
-
-    def _turned_copy(self, prim: Any, node_args: tuple, args: tuple) -> Tensor:
-        """A conjugate or negative view of what does not lie as a copy would: a copy, which nothing is written to."""
-        copy = PRIMITIVES[prim.copies]
-        made = copy.run(args)
-        self._own(made, self._record(copy, node_args, made)).cell.turned = True
-        return made
 
     def _whole(self, view: Tensor) -> Tensor:
         """What a view that tells places in memory is taken of: the memory holds what was written around `view` as well."""
@@ -316,6 +308,10 @@ class TraceMode:
         node.meta["place"] = self.place
         return node
 
+    def also(self, name: str, node: Node, *rest: Any) -> Node:
+        """Record what a primitive makes of a node's value."""
+        return self._record(PRIMITIVES[name], (node, *rest), PRIMITIVES[name].run((node.meta["val"], *rest)))
+
     def _own_parts(self, outs: Sequence[Tensor], node: Node) -> None:
         for i, out in enumerate(outs):
             part = self.graph.call_function(operator.getitem, (node, i))
@@ -329,9 +325,6 @@ class TraceMode:
         target = self._fake_argument(target)
         entry = self.entry(target)
         cell = entry.cell
-        if cell.turned:
-            raise NotImplementedError(f"a write through the conjugate or negative of a view of shape {list(target.shape)} in a graph; "
-                                      "write to the view itself, or to resolve_conj()")
         if cell.first.op == "get_attr":
             raise NotImplementedError(
                 f"the traced function writes to a tensor of shape {list(target.shape)} that it captured; "

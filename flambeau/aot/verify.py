@@ -158,8 +158,9 @@ def tangents_are_like_results(joint: Graph, split: Partition, interface: Interfa
 
 
 def gradients_are_like_inputs(joint: Graph, split: Partition, interface: Interface, tangents: Sequence[Node]) -> Wrong:
-    """The backward graph returns one gradient for each input that wants one, like it, or None."""
-    given, gradients = _inputs(split.forward), split.backward.output_node().args[0]
+    """The backward graph returns one gradient for each input that wants one, like it, or None; then what handing them over returned."""
+    given, returned = _inputs(split.forward), split.backward.output_node().args[0]
+    gradients = returned[:len(returned) - interface.told]
     wanted = [given[k] for k in interface.gradient_inputs]
     if len(wanted) != len(gradients):
         yield split.backward.output_node(), f"returns {len(gradients)} gradients for {len(wanted)} inputs"

@@ -9,9 +9,10 @@ from typing import Any
 
 from ..core import dispatch
 from ..core.tensor import Tensor
+from ..core.warned import warn_once
 from ..ops import writing
 from ..ops.registry import handle_torch_function, has_torch_function
-from . import batched, checkpoint, forward_ad, functional, graph, joint_hooks
+from . import batched, checkpoint, forward_ad, functional, graph, handles, joint_hooks
 from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from .engine import enforce_grad_layout_policy, queue_callback, retain_grad, run_backward, tensor_hook
 from .function import Function, FunctionCtx, once_differentiable
@@ -37,7 +38,7 @@ def _seeds(grads: Any, roots: tuple) -> tuple:
 def _answers_itself(*tensors: Any) -> bool:
     """Whether a class of the user's has a say in what `grad` and `backward` are; our own are asked step by step."""
     return bool(dispatch.override_classes) and not dispatch.state.classes_off and has_torch_function(
-        [t for t in tensors if not getattr(type(t), "takes_every_call", False)])
+        [t for t in tensors if not dispatch.takes_every_call(t)])
 
 
 def backward(
@@ -58,6 +59,9 @@ def backward(
     grads = _seeds(grad_tensors, roots)
     if inputs is not None and not _as_tuple(inputs):
         raise RuntimeError("'inputs' argument to backward() cannot be empty.")
+    if create_graph:
+        warn_once("Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient which can "
+                  "cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this.", 2)
     run_backward(
         roots,
         grads,
@@ -91,6 +95,8 @@ def grad(
         return handle_torch_function(grad, (*roots, *wanted), roots, wanted, grad_outputs=grad_outputs, retain_graph=retain_graph,
                                      create_graph=create_graph, only_inputs=only_inputs, allow_unused=allow_unused,
                                      is_grads_batched=is_grads_batched, materialize_grads=materialize_grads)
+    if not wanted:
+        raise RuntimeError("grad requires non-empty inputs.")
     if materialize_grads and allow_unused is False:
         raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
     grads = _seeds(grad_outputs, roots)
@@ -129,7 +135,7 @@ def _tensor_backward(
     backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
 
-def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> graph.RemovableHandle:
+def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> handles.RemovableHandle:
     """Call `hook(self)` after backward added to this leaf's `.grad`."""
     if not self.requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
@@ -138,7 +144,7 @@ def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> graph.Remova
     meta = self._grad
     if meta.post_accumulate_hooks is None:  # type: ignore[union-attr]
         meta.post_accumulate_hooks = {}  # type: ignore[union-attr]
-    return graph.RemovableHandle(meta.post_accumulate_hooks, hook)  # type: ignore[union-attr]
+    return handles.RemovableHandle(meta.post_accumulate_hooks, hook)  # type: ignore[union-attr]
 
 
 _tensor_backward.__name__ = "backward"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from .graph import Settings
@@ -27,6 +28,8 @@ class detect_anomaly(set_detect_anomaly):
     def __init__(self, check_nan: bool = True):
         before = Settings.anomaly, Settings.check_nan
         super().__init__(before[0], before[1])
+        warnings.warn("Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled for debugging.",
+                      stacklevel=2)
         self.wanted = check_nan
 
     def __enter__(self) -> None:

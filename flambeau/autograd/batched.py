@@ -255,9 +255,9 @@ def raised(tensor: Tensor, to: Sequence[Level]) -> Tensor:
 
 
 # -- writing in place ------------------------------------------------------------------------------------------------------------
-def check_inplace(target: Tensor) -> None:
+def check_inplace(target: Tensor, value: Any = None) -> None:
     """`graph.check_inplace` of what is behind an example."""
-    graph.check_inplace(stripped(target)[0])
+    graph.check_inplace(stripped(target)[0], value)
 
 
 def rebase(target: Tensor, source: Any, anew: bool = False) -> None:

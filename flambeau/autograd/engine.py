@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import inspect
 import sys
 import threading
 import traceback
@@ -18,7 +19,8 @@ from ..core.tensor import AutogradMeta, Tensor, is_example, shape_of
 from ..core.watching import watched
 from ..ops.order import in_rows, like
 from ..ops.registry import PRIMITIVES
-from .graph import AccumulateGrad, Edge, GradientEdge, Node, Output, RemovableHandle, Settings, bare, edge_of, retain
+from .graph import AccumulateGrad, Edge, GradientEdge, Node, Output, Settings, bare, edge_of, retain
+from .handles import RemovableHandle
 
 
 class _Callbacks:
@@ -30,6 +32,39 @@ class _Callbacks:
 def queue_callback(fn: Callable[[], None]) -> None:
     """Run `fn` once when the current backward pass has ended."""
     _Callbacks.queued.append(fn)
+
+
+class _Pass:
+    """A backward pass under way: what is still to come, and the node that runs."""
+
+    def __init__(self, counts: dict[Node, int], buffers: dict[Node, list], targets: dict[Node, set[int]] | None,
+                 accumulate: Callable[[AccumulateGrad, Tensor], None] | None) -> None:
+        self.counts, self.buffers, self.targets, self.accumulate = counts, buffers, targets, accumulate
+        self.node: Node | None = None
+
+    def ends_with(self, node: Node) -> bool:
+        """Whether what the running node sends to this one is all that it gets, and is accumulated as it is."""
+        assert self.node is not None
+        if self.node.post_hooks or node.pre_hooks or self.accumulate is not _accumulate:
+            return False
+        return self.counts.get(node) == 1 and node not in self.buffers and (self.targets is None or node in self.targets)
+
+
+class _Passes(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[_Pass] = []
+
+
+_passes = _Passes()
+
+
+def completes(leaves: Sequence[Tensor]) -> bool:
+    """To a node that runs in a backward pass: whether these leaves' `.grad` will be what it computes for them and nothing else, as
+    none have one yet, no other node sends them something, and no hook changes it."""
+    if len(_passes.stack) != 1:     # a pass within another: the outer one may send more
+        return False
+    current = _passes.stack[0]
+    return all((edge := edge_of(leaf)) is not None and leaf.grad is None and current.ends_with(edge.node) for leaf in leaves)
 
 
 def run_backward(
@@ -49,8 +84,12 @@ def run_backward(
     targets = _targets(inputs)
     counts, useful = _dependencies([e.node for e in start], targets)
     captured: dict[tuple[Node, int], Tensor] = {}
+    _passes.stack.append(current := _Pass(counts, buffers, targets, _accumulate if accumulate else None))
     with dispatch.grad_enabled(create_graph):
-        _walk(start, buffers, counts, useful, targets, captured, retain_graph, _accumulate if accumulate else None)
+        try:
+            _walk(start, current, useful, captured, retain_graph)
+        finally:
+            _passes.stack.pop()
         while _Callbacks.queued:    # one may queue others
             callbacks, _Callbacks.queued = _Callbacks.queued, []
             for callback in callbacks:
@@ -149,14 +188,12 @@ def _dependencies(roots: list[Node], targets: dict | None) -> tuple[dict[Node, i
 
 def _walk(
     start: list[Edge],
-    buffers: dict,
-    counts: dict,
+    current: _Pass,
     useful: set | None,
-    targets: dict | None,
     captured: dict,
     retain_graph: bool,
-    accumulate: Callable[[AccumulateGrad, Tensor], None] | None,
 ) -> None:
+    counts, buffers, targets, accumulate = current.counts, current.buffers, current.targets, current.accumulate
     ready = [(-n.sequence, id(n), n) for n in {e.node for e in start} if not counts.get(n)]
     heapq.heapify(ready)
     while ready:
@@ -178,6 +215,7 @@ def _walk(
             elif useful is None or any(e is not None and e[0] in useful for e in node.edges):
                 if node.knows_last:
                     node.last = not retain_graph    # type: ignore[attr-defined]
+                current.node = node
                 _send(node, gs, buffers)
                 if not retain_graph:
                     node.release()
@@ -283,8 +321,20 @@ def _run_pre_hooks(node: Node, gs: list) -> list:
         elif gs[nr] is not None:
             answer = hook(gs[nr])
             if answer is not None:
+                _check_replaced(hook, gs[nr], answer)
                 gs[nr] = answer
     return gs
+
+
+def _check_replaced(hook: Callable, before: Tensor, after: Any) -> None:
+    """What a tensor's hook puts in a gradient's place is one of the same shape and dtype."""
+    if not isinstance(after, Tensor):
+        raise TypeError(f"expected Variable, but hook returned '{type(after).__name__}'")
+    name = getattr(inspect.unwrap(hook), "__name__", "?")
+    if after.shape != before.shape:
+        raise RuntimeError(f"hook '{name}' has changed the size of value: it was {list(before.shape)} and is {list(after.shape)}")
+    if after.dtype is not before.dtype:
+        raise RuntimeError(f"hook '{name}' has changed the type of value (was {before.type()} got {after.type()})")
 
 
 def _accumulate(node: AccumulateGrad, g: Tensor) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core import dispatch
-from ..core.tensor import AutogradMeta, Tensor, bump_version
+from ..core.tensor import AutogradMeta, Tensor, View, bump_version
 from ..ops import prims
+from ..ops.primitives import PRIMITIVES
 from . import forward_ad
 from .batched import OnExamples, attach_all, by_program, levels, on_tape, stripped, wrapped
-from .graph import SECOND_TIME, Edge, Node, Saved, _spec, bare, edge_of, node_type, rebase
+from .graph import SECOND_TIME, Edge, Node, Saved, _spec, bare, check_inplace, edge_of, node_type, rebase
 
 
 class FunctionCtx:
@@ -200,15 +201,24 @@ def _attach(node: FunctionNode, ctx: FunctionCtx, args: tuple, out: Any) -> Any:
         if not isinstance(o, Tensor) or any(o is t for t in ctx._non_differentiable) or o.dtype.category < 2:
             continue
         if any(o is d for d in ctx._dirty):
+            check_inplace(o)
             bump_version(o)
             source = bare(o)
             source._grad = AutogradMeta(False, node, nr)
             rebase(o, source)
         else:
-            o._view = None
+            o._view = _of_input(o, outs[nr], args)
             o._grad = AutogradMeta(False, node, nr)
     ctx._node = node
     return tuple(made) if isinstance(out, tuple) else made[0]
+
+
+def _of_input(made: Tensor, out: Tensor, args: tuple) -> View | None:
+    """What autograd knows of a result that looks into an input, or is one: a write to either would pass the Function's backward by."""
+    root, chain, *_ = out._view or View(out, ())
+    if not any(a is out or a is root or (isinstance(a, Tensor) and a._view is not None and a._view.base is root) for a in args):
+        return None
+    return View(root, chain or ((PRIMITIVES["alias"], ()),), 0 if root._grad is None else root._grad.generation, "function")
 
 
 def _attach_examples(node: _ExamplesFunctionNode, ctx: FunctionCtx, args: tuple, out: Any) -> Any:

@@ -14,23 +14,51 @@ state = dispatch.state
 GRAD, INFERENCE = 1, 2  # of state.recording
 
 
+def decorated(scope: Any, fn: Callable) -> Callable:
+    """`fn` within a fresh scope of this kind at each call; of a generator, while it runs and not between its yields."""
+    if inspect.isgeneratorfunction(fn):
+        return _decorated_generator(scope, fn)
+
+    @functools.wraps(fn)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with scope.clone():
+            return fn(*args, **kwargs)
+
+    return wrapped
+
+
+def _decorated_generator(scope: Any, fn: Callable) -> Callable:
+    @functools.wraps(fn)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        steps = fn(*args, **kwargs)
+        send: Callable[[], Any] = functools.partial(next, steps)
+        while True:
+            try:
+                with scope.clone():
+                    found = send()
+            except StopIteration as done:
+                return done.value
+            try:
+                sent = yield found
+                send = functools.partial(steps.send, sent)
+            except GeneratorExit:
+                with scope.clone():
+                    steps.close()
+                raise
+            except BaseException as error:
+                send = functools.partial(steps.throw, error)
+
+    return wrapped
+
+
 class _Scope(_C.UserScope):
     """A re-usable scope over the grad flag; also decorates functions and generator functions."""
+
+    __call__ = decorated
 
     def clone(self) -> _Scope:
         """A fresh scope of the same kind, for each call of a decorated function."""
         return type(self)()
-
-    def __call__(self, fn: Callable) -> Callable:
-        if inspect.isgeneratorfunction(fn):
-            return _decorate_generator(self, fn)
-
-        @functools.wraps(fn)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with self.clone():
-                return fn(*args, **kwargs)
-
-        return wrapped
 
 
 class set_multithreading_enabled:
@@ -45,24 +73,6 @@ class set_multithreading_enabled:
 
     def __exit__(self, *error: Any) -> None:
         pass
-
-
-def _decorate_generator(scope: _Scope, fn: Callable) -> Callable:
-    """The scope holds while the generator runs, not between its yields."""
-
-    @functools.wraps(fn)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        generator = fn(*args, **kwargs)
-        sent: Any = None
-        while True:
-            try:
-                with scope.clone():
-                    value = generator.send(sent)
-            except StopIteration as stop:
-                return stop.value
-            sent = yield value
-
-    return wrapped
 
 
 class no_grad(_Scope):
@@ -88,6 +98,9 @@ class set_grad_enabled(_Scope):
     def __init__(self, mode: bool):
         self.flag, self.before = bool(mode), state.recording
         state.grad_mode = self.flag
+
+    def __repr__(self) -> str:
+        return f"torch.autograd.grad_mode.set_grad_enabled(mode={self.flag})"
 
     def clone(self) -> _Scope:
         return set_grad_enabled(self.flag)

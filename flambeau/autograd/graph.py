@@ -10,7 +10,6 @@ import functools
 import itertools
 import traceback
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from ..core.symbolic import is_symbolic
 from ..core.tensor import AutogradMeta, Tensor, View, fake, from_array, refuse_inference_write, shape_of, view_tensor
 from ..ops import registry
 from ..ops.registry import General, Linear, Rule
+from .handles import RemovableHandle
 
 _sequence = itertools.count(1)
 _SUFFIXES = ("_shape", "_dtype", "_spec", "_device")
@@ -117,57 +117,7 @@ class Node:
         return RemovableHandle(self.pre_hooks, hook)
 
     def __repr__(self) -> str:
-        return f"<{self.name()} object at {hex(id(self))}>"
-
-
-def _itself(x: Any) -> Callable[[], Any]:
-    return lambda: x
-
-
-HookDict = OrderedDict  # of all dicts this one can be referred to weakly; and PyTorch unpickles it
-
-
-class RemovableHandle:
-    """Puts a hook into `hooks_dict` (in front with `prepend`), marks it in each dict of `flags`, and takes it out again:
-    `handle.remove()`, or as a context manager. Without a hook, whoever makes the handle puts it there, as `hooks_dict[handle.id]`, and
-    what belongs to it into `extra_dict` (or several)."""
-
-    _ids = itertools.count()
-
-    def __init__(self, hooks_dict: dict, hook: Any = None, *, extra_dict: Any = (), prepend: bool = False, flags: tuple[dict, ...] = ()):
-        self.id = next(self._ids)
-        extra = (extra_dict,) if isinstance(extra_dict, dict) else extra_dict or ()
-        self._homes = [weakref.ref(d) if isinstance(d, HookDict) else _itself(d) for d in (hooks_dict, *flags, *extra)]
-        if hook is None:
-            return
-        hooks_dict[self.id] = hook
-        for flag in flags:
-            flag[self.id] = True
-        if prepend:
-            hooks_dict.move_to_end(self.id, last=False)  # type: ignore[attr-defined]
-
-    def remove(self) -> None:
-        """Take the hook out; again is harmless."""
-        for home in self._homes:
-            hooks = home()
-            if hooks is not None:
-                hooks.pop(self.id, None)
-
-    def __getstate__(self) -> tuple:
-        hooks, *extra = (home() for home in self._homes)
-        return (hooks, self.id, tuple(extra)) if extra else (hooks, self.id)
-
-    def __setstate__(self, fields: tuple) -> None:
-        hooks, self.id, *extra = fields
-        homes = ({} if hooks is None else hooks, *itertools.chain(*extra))
-        self._homes = [weakref.ref(d) if isinstance(d, HookDict) else _itself(d) for d in homes]
-        RemovableHandle._ids = itertools.count(max(next(RemovableHandle._ids), self.id + 1))
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
+        return f"<{type(self).__name__} object at {hex(id(self))}>"
 
 
 def node_type(of: Any, base: type[Node], name: str) -> type[Any]:
@@ -562,6 +512,9 @@ def record(prim: Any, args: tuple) -> Any:
     outs = out if type(out) is tuple else (out,)
     node.saved = {name: save(args, outs) for name, save in plan.saves}
     _attach(node, outs)
+    if type(out) is tuple and getattr(prim, "answers_views", False):
+        for o in outs:
+            o._view = o._view._replace(origin="many")     # type: ignore[union-attr]
     return out
 
 
@@ -662,7 +615,7 @@ def _settled(tensor: Tensor) -> View:
         return view
     while base._view is not None:
         base = base._view.base
-    tensor._view = View(base, view.chain, -1)
+    tensor._view = view._replace(base=base, version=-1)
     return tensor._view
 
 
@@ -672,21 +625,40 @@ def _seen_in_memory(tensor: Tensor) -> View:
     view = _settled(tensor)
     last = max((i for i, (prim, _) in enumerate(view.chain) if "in_memory" in prim.tags), default=0)
     if last and replay(bare(view.base), view.chain[:last]).dtype is view.base.dtype:
-        view = tensor._view = View(view.base, view.chain[last:], -1)
+        view = tensor._view = view._replace(chain=view.chain[last:], version=-1)
     return view
 
 
 def refresh_view(tensor: Tensor) -> None:
-    """Bring the grad_fn of a view up to date after its base was written to through another alias."""
-    base, chain, version = (_seen_in_memory if dispatch.state.overwriting is tensor else _settled)(tensor)
+    """Bring the grad_fn of a view up to date after its base was written to through another alias. RuntimeError where there is none."""
+    base, chain, version, origin = (_seen_in_memory if dispatch.state.overwriting is tensor else _settled)(tensor)
     now = 0 if base._grad is None else base._grad.generation  # of its history: how often a write through a view rebased it
     if version == now:
         return
-    tensor._view = View(base, chain, now)
+    if origin is not None and dispatch.state.grad_enabled and base.requires_grad:
+        raise RuntimeError(_lost(tensor, origin, "its base or another view of its base has been modified inplace"))
+    tensor._view = View(base, chain, now, origin)
     with dispatch.grad_enabled(True):
         again = replay(base, chain)
     old, tensor._grad = tensor._grad, again._grad
     _follow(tensor, old)
+
+
+_ORIGINS = {
+    "no_grad": "A view was created in no_grad mode and {0} with grad mode enabled. Take the view and write both inside of no_grad, or both "
+               "outside of it.",
+    "many": "{1}is a view and {0}. This view is the output of a function that returns multiple views, which do not allow it. Use the "
+            "operation that is not inplace.",
+    "function": "{1}is a view and {0}. This view was created inside a custom Function (or because an input was returned as-is), whose "
+                "backward would not hold after that. Return a clone, or use the operation that is not inplace.",
+}
+"""Why a view may not be written to, nor used after its base was written to: there would be no history to give it."""
+
+
+def _lost(tensor: Tensor, origin: str, what: str) -> str:
+    meta = tensor._grad
+    of = "This tensor " if meta is None or meta.grad_fn is None else f"Output {meta.output_nr} of {meta.grad_fn.name()} "
+    return _ORIGINS[origin].format(what, of)
 
 
 class Overwritten(Node):
@@ -725,13 +697,17 @@ class CopySlices(Node):
         return [rest, part.clone() if self.edges[1] is not None else None]
 
 
-def check_inplace(target: Tensor) -> None:
-    """Refuse a recorded in-place write to a leaf that requires grad or to a view of one, and any to an inference tensor."""
+def check_inplace(target: Tensor, value: Any = None) -> None:
+    """Refuse a recorded in-place write, of `value` if that is known, to a leaf that requires grad, to a view of one, or to a view that no
+    history can be given; and any to an inference tensor."""
     refuse_inference_write(target)
     if not dispatch.state.grad_enabled:
         return
     if target._view is not None:
         base = _settled(target).base
+        origin = target._view.origin
+        if origin is not None and (base.requires_grad or target.requires_grad or (isinstance(value, Tensor) and value.requires_grad)):
+            raise RuntimeError(_lost(target, origin, "is being modified inplace"))
         if target._grad is not None and target._grad.requires_grad and target._grad.grad_fn is None:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
         if base.requires_grad and base.grad_fn is None:
@@ -763,7 +739,7 @@ def rebase(target: Tensor, source: Any, anew: bool = False) -> None:
             _save_instead(edge, source, target)
         _keep_identity(target, fresh)
         return
-    base, chain, _ = _settled(target)
+    base, chain, *_ = _settled(target)
     base_edge = edge_of(base)
     if edge is None and base_edge is None:
         return
@@ -836,5 +812,5 @@ dispatch.record = record
 Tensor._refresh_view = staticmethod(refresh_view)
 __all__ = [
     "Node", "Edge", "GradientEdge", "get_gradient_edge", "AccumulateGrad", "PrimitiveNode", "Saved", "record", "edge_of", "accumulator",
-    "rebase", "check_inplace", "detached", "from_array", "view_tensor", "RemovableHandle",
+    "rebase", "check_inplace", "detached", "from_array", "view_tensor",
 ]

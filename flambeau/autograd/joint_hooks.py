@@ -8,12 +8,14 @@ from typing import Any, NoReturn
 
 from ..core.tensor import Tensor, bump_version
 from .engine import queue_callback, tensor_hook
+from .handles import HookDict, RemovableHandle
 
 
-class _Handle:
+class _Handle(RemovableHandle):
     """Takes the hooks of all tensors away."""
 
     def __init__(self, handles: Sequence[Any]) -> None:
+        super().__init__(HookDict())
         self.handles = tuple(handles)
 
     def remove(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from .. import dynamo
 from .._absent import absent
 from .._lazy import submodules
-from ..dynamo import allow_in_graph, assume_constant_result, disable, is_compiling, list_backends, reset, set_stance
+from ..dynamo import allow_in_graph, assume_constant_result, disable, is_compiling, is_exporting, list_backends, reset, set_stance
 from ..dynamo.api import get_default_backend, set_default_backend
 from .arrays import wrap_numpy
 from .artifacts import CacheInfo, load_cache_artifacts, save_cache_artifacts
@@ -20,17 +20,12 @@ def compile(*args: Any, **kwargs: Any) -> Any:
 
 
 def is_dynamo_compiling() -> bool:
-    """Whether graph capture is running this code."""
-    return is_compiling()
-
-
-def is_exporting() -> bool:
-    """False: torch.export does not exist here."""
+    """Whether graph capture is running this code, which knows the answer."""
     return False
 
 
 def nested_compile_region(fn: Any = None, *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Any = None) -> Any:
-    """`fn` itself (or a decorator that gives it): a region is compiled where it is called, each time anew."""
+    """`fn` itself (or a decorator that gives it): what is equal in a graph is found, and compiled once, without being told of."""
     return fn if fn is not None else lambda fn: fn
 
 

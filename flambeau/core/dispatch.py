@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from flambeau import _C
 
@@ -45,12 +45,30 @@ batched: Callable[[Any, tuple], Any] | None = None
 forget: Callable[[Any], None] = lambda tensor: None  # noqa: E731
 # classes with `__torch_dispatch__`: wrapped(prim, args) -> outputs, or NotImplemented where no argument is of one; asked where a call would
 # end in a shape rule, once there is such a class; and with `whole=True` by operators with facets, whose bodies run if nobody answers.
-wrapped: Callable[..., Any] | None = None
+wrapped: Callable[..., Any] = lambda prim, args, whole=False: NotImplemented  # noqa: E731
 wrapping = False
 # Number of classes whose __torch_function__ may be asked: those that define one, and subclasses of Tensor that have instances. Zero
 # lets operators skip the search for one.
 override_classes = 0
 _overriding: weakref.WeakSet[type] = weakref.WeakSet()
+
+
+@runtime_checkable
+class Computes(Protocol):
+    """A tensor class of our own with `__torch_dispatch__`: it is told the record itself."""
+
+    @staticmethod
+    def _compute(record: Any, args: tuple) -> Any: ...
+
+
+def ask(prim: Any, args: tuple, whole: bool = False) -> Any:
+    """What classes with `__torch_dispatch__` answer; NotImplemented where no argument is of one."""
+    return wrapped(prim, args, whole) if wrapping else NotImplemented
+
+
+def takes_every_call(value: Any) -> bool:
+    """Whether `value` is of a class that is asked where users' classes are not: it has no array to compute with."""
+    return getattr(type(value), "takes_every_call", False)
 
 
 def answers(value: Any) -> bool:

@@ -5,6 +5,7 @@ A `dtype` is a named singleton around a NumPy dtype (bf16 and fp8 through ml_dty
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes
@@ -206,8 +207,22 @@ def can_cast(from_: dtype, to: dtype) -> bool:
     return as_dtype(from_, "can_cast").category <= as_dtype(to, "can_cast").category
 
 
-class finfo:
+class _Limits:
+    """What is known of a dtype's numbers; of one dtype they are equal."""
+
+    dtype: str
+
+    def __eq__(self, other: Any) -> bool:
+        return self.dtype == other.dtype if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.dtype))
+
+
+class finfo(_Limits):
     """Machine limits of a floating dtype: eps, max, min, tiny, smallest_normal, resolution, bits."""
+
+    _shown = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
 
     def __init__(self, type: dtype | None = None):
         type = float32 if type is None else as_dtype(type, "finfo").to_real()
@@ -217,16 +232,13 @@ class finfo:
         self.dtype, self.bits = type.name, info.bits
         self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
         self.tiny = self.smallest_normal = float(info.smallest_normal)
-        self.resolution = float(info.resolution)
+        self.resolution = float(f"1e-{int(info.nmant * math.log10(2))}")    # of the decimal digits that every number keeps
 
     def __repr__(self) -> str:
-        return (
-            f"finfo(resolution={self.resolution}, min={self.min}, max={self.max}, eps={self.eps}, "
-            f"smallest_normal={self.smallest_normal}, tiny={self.tiny}, dtype={self.dtype})"
-        )
+        return f"finfo({', '.join(f'{name}={getattr(self, name):g}' for name in self._shown)}, dtype={self.dtype})"
 
 
-class iinfo:
+class iinfo(_Limits):
     """Limits of an integer dtype: min, max, bits."""
 
     def __init__(self, type: dtype):

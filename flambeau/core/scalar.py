@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -349,15 +349,23 @@ def gelu_tanh(o: Any, x: Any) -> Any:
     return o.mul(o.mul(x, 0.5), o.add(o.tanh(inner), 1.0))
 
 
-# name -> (oneDNN's algorithm, loop body over the result and a tensor's element or the numbers alpha and beta); csrc/scalar_rows.py
-# prints the bodies for Flambeau's own products.
-POSTS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "add": ("binary_add", lambda o, x, y: o.add(x, y)), "sub": ("binary_sub", lambda o, x, y: o.sub(x, y)),
-    "mul": ("binary_mul", lambda o, x, y: o.mul(x, y)),
-    "linear": ("eltwise_linear", lambda o, x, alpha, beta: o.add(o.mul(x, alpha), beta)),
-    "relu": ("eltwise_relu", lambda o, x: o.relu(x)), "tanh": ("eltwise_tanh", lambda o, x: o.tanh(x)),
-    "sigmoid": ("eltwise_logistic", lambda o, x: o.sigmoid(x)),
-    "gelu_erf": ("eltwise_gelu_erf", gelu_erf), "gelu_tanh": ("eltwise_gelu_tanh", gelu_tanh),
+class PostRow(NamedTuple):
+    """An operation on a product: oneDNN's algorithm, the loop body over the result and a tensor's element or the numbers alpha and beta
+    (csrc/scalar_rows.py prints it for Flambeau's own products), and whether oneDNN's is right on what is not finite or huge too."""
+
+    algorithm: str
+    body: Callable[..., Any]
+    exact: bool = True
+
+
+POSTS: dict[str, PostRow] = {
+    "add": PostRow("binary_add", lambda o, x, y: o.add(x, y)), "sub": PostRow("binary_sub", lambda o, x, y: o.sub(x, y)),
+    "mul": PostRow("binary_mul", lambda o, x, y: o.mul(x, y)),
+    "linear": PostRow("eltwise_linear", lambda o, x, alpha, beta: o.add(o.mul(x, alpha), beta)),
+    "relu": PostRow("eltwise_relu", lambda o, x: o.relu(x), exact=False),        # 0 of NaN
+    "tanh": PostRow("eltwise_tanh", lambda o, x: o.tanh(x)), "sigmoid": PostRow("eltwise_logistic", lambda o, x: o.sigmoid(x)),
+    "gelu_erf": PostRow("eltwise_gelu_erf", gelu_erf, exact=False),              # NaN of infinity, infinity of 3e38
+    "gelu_tanh": PostRow("eltwise_gelu_tanh", gelu_tanh),
 }
 
 

@@ -27,6 +27,7 @@ ENVIRONMENT = {
     "TORCHDYNAMO_REPRO_LEVEL": "what a failure is: 2",
     "TORCH_COMPILE_DEBUG": "write a folder for each compilation: 0", "TORCH_COMPILE_DEBUG_DIR": "where: flambeau_debug",
     "TORCH_DISTRIBUTED_DEBUG": "OFF, INFO or DETAIL", "TORCH_HOME": "where torch.hub keeps what it fetches",
+    "TORCH_NCCL_BLOCKING_WAIT": "let the host wait for collectives between GPUs, not the stream alone: 0",
     "TORCH_LOGS": "what to log", "TORCH_LOGS_FORMAT": "how a line is formatted", "TORCH_LOGS_OUT": "the file",
     **dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "SLURM_NTASKS",
                      "SLURM_LAUNCH_NODE_IPADDR", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
@@ -106,6 +107,16 @@ class Numerics:
 
 
 add_setting("numerics", Numerics, "deterministic", "fill_uninitialized_memory", "matmul_precision")
+
+
+class Conversions:
+    """How modules convert their parameters, and load them (`torch.__future__`)."""
+
+    overwrite = False
+    swap = False
+
+
+add_setting("conversions", Conversions, "overwrite", "swap")
 
 
 class Verification:

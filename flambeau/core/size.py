@@ -11,10 +11,22 @@ import numpy as np
 
 from flambeau import _C
 
+from .expr import Expr
+from .symbolic import is_symbolic
+
 
 def known_zero(n: Any) -> bool:
     """Whether a size is 0; of one that other sizes decide nothing is asked, so nothing is guarded."""
     return type(n) is int and n == 0
+
+
+def _whole(n: Any, at: int) -> Any:
+    if is_symbolic(n) or isinstance(n, Expr) or (isinstance(n, int) and type(n) is not bool):
+        return n    # sizes of loops are expressions, those of a recording know where they are from
+    try:
+        return operator.index(n)
+    except (TypeError, RuntimeError):
+        raise TypeError(f"torch.Size() takes an iterable of 'int' (item {at} is '{type(n).__name__}')") from None
 
 
 class Size(_C.SizeTuple):
@@ -22,12 +34,22 @@ class Size(_C.SizeTuple):
 
     __slots__ = ()
 
+    def __new__(cls, sizes: Iterable = ()) -> Size:
+        """Of integers, or what stands for one: a truth value, a tensor of one integer, a symbolic size. TypeError of others."""
+        given = tuple(sizes)
+        if any(type(n) is not int for n in given):
+            given = tuple(_whole(n, at) for at, n in enumerate(given))
+        return super().__new__(cls, given)
+
     def numel(self) -> int:
         """Product of the sizes."""
         return math.prod(self)
 
     def __add__(self, other: Iterable) -> Size:
         return Size(tuple(self) + tuple(other))
+
+    def __radd__(self, other: Iterable) -> Size:
+        return Size(tuple(other) + tuple(self))
 
     def __mul__(self, n: Any) -> Size:
         return Size(tuple(self) * n)

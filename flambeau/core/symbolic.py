@@ -57,6 +57,10 @@ class DataDependentSize(RuntimeError):
         self.names = frozenset(names)
 
 
+class ConstraintViolationError(RuntimeError):
+    """A program fixes a size that was marked as one that varies."""
+
+
 class Unknown(threading.local):
     """Whoever captures operators whose results have sizes that only their inputs' values tell."""
 

@@ -5,6 +5,7 @@ Only the mechanism is here. The operators in `flambeau.ops` install themselves a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +35,7 @@ class View(NamedTuple):
     base: Tensor
     chain: tuple
     version: int = 0  # the base's in-place generation for which the view's grad_fn holds
+    origin: str | None = None  # "no_grad", "many" (one of the views that one operator gave) or "function": no history follows a write to it
 
 
 class AutogradMeta:
@@ -210,7 +212,10 @@ class Tensor:
     @property
     def requires_grad(self) -> bool:
         """Whether gradients flow to or through this tensor."""
-        if self._view is not None:
+        view = self._view
+        if view is not None:
+            if view.origin is not None and view.base._grad is not None and view.version != view.base._grad.generation:
+                return view.base.requires_grad
             Tensor._refresh_view(self)
         meta = self._grad
         return meta is not None and (meta.requires_grad or meta.grad_fn is not None)
@@ -241,7 +246,14 @@ class Tensor:
     @property
     def grad(self) -> Tensor | None:
         """The gradient that `backward` accumulated, or None."""
-        return None if self._grad is None else self._grad.grad
+        meta = self._grad
+        if meta is None:
+            return None
+        if meta.grad is None and meta.grad_fn is not None and not meta.retains_grad:
+            warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+                          "populated during autograd.backward(). If you indeed want it, use .retain_grad() on the non-leaf Tensor.",
+                          stacklevel=2)
+        return meta.grad
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:

@@ -9,87 +9,33 @@ from .._lazy import submodules
 from ..ops.creation import CUDA_TENSORS
 from ..ops.storages import CUDA_STORAGES
 from . import library, memory, random, streams
+
+# isort: off
 from .allocators import (
-    CUDAPluggableAllocator,
-    MemPool,
-    caching_allocator_disabled,
-    caching_allocator_enable,
-    change_current_allocator,
-    host_memory_stats,
-    reset_accumulated_host_memory_stats,
-    reset_peak_host_memory_stats,
-    use_mem_pool,
+    CUDAPluggableAllocator, MemPool, caching_allocator_disabled, caching_allocator_enable, change_current_allocator,
+    host_memory_stats, reset_accumulated_host_memory_stats, reset_peak_host_memory_stats, use_mem_pool,
 )
 from .devices import (
-    DeviceProperties,
-    can_device_access_peer,
-    current_device,
-    device,
-    device_count,
-    device_of,
-    get_arch_list,
-    get_device_capability,
-    get_device_name,
-    get_device_properties,
-    init,
-    is_available,
-    is_bf16_supported,
-    is_initialized,
-    is_tf32_supported,
-    set_device,
+    DeviceProperties, can_device_access_peer, current_device, device, device_count, device_of, get_arch_list, get_device_capability,
+    get_device_name, get_device_properties, init, is_available, is_bf16_supported, is_initialized, is_tf32_supported, set_device,
     synchronize,
 )
 from .graphed import make_graphed_callables
 from .library import NOT_ENABLED
 from .memory import (
-    device_memory_used,
-    empty_cache,
-    get_allocator_backend,
-    get_per_process_memory_fraction,
-    host_memory_stats_as_nested_dict,
-    max_memory_allocated,
-    max_memory_cached,
-    max_memory_reserved,
-    mem_get_info,
-    memory_allocated,
-    memory_cached,
-    memory_reserved,
-    memory_stats,
-    memory_stats_as_nested_dict,
-    memory_summary,
-    reset_accumulated_memory_stats,
-    reset_max_memory_allocated,
-    reset_max_memory_cached,
-    reset_peak_memory_stats,
-    set_per_process_memory_fraction,
+    device_memory_used, empty_cache, get_allocator_backend, get_per_process_memory_fraction, host_memory_stats_as_nested_dict,
+    max_memory_allocated, max_memory_cached, max_memory_reserved, mem_get_info, memory_allocated, memory_cached, memory_reserved,
+    memory_stats, memory_stats_as_nested_dict, memory_summary, reset_accumulated_memory_stats, reset_max_memory_allocated,
+    reset_max_memory_cached, reset_peak_memory_stats, set_per_process_memory_fraction,
 )
 from .random import (
-    get_rng_state,
-    get_rng_state_all,
-    initial_seed,
-    manual_seed,
-    manual_seed_all,
-    seed,
-    seed_all,
-    set_rng_state,
-    set_rng_state_all,
+    get_rng_state, get_rng_state_all, initial_seed, manual_seed, manual_seed_all, seed, seed_all, set_rng_state, set_rng_state_all,
 )
 from .streams import (
-    CUDAGraph,
-    Event,
-    ExternalStream,
-    GreenContext,
-    Stream,
-    StreamContext,
-    current_stream,
-    default_stream,
-    get_stream_from_external,
-    graph,
-    graph_pool_handle,
-    is_current_stream_capturing,
-    set_stream,
-    stream,
+    CUDAGraph, Event, ExternalStream, GreenContext, Stream, StreamContext, current_stream, default_stream, get_stream_from_external,
+    graph, graph_pool_handle, is_current_stream_capturing, set_stream, stream,
 )
+# isort: on
 
 
 class OutOfMemoryError(RuntimeError):

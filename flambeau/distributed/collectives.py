@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
 from ..core.tensor import Tensor
 from .groups import GroupMember, default_group, get_group_rank, get_process_group_ranks
 from .process_group import SUM, ProcessGroup
-from .work import PROGRESS, Together, Work
+from .work import Work
 
 
 def _group(group: Any) -> ProcessGroup | None:
@@ -44,7 +44,7 @@ def _root(group: ProcessGroup, rank: int | None, group_rank: int | None, name: s
 
 def _done(work: Work, async_op: bool) -> Work | None:
     if async_op:
-        PROGRESS.add(work)
+        work.watch()
         return work
     work.wait()
     return None
@@ -173,7 +173,11 @@ def all_reduce_coalesced(tensors: Sequence[Tensor], op: Any = SUM, group: Any = 
     """`all_reduce` of several tensors."""
     tensors = [tensors] if isinstance(tensors, Tensor) else tensors
     _tensors(tensors, "tensors")
-    return None if (g := _group(group)) is None else _done(Together([g.allreduce(t, op) for t in tensors]), async_op)
+    if (g := _group(group)) is None:
+        return None
+    with g.together():
+        works = [g.allreduce(t, op) for t in tensors]
+    return _done(works[-1].joined(works), async_op)
 
 
 def all_gather_coalesced(output_tensor_lists: Sequence[Sequence[Tensor]], input_tensor_list: Sequence[Tensor], group: Any = None,
@@ -184,7 +188,9 @@ def all_gather_coalesced(output_tensor_lists: Sequence[Sequence[Tensor]], input_
         return None
     if len(output_tensor_lists) != len(input_tensor_list):
         raise RuntimeError(f"all_gather_coalesced: {len(output_tensor_lists)} output lists for {len(input_tensor_list)} inputs")
-    return _done(Together([g.allgather(outs, t) for outs, t in zip(output_tensor_lists, input_tensor_list)]), async_op)
+    with g.together():
+        works = [g.allgather(outs, t) for outs, t in zip(output_tensor_lists, input_tensor_list)]
+    return _done(works[-1].joined(works), async_op)
 
 
 class _Coalescing:
@@ -203,12 +209,13 @@ class _Coalescing:
             work.wait()
 
 
-@contextlib.contextmanager
+@contextmanager
 def _coalescing_manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Iterator[_Coalescing]:
     """Collectives begun within, waited for at the end (or, with `async_ops`, by the caller's `wait`)."""
-    del group, device  # each collective says its group
+    del device  # each tensor says its own
     made = _Coalescing()
-    yield made
+    with nullcontext() if (g := _group(group)) is None else g.together():
+        yield made
     if not async_ops:
         made.wait()
 
@@ -279,5 +286,7 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
         raise ValueError("Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``.")
     if len({id(op.group) for op in p2p_op_list}) > 1:
         raise ValueError("All ops need to use the same group.")
+    group = p2p_op_list[0].group
+    group.meet([(group.rank(), op.group_peer) if op.op is isend else (op.group_peer, group.rank()) for op in p2p_op_list])
     return [op.op(op.tensor, group=op.group, tag=op.tag, **{"group_dst" if op.op is isend else "group_src": op.group_peer})
             for op in p2p_op_list]

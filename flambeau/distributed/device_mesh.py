@@ -21,6 +21,7 @@ from .groups import (
     is_initialized,
     new_group,
 )
+from .objects import all_gather_object
 from .process_group import ProcessGroup
 
 _current: list[DeviceMesh] = []
@@ -178,7 +179,7 @@ class DeviceMesh:
         if tuple(ranks.tolist()) not in self._root.groups:
             every: list = [None] * default_group().size()
             if default_group().calls is None:
-                _gather_rows(every, ranks.tolist())
+                all_gather_object(every, ranks.tolist())
             rows = dict.fromkeys(tuple(r) for r in every if r) or {tuple(ranks.tolist()): None}
             for row in rows:
                 self._group_rows(np.array([row]), f"mesh_{name}")
@@ -247,18 +248,6 @@ def mesh_of(device_type: str, ranks: Any, names: Sequence[str] | None) -> Device
 def _begin() -> ProcessGroup:
     init_process_group()
     return default_group()
-
-
-def _gather_rows(every: list, row: list[int]) -> None:
-    """Everyone's row of ranks."""
-    world = default_group()
-    size = from_array(np.array([len(row)], np.int64))
-    sizes = from_array(np.zeros(world.size(), np.int64))
-    world._allgather_base(sizes, size).wait()
-    most = int(sizes._data.max())
-    rows = from_array(np.zeros((world.size(), most), np.int64))
-    world._allgather_base(rows, from_array(np.array(row + [0] * (most - len(row)), np.int64))).wait()
-    every[:] = [list(r[:n]) for r, n in zip(rows._data.tolist(), sizes._data.tolist())]
 
 
 def _check_type(device_type: str) -> None:

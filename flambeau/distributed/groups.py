@@ -9,8 +9,10 @@ from typing import Any
 from ..core.device import device as Device
 from ..core.settings import told
 from . import rendezvous as _rendezvous
-from .engines import mpi
+from .engines import mpi, nccl
+from .engines.base import Engine
 from .engines.fake import FakeEngine
+from .engines.through_store import StoreEngine
 from .process_group import DebugLevel, ProcessGroup, get_debug_level, set_debug_level_from_env
 from .stores import HashStore, PrefixStore, Store
 from .tcp_store import TCPStore
@@ -20,7 +22,8 @@ _NOT_YET = "Default process group has not been initialized, please make sure to 
 
 
 class Backend(str):
-    """A backend's name, in lower case. "gloo" and "mpi" are MPI here, between CPUs; "fake" is a group in one process."""
+    """A backend's name, in lower case. "gloo" and "mpi" are MPI here, between CPUs, "nccl" is NCCL between GPUs; "fake" is a group in
+    one process."""
 
     UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL, FAKE = "undefined", "gloo", "nccl", "ucc", "mpi", "xccl", "fake"
     backend_list = [UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI, FAKE]
@@ -33,8 +36,8 @@ class Backend(str):
 
     @classmethod
     def register_backend(cls, name: str, func: Any, extended_api: bool = False, devices: Any = None) -> None:
-        """Not implemented: engines are MPI and the fake one."""
-        raise NotImplementedError(f"register_backend({name!r}) is not implemented; use \"gloo\" (served by MPI) or \"fake\"")
+        """Not implemented: engines are MPI, NCCL and the fake one."""
+        raise NotImplementedError(f"register_backend({name!r}) is not implemented; use \"gloo\" (served by MPI), \"nccl\" or \"fake\"")
 
 
 class GroupMember:
@@ -61,10 +64,12 @@ class group(metaclass=_WorldOf):
 
 
 class _Groups:
-    """What this process has: its groups by name, the MPI ranks of the default group's processes, and how often it began."""
+    """What this process has: its groups by name, the MPI ranks of the default group's processes (once MPI is needed), its GPU if that
+    was said, and how often it began."""
 
     by_name: dict[str, ProcessGroup] = {}
-    places: Sequence[int] = ()
+    places: Sequence[int] | None = None
+    gpu: int | None = None
     begun = 0
     named = 0
     own_store = False  # made here, not given
@@ -76,13 +81,13 @@ _CPU_ENGINES = {"gloo": "mpi", "mpi": "mpi", "fake": "fake"}
 def _devices_of(backend: str | None) -> dict[str, str]:
     """{device type: backend} of "gloo", "cpu:gloo,cuda:nccl" or None."""
     if backend is None or backend == Backend.UNDEFINED:
-        return {"cpu": "gloo", "cuda": "nccl"}
+        return {"cuda": "nccl"} if nccl.available() and not mpi.available() else {"cpu": "gloo", "cuda": "nccl"}
     if ":" not in backend:
         name: str = Backend(backend)
         check_backend(name)
         if name == "nccl":
-            raise RuntimeError("Distributed package doesn't have NCCL built in: there are no collectives between GPUs yet; use \"gloo\" on "
-                               "CPUs, or \"fake\"")
+            nccl.require()
+            return {"cuda": "nccl"}
         return {"cpu": str(name), "cuda": str(name)}
     devices: dict[str, str] = {}
     for part in backend.split(","):
@@ -130,10 +135,11 @@ def init_process_group(
 ) -> None:
     """Find the other processes, by `init_method` (env:// unless said otherwise) or a `store`, and make the default group of all.
 
-    "gloo" and "mpi" are MPI between CPUs (pip install 'flambeau[distributed]'); "fake" is rank `rank` of `world_size` without others.
+    "gloo" and "mpi" are MPI between CPUs (pip install 'flambeau[distributed]'), "nccl" is NCCL between GPUs; "fake" is rank `rank` of
+    `world_size` without others. `device_id`: the GPU of this process, for what no tensor says (barriers, objects). Names and options of
+    groups (`group_name`, `pg_options`) mean nothing here.
     """
-    if group_name or pg_options is not None or device_id is not None:
-        _refuse_options(group_name=group_name, pg_options=pg_options, device_id=device_id)
+    del group_name, pg_options
     if GroupMember.WORLD is not None:
         raise ValueError("trying to initialize the default process group twice!")
     if store is not None and init_method is not None:
@@ -153,20 +159,25 @@ def init_process_group(
     store.set_timeout(seconds)
     _Groups.begun += 1
     here = PrefixStore(f"default_pg/{_Groups.begun - 1}", store)
-    if "fake" in devices.values():
-        _Groups.places = range(world_size)
-    else:
+    _Groups.places, _Groups.gpu = None, _gpu(device_id)
+    if "fake" not in devices.values():
         _meet(here, rank, world_size, seconds)
-        _Groups.places = mpi.join(here, rank, world_size, seconds.total_seconds(), _address(store, rank))
+        _join(devices, here, rank, world_size, seconds)
     named = "undefined" if backend is None else str(backend)
     GroupMember.WORLD = _make(range(world_size), rank, "0", devices, seconds, here, named)
     _Groups.named = 1
 
 
-def _refuse_options(**options: Any) -> None:
-    """Those that mean nothing here may be given; a GPU to be bound to may not yet."""
-    if options["device_id"] is not None and Device(options["device_id"]).type != "cpu":
-        raise NotImplementedError("init_process_group(device_id=) on a GPU is not implemented: collectives run between CPUs; leave it out")
+def _join(devices: dict[str, str], store: Store, rank: int, size: int, timeout: timedelta) -> None:
+    """Make all processes one MPI job, if these backends need it and they are none yet."""
+    if _Groups.places is None and devices.get("cpu") in _CPU_ENGINES:
+        _Groups.places = mpi.join(store, rank, size, timeout.total_seconds(), _address(store, rank))
+
+
+def _gpu(device_id: Any) -> int | None:
+    """The number of the GPU that is meant."""
+    where = None if device_id is None else Device("cuda", device_id) if isinstance(device_id, int) else Device(device_id)
+    return where.index if where is not None and where.type == "cuda" else None
 
 
 def _seconds(timeout: timedelta | None) -> timedelta:
@@ -207,16 +218,22 @@ def _address(store: Store, rank: int) -> str:
 def _make(ranks: Sequence[int], rank: int, name: str, devices: dict[str, str], timeout: timedelta, store: Store,
           desc: str) -> ProcessGroup:
     """The group of these ranks of the default group, in which this process is number `rank`."""
-    engine: Any
+    engines: dict[str, Engine] = {}
     control: Any = None
     if "fake" in devices.values():
-        engine = FakeEngine(rank, len(ranks))
+        engines["cpu"] = FakeEngine(rank, len(ranks))
     else:
-        places, number = [_Groups.places[r] for r in ranks], int(name) if name.isdigit() else hash_of(name)
-        engine = mpi.MPIEngine(places, 2 * number)
-        if get_debug_level() is DebugLevel.DETAIL:
-            control = mpi.MPIEngine(places, 2 * number + 1)
-    made = ProcessGroup(engine, ranks, name, devices, timeout, store, control, desc)
+        checks = get_debug_level() is DebugLevel.DETAIL
+        if devices.get("cpu") in _CPU_ENGINES:
+            assert _Groups.places is not None
+            places, number = [_Groups.places[r] for r in ranks], int(name) if name.isdigit() else hash_of(name)
+            engines["cpu"] = mpi.MPIEngine(places, 2 * number)
+            control = mpi.MPIEngine(places, 2 * number + 1) if checks else None
+        elif checks:
+            control = StoreEngine(rank, len(ranks), store)
+        if devices.get("cuda") == "nccl":
+            engines["cuda"] = nccl.NCCLEngine(rank, len(ranks), store, timeout.total_seconds(), _Groups.gpu)
+    made = ProcessGroup(engines, ranks, name, devices, timeout, store, control, desc)
     _Groups.by_name[name] = made
     return made
 
@@ -275,8 +292,7 @@ def new_group(
     """A group of some of the processes. All processes call it, in the same order (or with `use_local_synchronization` its members
     alone); GroupMember.NON_GROUP_MEMBER for those that are not in it."""
     world = default_group()
-    if pg_options is not None or device_id is not None:
-        _refuse_options(pg_options=pg_options, device_id=device_id)
+    del pg_options, device_id  # the GPU is the process's
     members = list(range(world.size())) if ranks is None else [int(r) for r in ranks]
     if len(members) > world.size():
         raise ValueError("the new group's world size should be less or equal to the world size set by init_process_group")
@@ -289,10 +305,15 @@ def new_group(
         name = f"{'_'.join(map(str, members))}:{sum(n.startswith('_'.join(map(str, members)) + ':') for n in _Groups.by_name)}"
     else:
         name, _Groups.named = str(_Groups.named), _Groups.named + 1
-    if world.rank() not in members:
-        return GroupMember.NON_GROUP_MEMBER
     devices = world.backends if backend is None or world.calls is not None else _devices_of(backend)
     wait = world.timeout if timeout is None else _seconds(timeout)
+    if world.calls is None:
+        if use_local_synchronization and _Groups.places is None and devices.get("cpu") in _CPU_ENGINES:
+            raise NotImplementedError(f"new_group(backend={backend!r}, use_local_synchronization=True) in a world between GPUs is not "
+                                      "implemented: MPI begins in all processes; init_process_group(\"cpu:gloo,cuda:nccl\") begins it")
+        _join(devices, PrefixStore(f"mpi/{name}", world.get_group_store()), world.rank(), world.size(), wait)
+    if world.rank() not in members:
+        return GroupMember.NON_GROUP_MEMBER
     store = PrefixStore(f"group/{name}", world.get_group_store())
     if world.calls is None:
         _meet(store, members.index(world.rank()), len(members), wait)
@@ -448,17 +469,22 @@ def is_gloo_available() -> bool:
 
 
 def is_nccl_available() -> bool:
-    """False: there are no collectives between GPUs yet."""
+    """Whether there are a GPU, CuPy and NCCL."""
+    return nccl.available()
+
+
+def is_ucc_available() -> bool:
+    """False: there is no such engine."""
     return False
 
 
-is_ucc_available = is_xccl_available = is_nccl_available
+is_xccl_available = is_ucc_available
 
 
 def is_backend_available(backend: str) -> bool:
     """Whether `init_process_group(backend)` works here."""
     name = backend.lower()
-    return name == "fake" or (name in _CPU_ENGINES and mpi.available())
+    return name == "fake" or (name in _CPU_ENGINES and mpi.available()) or (name == "nccl" and nccl.available())
 
 
 def is_torchelastic_launched() -> bool:

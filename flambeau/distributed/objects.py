@@ -1,4 +1,7 @@
-"""Collectives of any objects, which travel pickled: between the processes of one job, which trust each other."""
+"""Collectives of any objects, which travel pickled: between the processes of one job, which trust each other.
+
+They pass where the group's processes exchange things, on the CPU if they can, so that neither a `device` nor a batch makes a difference.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,13 @@ def _packed(obj: Any) -> np.ndarray:
     return np.frombuffer(pickle.dumps(obj), np.uint8).copy()
 
 
-def _tensor(array: np.ndarray) -> Tensor:
-    return from_array(array)
+def _tensor(array: np.ndarray, group: ProcessGroup) -> Tensor:
+    """Where the group's processes exchange it: on the CPU it is the array itself."""
+    return from_array(array).to(group.device())
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return tensor.cpu()._data
 
 
 def _unpacked(array: np.ndarray) -> Any:
@@ -25,9 +33,9 @@ def _unpacked(array: np.ndarray) -> Any:
 
 
 def _sizes(group: ProcessGroup, size: int) -> np.ndarray:
-    sizes = np.zeros(group.size(), np.int64)
-    group._allgather_base(_tensor(sizes), _tensor(np.array([size], np.int64))).wait()
-    return sizes
+    sizes = _tensor(np.zeros(group.size(), np.int64), group)
+    group._allgather_base(sizes, _tensor(np.array([size], np.int64), group)).wait()
+    return _array(sizes)
 
 
 def _padded(array: np.ndarray, size: int) -> np.ndarray:
@@ -41,9 +49,9 @@ def all_gather_object(object_list: list, obj: Any, group: Any = None) -> None:
     _room("object_list", object_list, g)
     data = _packed(obj)
     sizes = _sizes(g, data.size)
-    rows = np.zeros((g.size(), int(sizes.max())), np.uint8)
-    g._allgather_base(_tensor(rows), _tensor(_padded(data, rows.shape[1]))).wait()
-    for i, row in enumerate(rows):
+    rows = _tensor(np.zeros((g.size(), int(sizes.max())), np.uint8), g)
+    g._allgather_base(rows, _tensor(_padded(data, rows.shape[1]), g)).wait()
+    for i, row in enumerate(_array(rows)):
         object_list[i] = _unpacked(row[: sizes[i]])
 
 
@@ -61,12 +69,11 @@ def gather_object(obj: Any, object_gather_list: list | None = None, dst: int | N
         raise ValueError("Argument ``object_gather_list`` must NOT be specified on non-destination ranks.")
     data = _packed(obj)
     sizes = _sizes(g, data.size)
-    rows = np.zeros((g.size(), int(sizes.max())), np.uint8)
-    outs = [_tensor(row) for row in rows] if g.rank() == root else []
-    g.gather(outs, _tensor(_padded(data, rows.shape[1])), root).wait()
+    outs = [_tensor(np.zeros(int(sizes.max()), np.uint8), g) for _ in sizes] if g.rank() == root else []
+    g.gather(outs, _tensor(_padded(data, int(sizes.max())), g), root).wait()
     if object_gather_list is not None and g.rank() == root:
         for i, out in enumerate(outs):
-            object_gather_list[i] = _unpacked(out._data[: sizes[i]])
+            object_gather_list[i] = _unpacked(_array(out)[: sizes[i]])
 
 
 def _room(name: str, objects: list, group: ProcessGroup) -> None:
@@ -77,20 +84,23 @@ def _room(name: str, objects: list, group: ProcessGroup) -> None:
 def broadcast_object_list(object_list: list, src: int | None = None, group: Any = None, device: Any = None,
                           group_src: int | None = None) -> None:
     """The objects of process `src` into everyone's `object_list`."""
-    _on_cpu(device)
+    del device
     if (g := _group(group)) is None:
         return
     root = _root(g, src, group_src, "src")
-    sizes = np.zeros(len(object_list), np.int64)
     packed = [_packed(obj) for obj in object_list] if g.rank() == root else []
-    if packed:
-        sizes[:] = [p.size for p in packed]
-    g.broadcast(_tensor(sizes), root).wait()
-    data = np.concatenate(packed) if packed else np.empty(int(sizes.sum()), np.uint8)
-    g.broadcast(_tensor(data), root).wait()
+    sizes = _sent(np.array([p.size for p in packed] or [0] * len(object_list), np.int64), g, root)
+    data = _sent(np.concatenate(packed) if packed else np.empty(int(sizes.sum()), np.uint8), g, root)
     if g.rank() != root:
         for i, part in enumerate(np.split(data, np.cumsum(sizes)[:-1])):
             object_list[i] = _unpacked(part)
+
+
+def _sent(array: np.ndarray, group: ProcessGroup, root: int) -> np.ndarray:
+    """The array of process `root`."""
+    tensor = _tensor(array, group)
+    group.broadcast(tensor, root).wait()
+    return _array(tensor)
 
 
 def scatter_object_list(scatter_object_output_list: list, scatter_object_input_list: list | None = None, src: int | None = None,
@@ -107,36 +117,34 @@ def scatter_object_list(scatter_object_output_list: list, scatter_object_input_l
         _room("scatter_object_input_list", scatter_object_input_list, g)
         data = [_packed(obj) for obj in scatter_object_input_list]
         sizes[:] = [d.size for d in data]
-    g.broadcast(_tensor(sizes), root).wait()
-    mine = np.zeros(int(sizes.max()), np.uint8)
-    g.scatter(_tensor(mine), [_tensor(_padded(d, mine.size)) for d in data], root).wait()
-    scatter_object_output_list[0] = _unpacked(mine[: sizes[g.rank()]])
+    sizes = _sent(sizes, g, root)
+    mine = _tensor(np.zeros(int(sizes.max()), np.uint8), g)
+    g.scatter(mine, [_tensor(_padded(d, mine.numel()), g) for d in data], root).wait()
+    scatter_object_output_list[0] = _unpacked(_array(mine)[: sizes[g.rank()]])
 
 
 def send_object_list(object_list: list, dst: int | None = None, group: Any = None, device: Any = None, group_dst: int | None = None,
                      use_batch: bool = False) -> None:
     """The objects to process `dst`."""
-    _on_cpu(device, use_batch)
+    del device, use_batch
+    if (g := _group(group)) is None:
+        return
     packed = [_packed(obj) for obj in object_list]
-    send(_tensor(np.array([p.size for p in packed], np.int64)), dst, group, 0, group_dst)
-    send(_tensor(np.concatenate(packed)), dst, group, 0, group_dst)
+    send(_tensor(np.array([p.size for p in packed], np.int64), g), dst, group, 0, group_dst)
+    send(_tensor(np.concatenate(packed), g), dst, group, 0, group_dst)
 
 
 def recv_object_list(object_list: list, src: int | None = None, group: Any = None, device: Any = None, group_src: int | None = None,
                      use_batch: bool = False) -> int:
     """Objects from process `src`, or anyone, into `object_list`; from whom they were."""
-    _on_cpu(device, use_batch)
-    sizes = np.zeros(len(object_list), np.int64)
-    source = recv(_tensor(sizes), src, group, 0, group_src)
-    data = np.empty(int(sizes.sum()), np.uint8)
-    recv(_tensor(data), source, group)
-    for i, part in enumerate(np.split(data, np.cumsum(sizes)[:-1])):
+    del device, use_batch
+    if (g := _group(group)) is None:
+        return -1
+    counts = _tensor(np.zeros(len(object_list), np.int64), g)
+    source = recv(counts, src, group, 0, group_src)
+    sizes = _array(counts)
+    data = _tensor(np.empty(int(sizes.sum()), np.uint8), g)
+    recv(data, source, group)
+    for i, part in enumerate(np.split(_array(data), np.cumsum(sizes)[:-1])):
         object_list[i] = _unpacked(part)
     return source
-
-
-def _on_cpu(device: Any, use_batch: bool = False) -> None:
-    """One engine, one way: neither a GPU to pass through nor a batch makes a difference on CPUs."""
-    if device is not None and "cuda" in str(device):
-        raise NotImplementedError("objects do not travel through GPUs here; leave out device=, or say device=\"cpu\"")
-    del use_batch

@@ -9,14 +9,16 @@ import contextlib
 import enum
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.device import device as Device
 from ..core.settings import told
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
-from ..core.unresolved import resolved
+from . import arrays
 from .engines.base import Engine, Posted, refuse
 from .engines.fake import FakeEngine
 from .errors import DistBackendError
@@ -45,6 +47,18 @@ class Call(NamedTuple):
     detail: str
 
 
+class _Which(NamedTuple):
+    """Which operation a work is: text where it is asked for, which few are."""
+
+    name: str
+    number: int
+    group: ProcessGroup
+
+    def __str__(self) -> str:
+        group = self.group
+        return f"{self.name} (collective {self.number} of group {group.group_name}, rank {group.rank()} of {group.size()})"
+
+
 class _Place(NamedTuple):
     """Where the elements of a tensor are, without gaps, and what puts them back into a tensor that has some."""
 
@@ -53,29 +67,29 @@ class _Place(NamedTuple):
 
 
 def _reading(tensor: Tensor) -> Any:
-    return None if tensor._data is None else np.ascontiguousarray(resolved(tensor._data))
+    return None if tensor._data is None else arrays.dense(tensor._data)
 
 
 def _writing(tensor: Tensor) -> _Place:
     data = tensor._data
     refuse_inference_write(tensor)
     bump_version(tensor)
-    if data is None or (data.flags.c_contiguous and data.flags.writeable):
+    if data is None or arrays.is_dense(data):
         return _Place(data, None)
-    copy = np.ascontiguousarray(data)
-    return _Place(copy, lambda: np.copyto(data, copy))
+    copy = arrays.dense(data)
+    return _Place(copy, lambda: arrays.copy(data, copy))
 
 
 def _room(tensors: Sequence[Tensor]) -> Any:
     first = tensors[0]._data
-    return None if first is None else np.empty((len(tensors), *first.shape), first.dtype)
+    return None if first is None else arrays.empty(first, (len(tensors), *first.shape))
 
 
 def _joined(tensors: Sequence[Tensor]) -> Any:
     room = _room(tensors)
     for i, tensor in enumerate(tensors):
         if room is not None:
-            room[i] = tensor._data
+            arrays.copy(room[i, ...], tensor._data)
     return room
 
 
@@ -87,13 +101,8 @@ def _apart(room: Any, tensors: Sequence[Tensor]) -> Callable[[], None]:
     def put() -> None:
         for i, tensor in enumerate(tensors):
             if room is not None:
-                np.copyto(tensor._data, room[i])
+                arrays.copy(tensor._data, room[i, ...])
     return put
-
-
-def _beside(out: Any, array: Any) -> Any:
-    """`array`, or a copy of one that lies in the memory of `out`, as a part of it may: MPI wants them apart."""
-    return array.copy() if out is not None and np.may_share_memory(out, array) else array
 
 
 def _after(*steps: Callable[[], None] | None) -> Callable[[], None] | None:
@@ -116,12 +125,14 @@ class ProcessGroup:
 
     _flambeau_fact = True  # to a captured graph it is known by its identity
 
-    def __init__(self, engine: Engine, ranks: Sequence[int], name: str, backends: dict[str, str], timeout: timedelta, store: Store,
-                 control: Engine | None = None, desc: str = "undefined") -> None:
-        self._engine, self._ranks, self.group_name, self.backends = engine, tuple(ranks), name, backends
+    def __init__(self, engines: dict[str, Engine], ranks: Sequence[int], name: str, backends: dict[str, str], timeout: timedelta,
+                 store: Store, control: Engine | None = None, desc: str = "undefined") -> None:
+        """`engines`: for each type of device whose tensors can travel; the first one also says when all have come somewhere."""
+        self._engines, self._ranks, self.group_name, self.backends = engines, tuple(ranks), name, backends
+        self._engine = next(iter(engines.values()))
         self.timeout, self._store, self._control, self.group_desc = timeout, store, control, desc
         self._seconds, self._sequence, self._broken = timeout.total_seconds(), 0, ""
-        self.calls: list[Call] | None = [] if isinstance(engine, FakeEngine) else None
+        self.calls: list[Call] | None = [] if isinstance(self._engine, FakeEngine) else None
         self._lost: list[Work] = []  # what did not end: its memory is still MPI's
 
     # -- who is in it -------------------------------------------------------------------------------------------------------------
@@ -151,9 +162,26 @@ class ProcessGroup:
     def shutdown(self) -> None:
         """It is used no more."""
         self._broken = "it was destroyed"
-        self._engine.close()
+        for engine in self._engines.values():
+            engine.close()
 
     abort = shutdown
+
+    def device(self) -> Device:
+        """Where tensors that are made to be exchanged should be: the CPU, if this group's processes exchange what is there."""
+        return self._engine.device()
+
+    def together(self) -> AbstractContextManager:
+        """Operations begun in the block are one to the engines that can: they end when the last does."""
+        blocks = ExitStack()
+        for engine in self._engines.values():
+            blocks.enter_context(engine.together())
+        return blocks
+
+    def meet(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Be ready to send for each of these (sender, receiver)."""
+        for engine in self._engines.values():
+            engine.meet(pairs)
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.group_name} ({self.name()}): rank {self.rank()} of {self.size()}>"
@@ -162,27 +190,37 @@ class ProcessGroup:
         raise TypeError("a ProcessGroup belongs to its process and can't be pickled or copied; make one there with new_group()")
 
     # -- how an operation runs ----------------------------------------------------------------------------------------------------
-    def _begin(self, name: str, tensor: Tensor | None, detail: str = "", collective: bool = True) -> None:
-        """Note that an operation begins, and refuse what can't work."""
+    def _begin(self, name: str, tensor: Tensor | None, detail: str = "", collective: bool = True) -> Engine:
+        """Note that an operation begins, and refuse what can't work; who does it."""
         if self._broken:
             raise DistBackendError(f"{name}: group {self.group_name} can't be used any more: {self._broken}")
-        if tensor is not None and tensor.device.type not in self.backends and tensor._data is not None:
-            raise RuntimeError(f"No backend type associated with device type {tensor.device.type}: group {self.group_name} has "
-                               f"{','.join(f'{d}:{b}' for d, b in self.backends.items())}")
-        if tensor is not None and tensor.device.type not in ("cpu", "meta") and self.calls is None:
-            raise NotImplementedError(f"{name} of a tensor on {tensor.device}: collectives between GPUs (NCCL) are not implemented; move "
-                                      "the tensor to the CPU, or use backend=\"fake\"")
+        engine = self._engine_of(name, tensor)
         if self.calls is not None:
             shape, dtype = (tuple(tensor.shape), tensor.dtype) if tensor is not None else ((), None)
             nbytes = tensor.numel() * dtype.itemsize if tensor is not None and dtype is not None else 0
             self.calls.append(Call(name, shape, dtype, nbytes, self.group_name, self._ranks, detail))
         if not collective:
-            return
+            return engine
         self._sequence += 1
         if self._control is not None:
             said = f"{name}(shape={list(tensor.shape)}, dtype={tensor.dtype}{', ' + detail if detail else ''})" if tensor is not None else (
                 f"{name}({detail})")
             self._compare(said)
+        return engine
+
+    def _engine_of(self, name: str, tensor: Tensor | None) -> Engine:
+        if tensor is None or tensor._data is None:
+            return self._engine
+        where = tensor.device.type
+        if where not in self.backends:
+            raise RuntimeError(f"No backend type associated with device type {where}: group {self.group_name} has "
+                               f"{','.join(f'{d}:{b}' for d, b in self.backends.items())}")
+        if self.calls is not None:
+            return self._engine
+        if (engine := self._engines.get(where)) is None:
+            raise NotImplementedError(f"{name} of a tensor on {tensor.device} by {self.backends[tensor.device.type]!r} (between CPUs) is "
+                                      "not implemented; use backend=\"nccl\" or \"cpu:gloo,cuda:nccl\", or move it to the CPU")
+        return engine
 
     def _compare(self, said: str) -> None:
         """Under TORCH_DISTRIBUTED_DEBUG=DETAIL: do all ranks call the same? RuntimeError that names those who don't."""
@@ -192,8 +230,7 @@ class ProcessGroup:
         every = np.zeros((self.size(), 256), np.uint8)
         assert self._control is not None
         posted = self._control.all_gather(every, mine)
-        Work(posted.request, f"the check before {said} (rank {self.rank()} of {self.size()} in group {self.group_name})", [],
-             self._seconds, late=self._late).wait()
+        Work(posted.request, _Which(f"the check before {said}", self._sequence, self), [], self._seconds, late=self._late).wait()
         calls: dict[str, list[int]] = {}
         for rank, row in enumerate(every):
             calls.setdefault(bytes(row).rstrip(b"\0").decode(errors="replace"), []).append(self._ranks[rank])
@@ -201,17 +238,17 @@ class ProcessGroup:
             which = "; ".join(f"{'rank' if len(r) == 1 else 'ranks'} {', '.join(map(str, r))}: {c}" for c, r in calls.items())
             raise RuntimeError(f"Detected mismatch between collectives on ranks of group {self.group_name}: {which}")
 
-    def _work(self, name: str, results: list, posted: Posted, *after: Callable[[], None] | None) -> Work:
-        return Work(posted.request, f"{name} (collective {self._sequence} of group {self.group_name}, rank {self._engine.rank} of "
-                                    f"{self._engine.size})", results, self._seconds, _after(posted.finish, *after), self._late)
+    def _work(self, engine: Engine, name: str, results: list, posted: Posted, *after: Callable[[], None] | None) -> Work:
+        finish = _after(posted.finish, *after)
+        return engine.work(posted.request, _Which(name, self._sequence, self), results, self._seconds, finish, self._late)
 
-    def _late(self, what: str, seconds: float) -> Exception:
+    def _late(self, what: _Which, seconds: float) -> Exception:
         """Who else waits? The others tell the store when their time is up, too."""
-        me, place = self._engine.rank, f"late/{self._sequence}"
+        me, place = self._engine.rank, f"late/{what.number}"
         self._broken = f"{what} did not end"
         missing: list[int] = list(range(self.size()))
         with contextlib.suppress(Exception):
-            self._store.set(f"{place}/{me}", what)
+            self._store.set(f"{place}/{me}", str(what))
             deadline = time.monotonic() + min(2.0, 0.2 + seconds)
             while len(missing) > 1 and time.monotonic() < deadline:
                 missing = [r for r in missing if not self._store.check([f"{place}/{r}"])]
@@ -230,45 +267,45 @@ class ProcessGroup:
         """The tensor of rank `root` to all."""
         tensor = _one(tensors)
         self._check_rank("broadcast", root, "root")
-        self._begin("broadcast", tensor, f"src={root}")
+        engine = self._begin("broadcast", tensor, f"src={root}")
         if root == self.rank():
-            return self._work("broadcast", [tensor], self._engine.broadcast(_reading(tensor), root))
+            return self._work(engine, "broadcast", [tensor], engine.broadcast(_reading(tensor), root))
         place = _writing(tensor)
-        return self._work("broadcast", [tensor], self._engine.broadcast(place.array, root), place.back)
+        return self._work(engine, "broadcast", [tensor], engine.broadcast(place.array, root), place.back)
 
     def allreduce(self, tensors: Any, op: Any = SUM) -> Work:
         """The tensors of all combined, to all."""
         tensor, kind = _one(tensors), kind_of(op)
         refuse(kind, tensor.dtype)
-        self._begin("all_reduce", tensor, kind.name)
+        engine = self._begin("all_reduce", tensor, kind.name)
         place = _writing(tensor)
-        return self._work("all_reduce", [tensor], self._engine.all_reduce(place.array, kind, _factor(op)), place.back)
+        return self._work(engine, "all_reduce", [tensor], engine.all_reduce(place.array, kind, _factor(op)), place.back)
 
     def reduce(self, tensors: Any, root: int = 0, op: Any = SUM) -> Work:
         """The tensors of all combined, to rank `root`."""
         tensor, kind = _one(tensors), kind_of(op)
         refuse(kind, tensor.dtype)
         self._check_rank("reduce", root, "root")
-        self._begin("reduce", tensor, f"dst={root}, {kind.name}")
+        engine = self._begin("reduce", tensor, f"dst={root}, {kind.name}")
         place = _writing(tensor) if root == self.rank() else _Place(_reading(tensor), None)
-        return self._work("reduce", [tensor], self._engine.reduce(place.array, root, kind, _factor(op)), place.back)
+        return self._work(engine, "reduce", [tensor], engine.reduce(place.array, root, kind, _factor(op)), place.back)
 
     def allgather(self, outputs: Any, inputs: Any) -> Work:
         """The tensors of all, to all."""
         outs = outputs if isinstance(outputs[0], Tensor) else outputs[0]
         tensor = _one(inputs)
         self._check_list("all_gather", "output", outs, tensor)
-        self._begin("all_gather", tensor)
+        engine = self._begin("all_gather", tensor)
         room = _room(outs)
-        return self._work("all_gather", list(outs), self._engine.all_gather(room, _reading(tensor)), _apart(room, outs))
+        return self._work(engine, "all_gather", list(outs), engine.all_gather(room, _reading(tensor)), _apart(room, outs))
 
     def _allgather_base(self, output: Tensor, input: Tensor) -> Work:
         """The tensors of all, one after another, to all."""
         self._check_sizes("all_gather_into_tensor", "output", output, input)
-        self._begin("all_gather_into_tensor", input)
+        engine = self._begin("all_gather_into_tensor", input)
         place = _writing(output)
-        array = _beside(place.array, _reading(input))
-        return self._work("all_gather_into_tensor", [output], self._engine.all_gather(place.array, array), place.back)
+        array = engine.beside(_reading(input), place.array)
+        return self._work(engine, "all_gather_into_tensor", [output], engine.all_gather(place.array, array), place.back)
 
     def gather(self, outputs: Any, inputs: Any, root: int = 0) -> Work:
         """The tensors of all, to rank `root`."""
@@ -276,9 +313,9 @@ class ProcessGroup:
         outs = (outputs if isinstance(outputs[0], Tensor) else outputs[0]) if here else []
         if here:
             self._check_list("gather", "output", outs, tensor)
-        self._begin("gather", tensor, f"dst={root}")
+        engine = self._begin("gather", tensor, f"dst={root}")
         room = _room(outs) if here else None
-        return self._work("gather", list(outs), self._engine.gather(room, _reading(tensor), root), _apart(room, outs))
+        return self._work(engine, "gather", list(outs), engine.gather(room, _reading(tensor), root), _apart(room, outs))
 
     def scatter(self, outputs: Any, inputs: Any, root: int = 0) -> Work:
         """A tensor of rank `root` to each."""
@@ -288,9 +325,9 @@ class ProcessGroup:
         parts = (inputs if isinstance(inputs[0], Tensor) else inputs[0]) if here else []
         if here:
             self._check_list("scatter", "input", parts, tensor)
-        self._begin("scatter", tensor, f"src={root}")
+        engine = self._begin("scatter", tensor, f"src={root}")
         place = _writing(tensor)
-        return self._work("scatter", [tensor], self._engine.scatter(place.array, _joined(parts) if here else None, root), place.back)
+        return self._work(engine, "scatter", [tensor], engine.scatter(place.array, _joined(parts) if here else None, root), place.back)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, op: Any = SUM) -> Work:
         """The lists of all combined, one of the results to each."""
@@ -298,20 +335,21 @@ class ProcessGroup:
         parts = inputs if isinstance(inputs[0], Tensor) else inputs[0]
         refuse(kind, tensor.dtype)
         self._check_list("reduce_scatter", "input", parts, tensor)
-        self._begin("reduce_scatter", tensor, kind.name)
+        engine = self._begin("reduce_scatter", tensor, kind.name)
         place = _writing(tensor)
-        posted = self._engine.reduce_scatter(place.array, _joined(parts), kind, _factor(op))
-        return self._work("reduce_scatter", [tensor], posted, place.back)
+        posted = engine.reduce_scatter(place.array, _joined(parts), kind, _factor(op))
+        return self._work(engine, "reduce_scatter", [tensor], posted, place.back)
 
     def _reduce_scatter_base(self, output: Tensor, input: Tensor, op: Any = SUM) -> Work:
         """The tensors of all combined, a part of the result to each."""
         kind = kind_of(op)
         refuse(kind, output.dtype)
         self._check_sizes("reduce_scatter_tensor", "input", input, output)
-        self._begin("reduce_scatter_tensor", output, kind.name)
+        engine = self._begin("reduce_scatter_tensor", output, kind.name)
         place = _writing(output)
-        array = _beside(place.array, _reading(input))
-        return self._work("reduce_scatter_tensor", [output], self._engine.reduce_scatter(place.array, array, kind, _factor(op)), place.back)
+        array = engine.beside(_reading(input), place.array)
+        posted = engine.reduce_scatter(place.array, array, kind, _factor(op))
+        return self._work(engine, "reduce_scatter_tensor", [output], posted, place.back)
 
     def alltoall(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Work:
         """A tensor from each to each; they may have different sizes."""
@@ -321,18 +359,19 @@ class ProcessGroup:
         if len({t.dtype for t in (*outputs, *inputs)}) > 1:
             raise ValueError(f"Invalid usage of tensors with different dtypes: {[t.dtype for t in (*outputs, *inputs)]}")
         self._begin("all_to_all", None, f"dtype={inputs[0].dtype}")
+        engine = self._engine_of("all_to_all", inputs[0])
         sent, received = [t.numel() for t in inputs], [t.numel() for t in outputs]
         if inputs[0]._data is None:
-            return self._work("all_to_all", list(outputs), Posted(None))
-        flat = np.concatenate([_reading(t).reshape(-1) for t in inputs])
-        out = np.empty(sum(received), flat.dtype)
+            return self._work(engine, "all_to_all", list(outputs), Posted(None))
+        flat = arrays.joined([_reading(t) for t in inputs])
+        out = arrays.empty(flat, (sum(received),))
         for tensor in outputs:
             _writing(tensor)
 
         def put() -> None:
-            for tensor, part in zip(outputs, np.split(out, np.cumsum(received)[:-1])):
-                np.copyto(tensor._data, part.reshape(tensor._data.shape))
-        return self._work("all_to_all", list(outputs), self._engine.all_to_all(out, flat, received, sent), put)
+            for tensor, part in zip(outputs, arrays.parts(out, received)):
+                arrays.copy(tensor._data, part.reshape(tensor._data.shape))
+        return self._work(engine, "all_to_all", list(outputs), engine.all_to_all(out, flat, received, sent), put)
 
     def alltoall_base(self, output: Tensor, input: Tensor, output_split_sizes: Sequence[int] | None = None,
                       input_split_sizes: Sequence[int] | None = None) -> Work:
@@ -341,8 +380,10 @@ class ProcessGroup:
             raise ValueError(f"Invalid usage of tensors with different dtypes: {output.dtype} and {input.dtype}")
         received, sent = self._splits(output, output_split_sizes), self._splits(input, input_split_sizes)
         self._begin("all_to_all_single", None, f"dtype={input.dtype}")
+        engine = self._engine_of("all_to_all_single", input)
         place = _writing(output)
-        return self._work("all_to_all_single", [output], self._engine.all_to_all(place.array, _reading(input), received, sent), place.back)
+        posted = engine.all_to_all(place.array, _reading(input), received, sent)
+        return self._work(engine, "all_to_all_single", [output], posted, place.back)
 
     def _splits(self, tensor: Tensor, sizes: Sequence[int] | None) -> list[int]:
         """How many elements belong to each rank."""
@@ -360,8 +401,8 @@ class ProcessGroup:
 
     def barrier(self) -> Work:
         """Done when all have come here."""
-        self._begin("barrier", None)
-        return self._work("barrier", [], self._engine.barrier())
+        engine = self._begin("barrier", None)
+        return self._work(engine, "barrier", [], engine.barrier())
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier through the store: RuntimeError on rank 0 that names who did not come in time (the first, or all), and on those
@@ -397,20 +438,20 @@ class ProcessGroup:
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Work:
         """A tensor to rank `dst` of the group."""
         tensor = _one(tensors)
-        self._begin("send", tensor, f"dst={self._check_rank('send', dst, 'destination')}, tag={tag}", collective=False)
+        engine = self._begin("send", tensor, f"dst={self._check_rank('send', dst, 'destination')}, tag={tag}", collective=False)
         array = _reading(tensor)
-        return self._work(f"send to rank {self._ranks[dst]}", [tensor], self._engine.send(array, dst, tag))
+        return self._work(engine, f"send to rank {self._ranks[dst]}", [tensor], engine.send(array, dst, tag))
 
     def recv(self, tensors: Any, src: int | None, tag: int = 0) -> Work:
         """A tensor from rank `src` of the group, or with None from anyone: `source_rank()` tells from whom."""
         tensor = _one(tensors)
         if src is not None:
             self._check_rank("recv", src, "source")
-        self._begin("recv", tensor, f"src={src}, tag={tag}", collective=False)
+        engine = self._begin("recv", tensor, f"src={src}, tag={tag}", collective=False)
         place, sources = _writing(tensor), list[int]()
-        posted = self._engine.recv(place.array, src, tag, sources.append)
+        posted = engine.recv(place.array, src, tag, sources.append)
         who = "anyone" if src is None else f"rank {self._ranks[src]}"
-        work = self._work(f"recv from {who}", [tensor], posted, place.back)
+        work = self._work(engine, f"recv from {who}", [tensor], posted, place.back)
         work._sources = sources
         return work
 

@@ -11,6 +11,8 @@ class _Kind(enum.Enum):
 
     SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM, UNUSED = range(10)
 
+    __hash__ = object.__hash__
+
     def __str__(self) -> str:
         return f"RedOpType.{self.name}"
 

@@ -10,13 +10,19 @@ import enum
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ..aot.early import Group
 from ..autograd import queue_callback
+from ..autograd.engine import completes
 from ..autograd.grad_mode import no_grad
 from ..autograd.graph import AccumulateGrad, edge_of
+from ..backends.cuda import recording
 from ..core.tensor import Tensor
 from ..ops.creation import tensor, zeros
+from ..ops.nn.steps import write_all
+from .graph_operators import bring, number_reducer
 from .process_group import ProcessGroup
-from .work import PROGRESS, Work
+from .reduce_op import RedOpType
+from .work import Work
 
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes; the first is small, so that communication begins early
 
@@ -77,9 +83,11 @@ class Reducer:
         self._slots = {id(p): _Slot(b.index(), i) for b in self.buckets for i, p in enumerate(b.parameters())}
         self._number = {id(p): i for i, p in enumerate(self.parameters)}
         self._armed = self._queued = False
+        self._works: list[Any] = []
         self._fired: dict[int, int] = {}
         self._expected: dict[int, int] | None = None  # static graphs: how often each parameter's hook is called
         self._rest()
+        self._number_in_graphs = number_reducer(self)
         self._handles = [p.register_post_accumulate_grad_hook(self._came) for p in self.parameters]
 
     def _make_buckets(self, sizes: tuple[int, ...]) -> list[GradBucket]:
@@ -106,9 +114,13 @@ class Reducer:
 
     def _rest(self) -> None:
         """Wait for the next forward pass."""
+        for work in self._works:  # of a backward pass that did not reach its end
+            work.wait()
         self._armed, self._fired = False, {}
         self._missing = [len(b.parameters()) for b in self.buckets]
-        self._works: list[Any] = []
+        self._works = []
+        self._early: set[int] = set()  # buckets that came from within a compiled backward, before their parameters' gradients
+        self._brought: list[list[tuple]] = [[] for _ in self.buckets]  # (place in the bucket, gradient)
 
     # -- forward ------------------------------------------------------------------------------------------------------------------
     def prepare(self, outputs: Iterable[Tensor]) -> None:
@@ -149,14 +161,14 @@ class Reducer:
     def _absent(self, p: Any) -> None:
         slot = self._slots[id(p)]
         view = self.buckets[slot.bucket].gradients()[slot.place]
-        with no_grad():
-            view.copy_(p.grad / self._scale()) if p.grad is not None and p.grad is not view else view.zero_()
+        if p.grad is None or p.grad is view:
+            with no_grad():
+                view.zero_()
+        else:
+            self._brought[slot.bucket].append((view, p.grad))
         self._ready(slot.bucket)
 
     # -- backward -----------------------------------------------------------------------------------------------------------------
-    def _scale(self) -> int:
-        return 1 if self.hook is not None else self.divisor
-
     def _came(self, p: Any) -> None:
         """The gradient of `p` is there."""
         if not self._armed:
@@ -181,20 +193,59 @@ class Reducer:
     def _take(self, p: Any) -> None:
         slot = self._slots[id(p)]
         view = self.buckets[slot.bucket].gradients()[slot.place]
-        with no_grad():
-            scale = self._scale()
-            if p.grad is not view:
-                view.copy_(p.grad)
-                if self.views:
-                    p.grad = view
-            if scale > 1:
-                view.div_(scale)
+        if p.grad is not view:
+            if slot.bucket not in self._early:
+                self._brought[slot.bucket].append((view, p.grad))
+            if self.views:
+                p.grad = view
         self._ready(slot.bucket)
 
     def _ready(self, index: int) -> None:
         self._missing[index] -= 1
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin to reduce the buckets that are full and next."""
         while len(self._works) < len(self.buckets) and not self._missing[len(self._works)]:
+            self._fill(len(self._works))
             self._works.append(self._reduce(self.buckets[len(self._works)]))
+
+    # -- from within a compiled backward ------------------------------------------------------------------------------------------
+    def groups(self, inputs: Sequence[Any]) -> tuple[Group, ...]:
+        """The buckets all of whose parameters are inputs of a graph."""
+        places = {id(t): i for i, t in enumerate(inputs)}
+        return tuple([Group(self._number_in_graphs, b.index(), tuple([places[id(p)] for p in b.parameters()]))
+                      for b in self.buckets if all(id(p) in places for p in b.parameters())])
+
+    def tell(self, group: Group, gradients: list[Tensor]) -> Tensor:
+        """The call that the graph holds."""
+        return bring(gradients, group.receiver, group.number)
+
+    def bring(self, index: int, gradients: list[Tensor]) -> None:
+        """A bucket's gradients are computed, though not yet with their parameters: reduce them, if nothing else can come to them."""
+        if self._can_take(index):
+            with no_grad():
+                write_all(self.buckets[index].gradients(), gradients)
+            self._early.add(index)
+            self._works.append(self._reduce(self.buckets[index]))
+            self._go_on()
+
+    def _can_take(self, index: int) -> bool:
+        if not self._armed or index != len(self._works) or (self.static and self._expected is None):
+            return False
+        if recording.under_way:  # a replay would not come here
+            return False
+        members: list[Any] = list(self.buckets[index].parameters())
+        if any(id(p) in self._fired or id(p) in self._idle or len(p._grad.post_accumulate_hooks) > 1 for p in members):
+            return False
+        return completes(members) and all(self._expected is None or self._expected.get(id(p)) == 1 for p in members)
+
+    def _fill(self, index: int) -> None:
+        """The gradients that came into the bucket; on a GPU in one launch."""
+        brought, self._brought[index] = self._brought[index], []
+        if brought:
+            with no_grad():
+                write_all(*zip(*brought))
 
     def _reduce(self, bucket: GradBucket) -> Any:
         if self.hook is not None:
@@ -202,8 +253,13 @@ class Reducer:
             if not hasattr(future, "wait"):
                 raise TypeError(f"Communication hook must return a Future, not {type(future).__name__}")
             return future
-        work = self.group.allreduce(bucket.buffer())
-        PROGRESS.add(work)
+        buffer = bucket.buffer()
+        by_engine = buffer.is_cuda and self.divisor == self.group.size()  # NCCL divides on its way; gloo, in torch, does not
+        if not by_engine and self.divisor > 1:
+            with no_grad():
+                buffer.div_(self.divisor)
+        work = self.group.allreduce(buffer, RedOpType.AVG if by_engine else RedOpType.SUM)
+        work.watch()
         return work
 
     def _backward_ended(self) -> None:
@@ -213,7 +269,7 @@ class Reducer:
             self._idle = {id(p) for p in self.parameters if id(p) not in self._fired}
             for p in self.parameters:
                 self._absent(p) if id(p) in self._idle else self._take(p)
-        if len(self._works) < len(self.buckets):
+        if any(self._missing):
             return  # a backward pass within another, or one that did not reach everything: the next forward will tell
         used = self._used_anywhere()
         for bucket, work in zip(self.buckets, self._works):
@@ -221,6 +277,7 @@ class Reducer:
             if not isinstance(work, Work):
                 self._keep(bucket, work.value())
             self._leave(bucket, used)
+        self._works = []
         self._rest()
 
     def _keep(self, bucket: GradBucket, value: Any) -> None:
@@ -234,22 +291,21 @@ class Reducer:
         """Which parameters got a gradient in any process; None: all."""
         if not self.find_unused:
             return None if not self._idle else [id(p) not in self._idle for p in self.parameters]
-        local = tensor([int(id(p) not in self._idle) for p in self.parameters])
+        local = tensor([int(id(p) not in self._idle) for p in self.parameters], device=self.group.device())
         self.group.allreduce(local).wait()
         return [bool(n) for n in local.tolist()]
 
     def _leave(self, bucket: GradBucket, used: list[bool] | None) -> None:
         """The reduced gradients to the parameters."""
+        both = [(p, view) for p, view in zip(bucket.parameters(), bucket.gradients()) if used is None or used[self._number[id(p)]]]
         with no_grad():
-            for p, view in zip(bucket.parameters(), bucket.gradients()):
-                if used is not None and not used[self._number[id(p)]]:
-                    continue
+            if held := [] if self.views else [(p.grad, view) for p, view in both if p.grad is not None]:
+                write_all(*zip(*held))
+            for p, view in both:
                 if self.views:
                     p.grad = view
                 elif p.grad is None:
                     p.grad = view.clone()
-                else:
-                    p.grad.copy_(view)
 
     # -- a process that has no more inputs -----------------------------------------------------------------------------------------
     def shadow(self) -> None:
@@ -259,7 +315,7 @@ class Reducer:
                 bucket.buffer().zero_()
         works = [self._reduce(bucket) for bucket in self.buckets]
         if self.find_unused:
-            self.group.allreduce(zeros(len(self.parameters), dtype=tensor([0]).dtype)).wait()
+            self.group.allreduce(zeros(len(self.parameters), dtype=tensor([0]).dtype, device=self.group.device())).wait()
         for bucket, work in zip(self.buckets, works):
             work.wait()
             if not isinstance(work, Work):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..core import locks
 from ..futures import Future
@@ -29,13 +29,16 @@ class Request(Protocol):
 class Work:
     """An operation of a group. `wait` comes back when its results are there; `get_future` is for what goes on with them."""
 
-    def __init__(self, request: Request | None, what: str, results: list, timeout: float, finish: Callable[[], None] | None = None,
-                 late: Callable[[str, float], Exception] | None = None) -> None:
+    _new_lock: Callable[[], Any] = staticmethod(locks.lock)
+
+    def __init__(self, request: Request | None, what: object, results: list, timeout: float, finish: Callable[[], None] | None = None,
+                 late: Callable[[Any, float], Exception] | None = None) -> None:
+        """`what` says, as text, what it is; `late(what, seconds)` makes the error of one that takes too long."""
         self._request, self._what, self._results, self._timeout = request, what, results, timeout
         self._finish, self._late = finish, late
         self._error: Exception | None = None
         self._future: Future | None = None
-        self._lock, self._done = locks.lock(), False
+        self._lock, self._done = self._new_lock(), False
         self._sources: list[int] = []  # of whom a receive got what it got
         if request is None:
             self._end()
@@ -109,6 +112,14 @@ class Work:
 
     _source_rank = source_rank
 
+    def watch(self) -> None:
+        """Let it go on, though nobody waits for it yet."""
+        PROGRESS.add(self)
+
+    def joined(self, works: Sequence[Work]) -> Work:
+        """This and others, which were begun together, as one."""
+        return Together(list(works))
+
     def get_future(self) -> Future:
         """A future of the tensors."""
         with self._lock:
@@ -118,7 +129,7 @@ class Work:
                     self._future.set_exception(self._error)
                 elif self._done:
                     self._future.set_result(self._results)
-        PROGRESS.add(self)
+        self.watch()
         return self._future
 
 

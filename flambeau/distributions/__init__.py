@@ -12,6 +12,7 @@ from . import (
     constraint_registry,
     constraints,
     continuous,
+    cross,
     derived,
     discrete,
     distribution,

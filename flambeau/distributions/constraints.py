@@ -149,6 +149,9 @@ class _Independent(Constraint):
             result = result.all(-1)
         return result
 
+    def __repr__(self) -> str:
+        return f"IndependentConstraint({self.base_constraint!r}, {self.reinterpreted_batch_ndims})"
+
 
 class _Parts(Constraint):
     """Constraints side by side along `dim`."""

@@ -260,6 +260,8 @@ class Gamma(ExponentialFamily):
 class Chi2(Gamma):
     """The sum of `df` squared standard normals."""
 
+    _shows_parameters = False
+
     def __init__(self, df: Any, validate_args: bool | None = None) -> None:
         (self.df,) = broadcast_all(df)
         super().__init__(0.5 * self.df, 0.5, validate_args)
@@ -312,6 +314,7 @@ class Dirichlet(ExponentialFamily):
 class Beta(ExponentialFamily):
     """Density proportional to x^(concentration1 - 1) (1 - x)^(concentration0 - 1)."""
 
+    _shows_parameters = False
     has_rsample = True
     support = constraints.unit_interval
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}

@@ -27,6 +27,7 @@ def _where(condition: Tensor, value: Tensor, other: float) -> Tensor:
 class LogNormal(TransformedDistribution):
     """exp of a Normal(loc, scale)."""
 
+    _shows_parameters = False
     support = constraints.positive
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
 
@@ -45,6 +46,7 @@ class LogNormal(TransformedDistribution):
 class LogisticNormal(TransformedDistribution):
     """Probabilities that a stick broken by a Normal(loc, scale) vector gives."""
 
+    _shows_parameters = False
     support = constraints.simplex
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
 
@@ -58,6 +60,7 @@ class LogisticNormal(TransformedDistribution):
 class _Half(TransformedDistribution):
     """The absolute value of a symmetric variable around 0."""
 
+    _shows_parameters = False
     support = constraints.nonnegative
     arg_constraints = {"scale": constraints.positive}
     whole: type
@@ -182,6 +185,7 @@ class Kumaraswamy(TransformedDistribution):
 class InverseGamma(TransformedDistribution):
     """1 / X of a Gamma(concentration, rate)."""
 
+    _shows_parameters = False
     support = constraints.positive
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
 

@@ -46,6 +46,7 @@ class Distribution:
     has_enumerate_support = False
     arg_constraints: ClassVar[dict[str, Constraint]] = {}
     _validate_args = True
+    _shows_parameters = True    # in its repr; what is made of another distribution has none of its own
 
     def __init__(self, batch_shape: Iterable[int] = (), event_shape: Iterable[int] = (), validate_args: bool | None = None) -> None:
         self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
@@ -169,7 +170,7 @@ class Distribution:
     def __repr__(self) -> str:
         shown = ", ".join(
             f"{n}: {v if v.numel() == 1 else v.shape}"
-            for n, v in ((n, self.__dict__.get(n)) for n in self.arg_constraints)
+            for n, v in ((n, self.__dict__.get(n)) for n in (self.arg_constraints if self._shows_parameters else ()))
             if isinstance(v, Tensor)
         )
         return f"{type(self).__name__}({shown})"

@@ -19,8 +19,9 @@ from .convert import Captured
 from .debug import source_of
 from .optimized_module import optimize_module
 from .source import constant_source
+from .stance import Exporting
 from .variables.arrays import DTYPES, ArrayVariable
-from .variables.base import ConstantVariable, Variable
+from .variables.base import Variable
 from .variables.builtins import HANDLERS, handles
 from .variables.tensor import TensorVariable
 
@@ -101,11 +102,16 @@ def _compile_function(function: Callable[..., Any], compiler: Compiler) -> Calla
 
 # -- inside of a program -------------------------------------------------------------------------------------------------------
 def is_compiling() -> bool:
-    """True while the program is captured."""
-    return False
+    """True while the program is captured, or exported."""
+    return Exporting.active
 
 
-HANDLERS[is_compiling] = lambda tx: ConstantVariable(True)
+def is_exporting() -> bool:
+    """True while torch.export traces the program."""
+    return Exporting.active
+
+
+HANDLERS[is_compiling] = lambda tx: tx.compiling()
 
 
 def graph_break(msg: str = "") -> None:
@@ -177,8 +183,13 @@ def assume_constant_result(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 # -- sizes ---------------------------------------------------------------------------------------------------------------------
 def mark_dynamic(t: Tensor, index: int | list[int] | tuple[int, ...], **bounds: Any) -> None:
-    """Take these dimensions of `t` as variables from the first compilation on."""
+    """Take these dimensions of `t` as variables from the first compilation on. ConstraintViolationError where the program fixes one."""
     _mark(t, index, "_dynamo_dynamic_dims")
+
+
+def maybe_mark_dynamic(t: Tensor, index: int | list[int] | tuple[int, ...]) -> None:
+    """Take these dimensions of `t` as variables from the first compilation on, but for those that the program fixes."""
+    _mark(t, index, "_dynamo_weak_dynamic_dims")
 
 
 def mark_static(t: Tensor, index: int | list[int] | tuple[int, ...] | None = None) -> None:

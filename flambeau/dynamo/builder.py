@@ -5,11 +5,15 @@
 from __future__ import annotations
 
 import collections
+import datetime
 import enum
 import functools
+import itertools
 import operator
 import os
 import random
+import re
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterable
@@ -18,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from .. import _C
+from ..autograd.graph import disable_saved_tensors_hooks
 from ..core import dispatch
 from ..core.device import device
 from ..core.dtypes import dtype
@@ -36,15 +41,26 @@ from .source import Source, constant_source
 from .surroundings import MISSING, attributes_of, setting_at
 from .variables.arrays import is_captured, wrap_array
 from .variables.autocast import autocast_class, wrap_autocast
-from .variables.base import ConstantVariable, LazyVariable, NamedMethod, NotConstant, ValueVariable, Variable, is_plain_constant
+from .variables.base import (
+    PLAIN_PARTS,
+    ConstantVariable,
+    LazyVariable,
+    NamedMethod,
+    NotConstant,
+    ValueVariable,
+    Variable,
+    is_plain_constant,
+    plain_base,
+)
 from .variables.builtins import HANDLERS, BuiltinVariable
-from .variables.contexts import GRAD_SCOPES, DeviceScope, GradScope, ProfilerScope, Scope, ScopeExit, is_device
+from .variables.contexts import GRAD_SCOPES, DeviceScope, GradScope, ProfilerScope, Scope, ScopeExit, UnhookedScope, is_device
 from .variables.dicts import DictVariable, MappingProxyVariable, SetVariable
 from .variables.draws import RandomVariable
 from .variables.floats import FloatVariable, NumpyNumberVariable
 from .variables.functions import CellVariable, DisabledVariable, FunctionVariable, MethodVariable, PartialVariable
 from .variables.nn_module import ModuleObjectVariable
-from .variables.objects import ClassVariable, ModuleVariable, ObjectVariable, PropertyVariable, written_in_c
+from .variables.objects import ClassVariable, ModuleVariable, ObjectVariable, PropertyVariable, ThreadLocalVariable, written_in_c
+from .variables.references import CounterVariable, ExistingReference, ProxyVariable
 from .variables.sequences import (
     EXHAUSTED,
     DequeVariable,
@@ -63,6 +79,8 @@ from .variables.wrappers import wrap_existing
 
 IMMUTABLE = (dtype, device, layout, memory_format, types.CodeType, types.UnionType, types.GenericAlias)
 """Objects that are constants, compared by identity or value."""
+IMMUTABLE_BY_TEXT = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta)
+"""The same, compared by what `repr` says of them."""
 
 
 _Build = Callable[[Any, Any, Source], Variable]
@@ -101,11 +119,29 @@ class OpaqueMethod(NamedMethod):
         graph_break("call of C function", f"{self.describe()}()")
 
 
-class WeakReference(OpaqueVariable):
-    """A `weakref.ref`: a call gives its object."""
+class UnreadText(ConstantVariable):
+    """A text that the frame was given: guarded once somebody reads it, and not where it is only passed on."""
 
-    def call(self, tx: Any, args: Any, kwargs: Any) -> Variable:
-        return tx.wrap(self.value(), self.source.derive("{0}()"))
+    def __init__(self, tx: Any, text: str | bytes, source: Source) -> None:
+        self.tx, self.text, self.source = tx, text, source
+        self.is_read = False
+
+    @property
+    def value(self) -> Any:
+        assert self.source is not None
+        if not self.is_read:
+            self.is_read = True
+            self.tx.guard("{0} == {1}", self.source, constant_source(self.text))
+        return self.text
+
+    def python_type(self) -> type:
+        return type(self.text)
+
+    def describe(self) -> str:
+        return super().describe() if self.is_read or self.source is None else f"text {self.source.words}"
+
+    def build(self, w: Any) -> str:
+        return super().build(w) if self.is_read else str(w.fetch(self.source))
 
 
 class NumpyFunction(ValueVariable):
@@ -340,8 +376,8 @@ def _wrap_float(tx: Any, value: float, source: Source) -> Variable:
 
 
 def _wrap_text(tx: Any, value: Any, source: Source) -> Variable:
-    tx.guard(f"{{0}}.__class__ is {type(value).__name__} and {{0}} == {{1}}", source, constant_source(value))
-    return ConstantVariable(value, source)
+    tx.guard(f"{{0}}.__class__ is {type(value).__name__}", source)
+    return UnreadText(tx, value, source)
 
 
 def _wrap_numpy_number(tx: Any, value: Any, source: Source) -> Variable:
@@ -355,6 +391,13 @@ def _wrap_numpy_number(tx: Any, value: Any, source: Source) -> Variable:
 def _wrap_equal(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
     tx.guard("{0} == {1}", source, constant_source(value))
+    return ConstantVariable(value, source)
+
+
+def _wrap_by_text(tx: Any, value: Any, source: Source) -> Variable:
+    """Equal ones may still differ, as two times in different zones."""
+    tx.guard_type(source, value)
+    tx.guard("repr({0}) == {1}", source, constant_source(repr(value)))
     return ConstantVariable(value, source)
 
 
@@ -395,14 +438,13 @@ def _plainly_equal(value: Any) -> bool:
 
 def _wrap_set(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
-    if not all(is_plain_constant(item) or isinstance(item, (*IMMUTABLE, type, types.FunctionType)) for item in value):
-        graph_break("unknown value", f"the set {source.words} of objects")
-    tx.guard_elements(source, list(value))
-    items = {}
-    for item in value:
-        variable = tx.literal(item)
-        items[variable.key()] = variable
-    return tx.remember(value, SetVariable(items, type(value), source))
+    if all(is_plain_constant(item) or isinstance(item, (*IMMUTABLE, type, types.FunctionType)) for item in value):
+        tx.guard_elements(source, list(value))
+        variables = [tx.literal(item) for item in value]
+    else:   # objects, which are told by where they stand
+        tx.guard(f"len({{0}}) == {len(value)}", source, reason="length", about="length")
+        variables = [tx.wrap(item, source.derive(f"list({{0}})[{i}]")) for i, item in enumerate(value)]
+    return tx.remember(value, SetVariable({tx.hashable(v): v for v in variables}, type(value), source))
 
 
 def _wrap_mapping_proxy(tx: Any, value: Any, source: Source) -> Variable:
@@ -420,17 +462,6 @@ def _wrap_slice(tx: Any, value: slice, source: Source) -> Variable:
     tx.guard_type(source, value)
     start, stop, step = (tx.wrap(getattr(value, name), source.attr(name)) for name in ("start", "stop", "step"))
     return SliceVariable(start, stop, step, source)
-
-
-def _wrap_iterator(tx: Any, value: Any, source: Source) -> Variable:
-    """A list or tuple iterator that the frame was given, e.g. a loop's after a graph break."""
-    _, state, *rest = value.__reduce__()
-    if not rest:
-        graph_break("unknown iterable", f"{source.words} is exhausted")
-    tx.guard_type(source, value)
-    tx.guard(f"{{0}}.__reduce__()[2] == {rest[0]}", source)
-    sequence = tx.wrap(state[0], source.derive("{0}.__reduce__()[1][0]"))
-    return tx.remember(value, ExistingIterator(sequence, rest[0], source))
 
 
 class EnvironmentVariable(Variable):
@@ -471,13 +502,25 @@ def _wrap_environment(tx: Any, value: Any, source: Source) -> Variable:
 
 
 class ExistingIterator(SequenceIterator):
-    """A list or tuple iterator that existed before; its position is a side effect."""
+    """A list or tuple iterator that existed before; its position is a side effect. Where it stands is guarded once the program takes
+    something: a loop whose rounds are compiled by themselves only passes it on."""
 
-    def __init__(self, sequence: Any, position: int, source: Source) -> None:
-        super().__init__(sequence, position)
-        self.source = source
+    def __init__(self, value: Any, source: Source) -> None:
+        self.value, self.source, self.kind = value, source, type(value)
+        self.looked_at = False
+
+    def _look(self, tx: Any) -> None:
+        assert self.source is not None
+        _, state, *rest = self.value.__reduce__()
+        if not rest:
+            graph_break("unknown iterable", f"{self.source.words} is exhausted")
+        tx.guard(f"{{0}}.__reduce__()[2] == {rest[0]}", self.source)
+        self.sequence, self.position = tx.wrap(state[0], self.source.derive("{0}.__reduce__()[1][0]")), rest[0]
+        self.looked_at = True
 
     def next(self, tx: Any) -> Variable | None:
+        if not self.looked_at:
+            self._look(tx)
         tx.effects.touch(self)
         return super().next(tx)
 
@@ -593,9 +636,19 @@ def _wrap_cached(tx: Any, value: Any, source: Source) -> Variable:
     return tx.remember(value, CachedFunction(tx.trusted(value.__wrapped__), value, source))
 
 
-def _wrap_weak_reference(tx: Any, value: Any, source: Source) -> Variable:
+def _of_its_type(kind: Callable[..., Variable]) -> _Build:
+    """An object of which a guard says that it is of this type."""
+
+    def wrap(tx: Any, value: Any, source: Source) -> Variable:
+        tx.guard_type(source, value)
+        return tx.remember(value, kind(value, source))
+
+    return wrap
+
+
+def _wrap_proxy(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
-    return WeakReference(value, source)
+    return ProxyVariable(tx, value, source)
 
 
 def _wrap_cell(tx: Any, value: Any, source: Source) -> Variable:
@@ -639,11 +692,6 @@ def _wrap_array(tx: Any, value: np.ndarray, source: Source) -> Variable:
     return tx.remember(value, wrap_array(tx, value, source)) if is_captured(value) else _wrap_object(tx, value, source)
 
 
-def _wrap_random(tx: Any, value: random.Random, source: Source) -> Variable:
-    tx.guard_type(source, value)
-    return tx.remember(value, RandomVariable(value, source))
-
-
 def _wrap_scope(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
     name = "mode" if hasattr(value, "mode") else "flag"
@@ -679,13 +727,17 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
         return NamedTupleVariable(tx.guard_sequence(value, source), cls, source)
     if isinstance(value, tuple) and getattr(cls, "n_fields", None) == len(value) == len(cls.__match_args__):
         return StructSequenceVariable(tx.guard_sequence(value, source), cls, source)
+    if issubclass(cls, threading.local):
+        return tx.remember(value, ThreadLocalVariable(cls, value, source))
     if cls.__module__.startswith(("numpy", "re")) or (written_in_c(cls) and cls is not types.SimpleNamespace):
         return tx.remember(value, OpaqueVariable(value, source))
     if any(written_in_c(base) and base not in (object, dict, list, tuple, collections.OrderedDict, types.SimpleNamespace, _C.OverrideScope)
-           and base.__module__ not in ("typing", "abc") for base in cls.__mro__):  # fmt: skip
+           and base not in PLAIN_PARTS and base.__module__ not in ("typing", "abc") for base in cls.__mro__):  # fmt: skip
         return tx.remember(value, OpaqueVariable(value, source))
     container: Variable | None = None
-    if isinstance(value, dict):
+    if (plain := plain_base(cls)) is not None:
+        container = tx.wrap(PLAIN_PARTS[plain](value), source.derive("{1}({0})", constant_source(PLAIN_PARTS[plain])))
+    elif isinstance(value, dict):
         kind = next(base for base in cls.__mro__ if base.__module__ in ("builtins", "collections"))
         container = DictVariable({}, kind, source, plain_entries(value))
         container.plain_source = constant_source(plain_entries).derive("{0}({1})", source)
@@ -710,10 +762,11 @@ _EXACT: dict[type, _Build] = {
     type(None): _wrap_singleton, bool: _wrap_singleton, type(...): _wrap_singleton, type(NotImplemented): _wrap_singleton,
     int: _wrap_int, float: _wrap_float, complex: _wrap_number, str: _wrap_text, bytes: _wrap_text,
     dtype: _wrap_same, layout: _wrap_same, memory_format: _wrap_same, device: _wrap_equal, types.CodeType: _wrap_same,
+    re.Pattern: _wrap_equal, **dict.fromkeys(IMMUTABLE_BY_TEXT, _wrap_by_text),
     tuple: _wrap_tuple, list: _wrap_list, dict: _wrap_dict, collections.OrderedDict: _wrap_dict,
     collections.defaultdict: _wrap_dict, collections.Counter: _wrap_dict, collections.deque: _wrap_deque, Size: _wrap_size,
     set: _wrap_set, frozenset: _wrap_set, types.MappingProxyType: _wrap_mapping_proxy, range: _wrap_range, slice: _wrap_slice,
-    type(iter([])): _wrap_iterator, type(iter(())): _wrap_iterator,
+    **dict.fromkeys((type(iter([])), type(iter(()))), _of_its_type(ExistingIterator)),
     types.FunctionType: _wrap_function, types.MethodType: _wrap_method, types.BuiltinFunctionType: _wrap_builtin,
     types.MethodDescriptorType: _wrap_builtin, types.WrapperDescriptorType: _wrap_builtin,
     types.MethodWrapperType: _wrap_builtin, types.ClassMethodDescriptorType: _wrap_builtin,
@@ -721,10 +774,12 @@ _EXACT: dict[type, _Build] = {
     **dict.fromkeys((property, staticmethod, classmethod), _by_identity(PropertyVariable)),
     functools._lru_cache_wrapper: _wrap_cached, functools.partial: _wrap_partial, types.CellType: _wrap_cell, Tensor: _wrap_tensor,
     **dict.fromkeys((np.ufunc, type(np.prod)), _by_identity(NumpyFunction)), **dict.fromkeys(_NUMPY_NUMBERS, _wrap_numpy_number),
-    np.ndarray: _wrap_array, random.Random: _wrap_random, AtenOperator: _by_identity(AtenVariable),
+    np.ndarray: _wrap_array, random.Random: _of_its_type(RandomVariable), AtenOperator: _by_identity(AtenVariable),
     Overload: _by_identity(AtenVariable),
-    weakref.ReferenceType: _wrap_weak_reference, types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,
+    itertools.count: _of_its_type(CounterVariable), **dict.fromkeys(weakref.ProxyTypes, _wrap_proxy),
+    types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,
     **dict.fromkeys(GRAD_SCOPES, _wrap_scope),
+    disable_saved_tensors_hooks: _of_its_type(UnhookedScope.existing),
     **dict.fromkeys((operator.attrgetter, operator.itemgetter, operator.methodcaller), _wrap_getter),
 }  # fmt: skip
 
@@ -734,4 +789,5 @@ _BY_CLASS: list[tuple[Any, _Build]] = [
     (enum.Enum, _wrap_same),
     (types.ModuleType, _by_identity(ModuleVariable)),
     (type, _by_identity(ClassVariable)),
+    (weakref.ref, _of_its_type(ExistingReference)),
 ]

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from .. import _C, fx
 from ..core import dispatch
 from ..core.locks import reentrant_lock
+from ..core.symbolic import ConstraintViolationError
 from ..core.watching import watched
 from . import config, debug, logs, policy
 from .backends import lookup_backend
@@ -24,7 +25,7 @@ from .dynamic import Shapes
 from .exceptions import BackendCompilerFailed, GraphBreak, RecompileError, RecompileLimitExceeded, RunEagerly
 from .guards import first_failure
 from .owners import family_of, is_plain, owner_of
-from .resume import given_anew, origin
+from .resume import given_anew, origin, unknown_sizes
 from .stance import AFTER_A_CALL, Current
 
 OF_THIS_CALL = ("exception", "fake tensor")
@@ -109,7 +110,7 @@ class Compiler:
         family = family_of(function, values)
         state = families.get(family)
         if state is None:
-            state = families[family] = CodeState(Shapes(self.dynamic, not self.fullgraph, given_anew(code)))
+            state = families[family] = CodeState(Shapes(self.dynamic, not self.fullgraph, given_anew(code), unknown_sizes(code)))
         if state.failures >= config.eager_attempts and not self.fullgraph:
             if not family:
                 self.given_up[id(code)] = code
@@ -140,6 +141,8 @@ class Compiler:
             return None
         except BackendCompilerFailed as error:
             return self._backend_failed(state, error)
+        except ConstraintViolationError:
+            raise
         except Exception as error:
             return self._capture_failed(state, code, error)
         finally:
@@ -266,8 +269,9 @@ class Compiler:
         counters["graph_break"][info.kind] += 1
         if active.observer is not None:
             active.observer.breaks.append(info)
-        if self.fullgraph and info.kind not in OF_THIS_CALL:
-            raise KINDS[info.kind].error(f"fullgraph=True, but there is a graph break:\n{info}")
+        if (self.fullgraph or Current.breaks_are_errors) and info.kind not in OF_THIS_CALL:
+            said = "fullgraph=True" if self.fullgraph else "error_on_graph_break(True)"
+            raise KINDS[info.kind].error(f"{said}, but there is a graph break:\n{info}")
         if logs.graph_breaks.isEnabledFor(10):
             what = "graph break; the frame runs eagerly" if whole_frame else "graph break"
             logs.graph_breaks.debug("%s at %s\n%s", what, info.where, info)

@@ -17,7 +17,7 @@ from .. import _C, fx
 from ..aot.unknown import compile_between, tells_sizes
 from ..core import dispatch
 from ..core.settings import Verification
-from ..core.symbolic import DataDependentFloat, DataDependentSize
+from ..core.symbolic import ConstraintViolationError, DataDependentFloat, DataDependentSize
 from ..core.tensor import Tensor
 from ..fx.lint import lint_graph
 from ..ops.generators import all_states, set_all_states
@@ -33,10 +33,10 @@ from .frame import Frame
 from .graph_builder import PRESUMING, must_hold
 from .guards import LOOKUP_ERRORS, GuardSet, Lasting, Namespace, compile_source, distinct, write_guard
 from .replacement import Writer
-from .resume import origin
+from .resume import origin, words_of_arguments
 from .source import FUNCTION, Source, argument_name, argument_source, constant_source
 from .surroundings import write_setting
-from .tails import Tail
+from .tails import Tail, unknown_sizes_of
 from .trace import Trace
 from .variables.autocast import enter_autocast, exit_autocast, only_autocast_is_active
 from .variables.base import LazyVariable, Variable
@@ -102,8 +102,9 @@ def convert_frame(request: Request) -> Captured:
     known_breaks: dict[int, Break] = {}
     pinned: set[str] = set()
     needed: set[int] = set()
+    unknown: set[tuple[str, int]] = set()
     while True:
-        conversion = _Conversion(request, known_breaks, pinned, needed)
+        conversion = _Conversion(request, known_breaks, pinned, needed, unknown)
         try:
             captured = conversion.run()
         except RestartTrace:
@@ -115,7 +116,8 @@ def convert_frame(request: Request) -> Captured:
 class _Conversion:
     """One attempt."""
 
-    def __init__(self, request: Request, known_breaks: dict[int, Break], pinned: set[str], needed: set[int]) -> None:
+    def __init__(self, request: Request, known_breaks: dict[int, Break], pinned: set[str], needed: set[int],
+                 unknown: set[tuple[str, int]]) -> None:  # fmt: skip
         self.request = request
         self.breaks, self.pinned, self.needed = known_breaks, pinned, needed
         self.namespace = Namespace()
@@ -124,6 +126,7 @@ class _Conversion:
         count = len(request.values)
         self.parameters = [argument_name(i, name) for i, name in enumerate(code.co_varnames[:count])]
         self.resumes: list[types.CodeType] = []
+        self.unknown = unknown
 
     def run(self) -> Captured:
         if not only_autocast_is_active():
@@ -152,7 +155,7 @@ class _Conversion:
         frame = self._root_frame(tx)
         broken = self._interpret(frame)
         self.writer = writer = Writer(tx, self.namespace)
-        writer.draw()
+        writer.begin()
         try:
             if broken is None:
                 assert frame.returned is not None
@@ -179,8 +182,9 @@ class _Conversion:
     def _root_frame(self, tx: Trace) -> Frame:
         request, code = self.request, self.request.code
         local: dict[str, Variable] = {}
+        words = words_of_arguments(code)
         for i, (name, value) in enumerate(zip(code.co_varnames, request.values, strict=False)):
-            local[name] = LazyVariable(value, argument_source(i, name))
+            local[name] = LazyVariable(value, argument_source(i, name, words.get(name, "")))
         closure = [
             tx.existing_cell(cell, FUNCTION.cell(i, name))
             for i, (name, cell) in enumerate(zip(code.co_freevars, request.function.__closure__ or (), strict=False))
@@ -232,6 +236,7 @@ class _Conversion:
         if index in self.breaks:
             raise RunEagerly(info)
         self.breaks[index] = info
+        self.unknown |= unknown_sizes_of(frame)
         raise RestartTrace from None
 
     def _enter_outside(self, frame: Frame, info: Break) -> None:
@@ -247,7 +252,7 @@ class _Conversion:
     def _tail(self, frame: Frame) -> list[tuple[str, int]]:
         """What is done at the break and after it."""
         index = frame.current = frame.ip
-        tail = Tail(frame, self.writer, self.request.function.__qualname__)
+        tail = Tail(frame, self.writer, self.request.function.__qualname__, self.unknown)
         loop = loop_of(frame.code, index)
         lines = tail.of_operation(index) if loop is None else tail.of_loop(loop)
         self.resumes = tail.resumes
@@ -274,7 +279,7 @@ class _Conversion:
         if assumed and tx.shapes.breaks_allowed and not self._may_run_again(graph):
             self._need(assumed, "a number that is read from a tensor and used as a size may be negative")
         useful = any(node.op.startswith("call") and node.target not in _SWITCHES for node in graph.nodes)
-        if not useful and broken is None:
+        if not useful and broken is None and not tx.tells_compiling:
             raise NothingToCompile
         self._pin_sizes()
         module, compiled = self._compile(graph) if useful else (None, None)
@@ -358,6 +363,9 @@ class _Conversion:
     def _pin_sizes(self) -> None:
         """Start anew if sizes that were taken as variables have turned out to be fixed."""
         pinned = self.tx.newly_pinned()
+        if wrong := pinned & self.request.shapes.marked:
+            raise ConstraintViolationError(f"{', '.join(sorted(wrong))} was marked with torch._dynamo.mark_dynamic, but the program works "
+                                           "for this size alone. Don't mark it, or use torch._dynamo.maybe_mark_dynamic")
         if pinned:
             self.pinned |= pinned
             raise RestartTrace

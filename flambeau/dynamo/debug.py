@@ -25,7 +25,7 @@ from ..core.lazy import LazyModule
 from ..core.settings import told
 from ..core.symbolic import hint_of
 from ..core.tensor import Tensor
-from . import logs
+from . import logs, policy
 from .report import Kernel, kernels_of, names_of, page, section
 from .report_memory import MemoryOverTime, memory_of
 
@@ -223,6 +223,8 @@ def repro(gm: fx.GraphModule) -> str:
 
 
 def _import(name: str, value: Any) -> str:
+    if isinstance(value, ModuleType) and policy.is_own(value.__name__):     # perhaps as `torch`, to as_torch's programs
+        return f"import {PACKAGE}{value.__name__.removeprefix('torch').removeprefix(PACKAGE)} as {name}"
     if isinstance(value, ModuleType):
         return f"import {value.__name__} as {name}"
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)

@@ -15,21 +15,27 @@ class Shapes:
     all sizes vary from the start; `dynamic=False` none ever.
     """
 
-    def __init__(self, dynamic: bool | None, breaks_allowed: bool = True, changing: frozenset[str] = frozenset()) -> None:
+    def __init__(self, dynamic: bool | None, breaks_allowed: bool = True, changing: frozenset[str] = frozenset(),
+                 unknown: frozenset[tuple[str, int]] = frozenset()) -> None:  # fmt: skip
         self.dynamic = dynamic
         self.changing = changing
         """Sources of what a loop gives each of its rounds anew: numbers there vary before they were seen to, but not as sizes."""
+        self.unknown = unknown
+        """Dimensions of tensors, by source, that another function found to depend on values in tensors: they vary from the start."""
         self.breaks_allowed = breaks_allowed
         """May what needs the value of a float be done between two graphs? Not with fullgraph."""
         self._sizes: dict[str, list[int | None]] = {}
         self._ints: dict[str, float | None] = {}
         self._sizes_among_ints: dict[str, int] = {}
+        self.marked: set[str] = set()
+        """Sizes that the user says vary in this capture, as `x.shape[0]`."""
         self._captures = 0
         self._history: dict[str, dict[int, tuple[int, ...]]] = {}
 
     def begin(self) -> None:
         """One more capture."""
         self._captures += 1
+        self.marked.clear()
 
     def seen(self, name: str, dim: int) -> tuple[tuple[int, int], ...]:
         """What was found at a dimension, capture by capture. Sizes of which this differs are not one size, though they may be equal now."""
@@ -37,13 +43,14 @@ class Shapes:
 
     def dims(self, name: str, value: Any) -> tuple[bool | None, ...]:
         """For each dimension: False (static), None (varies, may share a symbol) or True (marked by the user)."""
-        marked: frozenset[int] = getattr(value, "_dynamo_dynamic_dims", frozenset())
-        pinned: frozenset[int] = getattr(value, "_dynamo_static_dims", frozenset())
+        none: frozenset[int] = frozenset()
+        marked, weakly, pinned = (getattr(value, f"_dynamo_{kind}_dims", none) for kind in ("dynamic", "weak_dynamic", "static"))
+        self.marked |= {f"{name}.shape[{dim}]" for dim in marked}
         sizes = tuple(int(size) for size in value.shape)
-        seen = self._merge_sizes(name, sizes)
+        seen = [None if (name, dim) in self.unknown else size for dim, size in enumerate(self._merge_sizes(name, sizes))]
         self._history.setdefault(name, {})[self._captures] = sizes
         return tuple(
-            True if dim in marked else False if dim in pinned else self._dim_varies(seen[dim])
+            True if dim in marked else False if dim in pinned else None if dim in weakly else self._dim_varies(seen[dim])
             for dim in range(len(sizes))
         )
 

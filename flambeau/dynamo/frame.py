@@ -64,6 +64,10 @@ class Frame:
         del self.stack[-count:]
         return taken
 
+    def held(self) -> list[Variable]:
+        """What its locals, cells and stack have."""
+        return [*self.locals.values(), *self.stack, *self.cells.values(), *self.handling, *filter(None, [self.returned])]
+
     # where we are
     @property
     def line(self) -> int:

@@ -9,6 +9,7 @@ import linecache
 import math
 import operator
 import re
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any
@@ -127,7 +128,7 @@ class GraphBuilder:
             given = source.derive("{1}({0})", constant_source(as_plain))
             self.plain_of[given] = source
         node = self.add_placeholder(str(source), given, example)
-        node.meta["parameter"] = type(value).__name__ == "Parameter"
+        node.meta["parameter"] = weakref.ref(value) if type(value).__name__ == "Parameter" else None
         own = self._fake_like(value, sizes, strides, plain)  # capture may change it in place; the example stays as it is at entry
         variable = SubclassVariable(node, own, type(value), source, value) if plain else TensorVariable(node, own, source, value)
         self._by_fake[id(own)] = variable
@@ -359,7 +360,12 @@ class GraphBuilder:
     # -- nodes --------------------------------------------------------------------------------------------------------------
     def argument(self, variable: Variable) -> Any:
         """A variable as an argument of a node."""
-        return operand_of(self, variable, lambda tensor: tensor.node, self.size_node)
+        return operand_of(self, variable, self._tensor_node, self.size_node)
+
+    def _tensor_node(self, tensor: TensorVariable) -> fx.Node:
+        if tensor in self.effects.late_flags:
+            graph_break("autograd inside a compiled function", f"a use of {tensor.describe()} after its requires_grad was changed")
+        return tensor.node
 
     def size_node(self, value: Any) -> Any:
         """A symbolic size as a node: its symbols are graph inputs, arithmetic on them nodes."""

@@ -61,7 +61,7 @@ def _while_loop(tx: Any, cond_fn: Variable, body_fn: Variable, carried_inputs: V
     bodies = [_Body(tx, function, list(places)) for function in (cond_fn, body_fn)]
     if len(bodies[0].leaves) != 1 or not _decides(bodies[0].leaves[0]):
         graph_break("unknown operation", "a condition that is no tensor of one element")
-    if bodies[1].spec.kind not in (tuple, list) or len(bodies[1].tensors()) < len(bodies[1].spec.children):
+    if bodies[1].spec.type not in (tuple, list) or len(bodies[1].tensors()) < bodies[1].spec.num_children:
         graph_break("unknown operation", "a body that gives no tuple of tensors")
     nodes = [place.node for place in places]
     inputs = [*nodes, *(node for node in _inputs_of(bodies) if node not in nodes)]

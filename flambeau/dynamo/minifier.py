@@ -94,15 +94,19 @@ def minify(gm: fx.GraphModule, fails: Fails) -> fx.GraphModule:
     while smaller:
         smaller = False
         for candidate in _candidates(best):
-            if len(candidate.graph.nodes) < len(best.graph.nodes) and fails(candidate):
+            if len(candidate.graph.nodes) < len(best.graph.nodes) and _steps(candidate) and fails(candidate):
                 best, smaller = candidate, True
                 break
     return best
 
 
+def _steps(gm: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in gm.graph.nodes if node.op.startswith("call")]
+
+
 def _candidates(gm: fx.GraphModule) -> Any:
     """Graphs with one of the steps for their result, the earliest first; then with a step, the latest first, given as an input."""
-    steps = [node for node in gm.graph.nodes if node.op.startswith("call") and isinstance(node.meta.get("val"), Tensor)]
+    steps = [node for node in _steps(gm) if isinstance(node.meta.get("val"), Tensor)]
     for node in steps:
         yield _part(gm, node, None)
     result = gm.graph.output_node().args[0]
@@ -116,7 +120,7 @@ def _part(gm: fx.GraphModule, result: Any, given: fx.Node | None) -> fx.GraphMod
     for node in gm.graph.nodes:
         if node.op == "output":
             break
-        copies[node] = graph.placeholder(node.name) if node is given else graph.node_copy(node, copies.__getitem__)
+        copies[node] = graph.placeholder("given") if node is given else graph.node_copy(node, copies.__getitem__)
         copies[node].meta = dict(node.meta)
     graph.output((copies[result],) if isinstance(result, fx.Node) else fx.map_arg(result, copies.__getitem__))
     graph.eliminate_dead_code()
@@ -184,8 +188,7 @@ def _written(gm: fx.GraphModule, name: str, what: str) -> str:
     path = folder / f"repro_{next(_numbers)}.py"
     comment = "".join(f"# {line}\n" for line in what.splitlines())
     write(path, comment + repro(gm).replace("backend='inductor'", f"backend={name!r}"))
-    count = sum(node.op.startswith("call") for node in gm.graph.nodes)
-    return f"The smallest program that shows it ({count} operation(s)) is {path}. {what.splitlines()[0]}"
+    return f"The smallest program that shows it ({len(_steps(gm))} operation(s)) is {path}. {what.splitlines()[0]}"
 
 
 __all__ = ["AccuracyError", "compared", "copied", "minify", "report_crash", "wanted"]

@@ -20,7 +20,18 @@ from .break_kinds import graph_break
 from .exceptions import RaisedInTrace
 from .source import constant_source
 from .surroundings import MISSING
-from .variables.base import NONE, Args, ConstantVariable, EqualKey, IdentityKey, Kwargs, NamedMethod, NotConstant, Variable
+from .variables.base import (
+    NONE,
+    Args,
+    ConstantVariable,
+    EqualKey,
+    IdentityKey,
+    Kwargs,
+    NamedMethod,
+    NotConstant,
+    Variable,
+    plain_base,
+)
 from .variables.contexts import DeviceScope, is_device
 from .variables.dicts import DictVariable, SetVariable
 from .variables.exceptions import ExceptionVariable, TracebackVariable
@@ -34,6 +45,7 @@ from .variables.objects import (
     ObjectVariable,
     written_in_c,
 )
+from .variables.references import ReferenceVariable
 from .variables.sequences import (
     IteratorVariable,
     ListVariable,
@@ -133,6 +145,7 @@ class Operations:
     def constant_of(self, variable: Variable) -> Any:
         """The value for a pure function; containers are copied."""
         variable = variable.realize(self)
+        variable = variable.beneath or variable
         if isinstance(variable, SymVariable):
             return variable.specialize()
         if isinstance(variable, IdVariable):
@@ -207,6 +220,8 @@ class Operations:
             self.raise_(TypeError, f"unhashable type: '{variable.python_type().__name__}'")
         if isinstance(variable, TupleVariable):
             return tuple(map(self.hashable, variable.items))
+        if isinstance(variable, ReferenceVariable):
+            return variable.key_in(self)
         key = self._object_key(variable) if isinstance(variable, ObjectVariable) else variable.key()
         self._note_identities(key)
         return key
@@ -227,6 +242,8 @@ class Operations:
             self.raise_(TypeError, f"unhashable type: '{variable.cls.__name__}'")
         if isinstance(variable.container, TupleVariable) and hashing is tuple.__hash__ and equal is tuple.__eq__:
             return variable.container.key()
+        if variable.beneath is not None and not isinstance(hashing, types.FunctionType) and not isinstance(equal, types.FunctionType):
+            return self.hashable(variable.beneath)
         if isinstance(hashing, types.FunctionType) and isinstance(equal, types.FunctionType):
             return EqualKey(self, variable, self.known(self.call(self.trusted(hashing), [variable], {})))
         graph_break("unknown operation", f"hash of {variable.describe()}")
@@ -295,8 +312,9 @@ class Operations:
         return ConstantVariable(op is operator.eq) if alike and op in (operator.eq, operator.ne) else self.binary(op, left, right)
 
     def unary(self, op: Any, value: Variable) -> Variable:
-        if isinstance(value, TensorVariable):
-            return value.unary(self, op)
+        own: Any = getattr(value, "unary", None)
+        if own is not None and (answer := own(self, op)) is not None:
+            return answer
         if isinstance(value, SymVariable) and not isinstance(value, FloatVariable):
             return self.literal(op(value.specialize() if op is operator.invert else value.value))
         if isinstance(value, ObjectVariable):
@@ -413,6 +431,8 @@ class Operations:
             if own is object.__format__:
                 if self.known(spec):
                     self.raise_(TypeError, f"unsupported format string passed to {value.cls.__name__}.__format__")
+                return self.text(value, str)
+            if value.beneath is not None and not self.known(spec):
                 return self.text(value, str)
         return ConstantVariable(self.checked(format, self._plain_text(value), self.known(spec)))
 
@@ -543,7 +563,7 @@ class Operations:
             if not issubclass(made.python_type(), cls):
                 return made
         else:
-            made = self.allocate(cls, args)
+            made = self.allocate(cls, args, kwargs)
         init = self.lookup(cls, "__init__")
         if isinstance(init, types.FunctionType):
             self.call(self.trusted(init), [made, *args], kwargs)
@@ -553,8 +573,8 @@ class Operations:
             self.raise_(TypeError, f"{cls.__name__}() takes no arguments")
         return made
 
-    def allocate(self, cls: type, args: Args) -> Variable:
-        """A bare new object of a class that is written in Python."""
+    def allocate(self, cls: type, args: Args, kwargs: Kwargs | None = None) -> Variable:
+        """A bare new object of a class that is written in Python; of one that derives from a plain type, the value of these arguments."""
         container: Variable | None = None
         bases = [base for base in cls.__mro__[1:] if written_in_c(base) and base is not object]
         if cls is object:
@@ -563,6 +583,8 @@ class Operations:
             container = DictVariable({}, next(b for b in cls.__mro__ if b.__module__ in ("builtins", "collections")))
         elif issubclass(cls, list):
             container = ListVariable([])
+        elif (plain := plain_base(cls)) is not None:
+            container = self.call(self.class_variable(plain), args, kwargs or {})
         elif bases and any(base.__module__ not in ("typing", "abc", "collections.abc") and base is not _C.OverrideScope for base in bases):
             graph_break("call of C function", f"making a {cls.__module__}.{cls.__qualname__}")
         if written_in_c(cls):

@@ -13,7 +13,7 @@ from ..ops.registry import Primitive
 PACKAGE = __name__.split(".")[0]
 
 INLINED = (f"{PACKAGE}.compiler.arrays", f"{PACKAGE}.nn", f"{PACKAGE}.ops.nn.recurrent", f"{PACKAGE}.optim", f"{PACKAGE}.utils",
-           f"{PACKAGE}.distributions",
+           f"{PACKAGE}.distributions", f"{PACKAGE}.autograd.handles",
            f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.func", f"{PACKAGE}.signal", f"{PACKAGE}.backends._flags",
            f"{PACKAGE}.core.device", f"{PACKAGE}.distributed._functional_collectives", f"{PACKAGE}.distributed.captured")  # fmt: skip
 """Libraries of Flambeau written against operators: captured like a user's code."""
@@ -52,7 +52,9 @@ NUMPY_NUMBERS = frozenset(
     {"sqrt", "cbrt", "exp", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "tanh", "floor", "ceil", "trunc", "rint",
      "power", "float_power", "square", "absolute", "fabs", "sign", "maximum", "minimum", "add", "subtract", "multiply", "divide",
      "true_divide", "floor_divide", "remainder", "mod", "isnan", "isinf", "isfinite", "prod", "sum", "mean", "max", "min", "amax", "amin",
-     "round", "around", "all", "any", "argmax", "argmin", "gcd", "lcm", "isclose", "clip", "median", "std", "var", "deg2rad", "rad2deg"}
+     "round", "around", "all", "any", "argmax", "argmin", "gcd", "lcm", "isclose", "clip", "median", "std", "var", "deg2rad", "rad2deg",
+     "hypot", "arctan2", "arctan", "arcsin", "arccos", "sinh", "cosh", "exp2", "reciprocal", "fmod", "fmax", "fmin", "copysign",
+     "degrees", "radians", "logaddexp", "signbit"}
 )  # fmt: skip
 """Functions of NumPy that are computed during capture when they take known numbers and give one."""
 
@@ -66,8 +68,8 @@ _SITE = tuple(folder + name + os.sep for folder in _STDLIB for name in ("site-pa
 _SKIPPED_PACKAGES = frozenset({"numpy", "scipy", "sympy", "ml_dtypes", "pytest", "_pytest", "pluggy", "tqdm"})
 _SKIPPED_MODULES = frozenset(
     {"random", "logging", "warnings", "threading", "subprocess", "time", "traceback", "inspect", "importlib", "unittest",
-     "multiprocessing", "pdb", "bdb", "pickle", "json", "re", "os", "tokenize", "linecache", "gc", "weakref",
-     "ast", "dis", "tempfile", "shutil", "pathlib", "asyncio", "concurrent",
+     "multiprocessing", "pdb", "bdb", "pickle", "json", "re", "os", "tokenize", "linecache", "gc",
+     "ast", "dis", "tempfile", "shutil", "asyncio", "concurrent",
      "socket", "ctypes", "sysconfig", "site", "runpy", "codeop", "code", "cProfile", "profile", "timeit", "doctest"}
 )  # fmt: skip
 
@@ -202,9 +204,12 @@ def is_fact_class(cls: type) -> bool:
     return is_own(cls.__module__) and cls.__name__ in CONSTANT
 
 
+_UNSEEN = {"record_function": "profiler", "profile": "profiler", "error_on_graph_break": "dynamo"}
+
+
 def is_profiler_scope(cls: type) -> bool:
-    """`record_function` and profiles, which have nothing to see in a graph."""
-    return is_own(cls.__module__) and "profiler" in cls.__module__ and cls.__name__ in ("record_function", "profile")
+    """`record_function`, profiles and the like, which have nothing to see in a graph."""
+    return is_own(cls.__module__) and _UNSEEN.get(cls.__name__, "no module") in cls.__module__
 
 
 _module_base: type | None = None

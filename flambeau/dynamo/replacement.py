@@ -46,11 +46,13 @@ class Writer:
         self._count += 1
         return f"_{prefix}{self._count}"
 
-    def draw(self) -> None:
-        """Draw what Python's generators draw, before anything is made of it."""
+    def begin(self) -> None:
+        """What comes before the graph: Python's generators draw, and leaves begin to need gradients, or do no longer."""
         for name, call in self.trace.draws.items():
             method = self.fetch(call.bases[0])
             self.prelude.append(f"{name} = {call.template.format(method)}")
+        for tensor, flag in self.trace.effects.flags.items():
+            self.prelude.append(f"{self.fetch(tensor.source)}.requires_grad = {flag}")
 
     def constant(self, value: Any) -> str:
         """The name of an object that the entry keeps alive."""

@@ -18,7 +18,7 @@ from ..core.symbolic import hint_of
 from ..core.tensor import Tensor
 from .report_memory import MemoryOverTime, figure
 
-_native = LazyModule("flambeau.inductor.cpu.native")
+_call, _native = LazyModule("flambeau.inductor.call"), LazyModule("flambeau.inductor.cpu.native")
 
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # as code objects spell it: links and all
 LONGEST_TEXT = 60_000   # characters of a stage's text in the report; the files have all of it
@@ -118,7 +118,7 @@ def _flops_of_call(node: Any) -> int:
         return 0
     shapes = [tuple(map(_number, view.shape)) for view in node.inputs]
     try:
-        return int(rule(tuple(map(_number, node.outputs[0].shape)), *_native.fill(node.args, shapes, {})))
+        return int(rule(tuple(map(_number, node.outputs[0].shape)), *_call.fill(node.args, shapes, {})))
     except (TypeError, ValueError, IndexError, KeyError):     # sizes that vary, or operands that lie in another way than the rule's
         return 0
 

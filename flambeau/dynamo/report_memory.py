@@ -33,7 +33,8 @@ class MemoryOverTime:
 def memory_of(stem: str, names: Sequence[str], compiled: Any) -> MemoryOverTime:
     """Of a graph that inductor compiled, for the examples' sizes; `names` are those of its nodes."""
     program, nodes = compiled.program, compiled.nodes
-    lives = _memory.Lives([{*node.reads, *node.writes} for node in nodes])
+    within = compiled.unit.within if compiled.unit is not None else {}
+    lives = _memory.Lives([{within.get(name, name) for name in (*node.reads, *node.writes)} for node in nodes])
     grows = [[0, 0] for _ in range(len(nodes) + 1)]
     stored = set(compiled.unit.places) | set(compiled.unit.arguments) if compiled.unit is not None else set(program.buffers)
     for name, buffer in program.buffers.items():

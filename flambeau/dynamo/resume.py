@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import enum
 import inspect
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 from .assembler import Line, assemble
 from .bytecode import FAST_PAIRS, ExceptionEntry, Instruction, Program, decode, inner_uses, loop_of
+from .naming import stack_words
 from .source import FUNCTION
 
 STACK_PREFIX = "__stack"
@@ -95,6 +97,8 @@ _cache: dict[tuple[int, ResumePoint], CodeType] = {}
 """By the id of the code, too: codes of equal text are equal, but each has functions of its own."""
 _origins: dict[int, _Origin] = {}
 """By the id of a resume function's code, which the cache keeps."""
+_unknown_sizes: dict[int, set[tuple[str, int]]] = {}
+"""By the id of a resume function's code."""
 _marks: dict[tuple[CodeType, int], LoopMark] = {}
 
 
@@ -117,6 +121,29 @@ def given_anew(code: CodeType) -> frozenset[str]:
         names.add(code.co_varnames[code.co_argcount - 1])
     cells = [str(FUNCTION.cell(i, name).contents()) for i, name in enumerate(code.co_freevars) if name in names]
     return frozenset([*names, *cells])
+
+
+def note_unknown_sizes(code: CodeType, dims: Iterable[tuple[str, int]]) -> None:
+    """Sizes of a resume function's locals (a name and a dimension) that only the values in tensors told before it: they will vary."""
+    _unknown_sizes.setdefault(id(code), set()).update(dims)
+
+
+def unknown_sizes(code: CodeType) -> frozenset[tuple[str, int]]:
+    """The same by their sources."""
+    cells = {name: str(FUNCTION.cell(i, name).contents()) for i, name in enumerate(code.co_freevars)}
+    return frozenset((cells.get(name, name), dim) for name, dim in _unknown_sizes.get(id(code), ()))
+
+
+def words_of_arguments(code: CodeType) -> dict[str, str]:
+    """What the program wrote for the arguments of a resume function that come from the stack."""
+    found = _origins.get(id(code))
+    if found is None:
+        return {}
+    point = found.point
+    words = stack_words(point.code, point.index, len(point.slots))
+    passed = [word for word, slot in zip(words, point.slots, strict=True) if slot is not Slot.NULL]
+    names = code.co_varnames[len(point.locals) : code.co_argcount]
+    return dict(zip(names, passed, strict=True))
 
 
 def _at_origin(point: ResumePoint) -> ResumePoint:
@@ -265,4 +292,5 @@ def _prologue(point: ResumePoint, stack_names: list[str], names: list[str], free
     return lines
 
 
-__all__ = ["Cut", "LoopMark", "ResumePoint", "Slot", "free_variables", "given_anew", "loop_mark", "origin", "resume_code"]
+__all__ = ["Cut", "LoopMark", "ResumePoint", "Slot", "free_variables", "given_anew", "loop_mark", "note_unknown_sizes", "origin",
+           "resume_code", "unknown_sizes", "words_of_arguments"]  # fmt: skip

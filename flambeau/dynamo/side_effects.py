@@ -32,6 +32,10 @@ class SideEffects:
         """Hooks on input tensors, by their handles."""
         self.data: dict[Any, Variable] = {}
         """`.data` written on input tensors."""
+        self.flags: dict[Any, bool] = {}
+        """`.requires_grad` of input tensors, set before the graph."""
+        self.late_flags: dict[Any, bool] = {}
+        """The same after it, of those that the graph has used."""
         self.youngest = 0
         """While a function is captured that an operator calls: what is no younger than this may not change."""
         self._before: dict[int, tuple[Any, dict[Any, Any]]] = {}
@@ -56,7 +60,8 @@ class SideEffects:
 
     def release(self) -> None:
         """Let go of them."""
-        for held in (self._variables, self._touched, self._globals, self._attributes, self.grads, self.hooks, self.data):
+        for held in (self._variables, self._touched, self._globals, self._attributes, self.grads, self.hooks, self.data, self.flags,
+                     self.late_flags):  # fmt: skip
             held.clear()
 
     # mutation
@@ -123,10 +128,11 @@ class SideEffects:
     def snapshot(self) -> Any:
         """Equal ones say that no more than before was written to."""
         written = [{id(owner): {**names} for owner, names in each.values()} for each in (self._globals, self._attributes)]
-        return set(self._touched), written, dict(self.grads), list(self.hooks), dict(self.data)
+        return set(self._touched), written, dict(self.grads), list(self.hooks), dict(self.data), dict(self.flags), dict(self.late_flags)
 
     def __bool__(self) -> bool:
-        return bool(self._touched or self._globals or self._attributes or self.grads or self.hooks or self.data)
+        return bool(self._touched or self._globals or self._attributes or self.grads or self.hooks or self.data or self.flags
+                    or self.late_flags)  # fmt: skip
 
     def replay(self, w: Writer) -> None:
         """Write everything down, in the order of the first change of each object."""
@@ -141,6 +147,8 @@ class SideEffects:
                 w.effect(f"{target}.pop({name!r}, None)" if value is None else f"{target}[{name!r}] = {w.value(value)}")
         for tensor, values in self.data.items():
             w.effect(f"{w.value(tensor)}.data = {w.value(values)}")
+        for tensor, flag in self.late_flags.items():
+            w.effect(f"{w.value(tensor)}.requires_grad = {flag}")
         for handle in self.hooks:
             w.value(handle)
         for tensor, gradient in self.grads.items():

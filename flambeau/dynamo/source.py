@@ -109,6 +109,8 @@ class Source:
         """The expression as the program would write it."""
         if self.written or self.is_constant:
             return self.written or _show_constant(self.constant)
+        if self.template == "{0}.__self__" and self.bases[0].words.endswith(".__exit__"):    # as the stack has it in a with block
+            return self.bases[0].words.removesuffix(".__exit__")
         return _PLUMBING.sub(r".\1", self.template.format(*(base.words for base in self.bases))).replace(".cell_contents", "")
 
 
@@ -137,9 +139,9 @@ FUNCTION = Source("__function")
 """The function whose frame is replaced."""
 
 
-def argument_source(index: int, name: str) -> Source:
+def argument_source(index: int, name: str, written: str = "") -> Source:
     """An argument of the frame; `.0` of comprehensions and other odd names are made printable."""
-    return Source(argument_name(index, name))
+    return Source(argument_name(index, name), written=written)
 
 
 def argument_name(index: int, name: str) -> str:

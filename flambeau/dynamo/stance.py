@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ContextDecorator, contextmanager
 from typing import Any
+
+from ..core.settings import add_setting
 
 AFTER_A_CALL = ("eager_then_compile", "aot_eager_then_compile")
 """Stances in which a function runs eagerly once before it is compiled."""
@@ -19,11 +22,45 @@ class Current:
     backend: Any = None
     usual = True
     """Is it the default stance, without such a backend?"""
+    breaks_are_errors = False
+    """As if everything was compiled with `fullgraph=True`."""
 
     @classmethod
     def set(cls, stance: str, backend: Any) -> None:
         """Take another stance."""
         cls.stance, cls.backend, cls.usual = stance, backend, stance == "default" and backend is None
+
+
+class error_on_graph_break(ContextDecorator):
+    """Within the block, or the decorated function, a graph break is an error, as with `fullgraph=True`; or, with False, it is none."""
+
+    def __init__(self, error_on_graph_break: bool) -> None:
+        self.wanted, self.before = error_on_graph_break, False
+
+    def __enter__(self) -> None:
+        self.before, Current.breaks_are_errors = Current.breaks_are_errors, self.wanted
+
+    def __exit__(self, *exc: object) -> None:
+        Current.breaks_are_errors = self.before
+
+
+class Exporting:
+    """Is torch.export tracing a module?"""
+
+    active = False
+
+    @classmethod
+    @contextmanager
+    def a_module(cls) -> Iterator[None]:
+        """In the block it is."""
+        before, cls.active = cls.active, True
+        try:
+            yield
+        finally:
+            cls.active = before
+
+
+add_setting("export", Exporting, "active")
 
 
 class set_stance:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from ..core.symbolic import SymInt
+from ..core.symbolic import free_variables as free_variables_of
 from . import breaks
 from .break_kinds import describe
 from .bytecode import ExceptionEntry, Loop, live_locals, loop_exit
 from .exceptions import RunEagerly
 from .frame import Frame
 from .replacement import Writer
-from .resume import Cut, ResumePoint, Slot, free_variables, loop_mark, resume_code
+from .resume import Cut, ResumePoint, Slot, free_variables, loop_mark, note_unknown_sizes, resume_code
 from .variables.base import NULL, Variable
 from .variables.exceptions import PreviousException
+from .variables.tensor import TensorVariable
 
 ITEM = "_item"
 
@@ -21,12 +24,13 @@ ITEM = "_item"
 class Tail:
     """The last part of one replacement function, as lines of Python."""
 
-    def __init__(self, frame: Frame, writer: Writer, qualname: str) -> None:
+    def __init__(self, frame: Frame, writer: Writer, qualname: str, unknown: Iterable[tuple[str, int]]) -> None:
         self.frame, self.writer, self.qualname = frame, writer, qualname
         self.program = frame.program
         self.resumes: list[types.CodeType] = []
         self.cells: dict[str, str] = {}
         """Locals that became cells here: name -> expression."""
+        self.unknown = {*unknown, *unknown_sizes_of(frame)}
 
     # -- one operation ------------------------------------------------------------------------------------------------------
     def of_operation(self, index: int) -> list[str]:
@@ -143,6 +147,7 @@ class Tail:
             names = [first, *(name for name in names if name != first)]
         point = ResumePoint(code, index, slots, tuple(names), tuple(self.cells), cuts)
         target = resume_code(point)
+        note_unknown_sizes(target, self.unknown)
         self.resumes.append(target)
         arguments = [w.value(value) for value in (*map(frame.locals.__getitem__, names), *values)]
         arguments += [item for item in pushed if item is not None]
@@ -179,6 +184,17 @@ class Tail:
             return self.cells[name]
         w, cell = self.writer, self.frame.cells.get(name)
         return w.value(cell) if cell is not None else f"{w.constant(types.CellType)}()"
+
+
+def unknown_sizes_of(frame: Frame) -> set[tuple[str, int]]:
+    """The sizes of a frame's locals that only the values in tensors tell: the names and dimensions."""
+    unbacked, found = frame.tx.shape_env.unbacked, set()
+    cells = {name: cell.contents for name, cell in frame.cells.items()}
+    for name, value in (frame.locals | cells).items():
+        for dim, size in enumerate(value.fake.shape if isinstance(value, TensorVariable) else ()):
+            if isinstance(size, SymInt) and not unbacked.isdisjoint(free_variables_of(size.expr)):
+                found.add((name, dim))
+    return found
 
 
 def _slot(value: Variable) -> Slot:

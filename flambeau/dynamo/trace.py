@@ -6,12 +6,14 @@ import collections
 import enum
 import inspect
 import operator
+import re
 import types
 from collections.abc import Callable, Container
 from typing import Any, TypeVar
 
 import numpy as np
 
+from ..autograd.graph import disable_saved_tensors_hooks
 from ..core import dispatch
 from ..core.size import Size
 from ..core.symbolic import SymBool, SymFloat, SymInt, free_variables, to_python
@@ -21,7 +23,7 @@ from ..ops.registry import is_operator
 from . import config, policy
 from .autograd_functions import apply_function
 from .break_kinds import describe, graph_break
-from .builder import IMMUTABLE, Builder
+from .builder import IMMUTABLE, IMMUTABLE_BY_TEXT, Builder
 from .exceptions import RaisedInTrace, RunEagerly
 from .frame import Frame
 from .graph_builder import GraphBuilder
@@ -37,13 +39,14 @@ from .variables.arrays import DTYPES, ArrayVariable, call_function, takes_arrays
 from .variables.autocast import autocast_class, make_autocast
 from .variables.base import NONE, Args, ConstantVariable, Kwargs, NotConstant, Variable, is_plain_constant
 from .variables.builtins import HANDLERS, PURE, call_modelled
-from .variables.contexts import GRAD_SCOPES, GradScope, ProfilerScope, Scope, make_scope
+from .variables.contexts import GRAD_SCOPES, GradScope, ProfilerScope, Scope, UnhookedScope, make_scope
 from .variables.dicts import DictVariable, SetVariable
 from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
 from .variables.generators import GeneratorVariable
 from .variables.nn_module import ModuleObjectVariable
 from .variables.objects import ObjectVariable
 from .variables.sequences import (
+    IteratorVariable,
     ListVariable,
     NamedTupleVariable,
     RangeVariable,
@@ -78,6 +81,10 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         self.absent: dict[Source, set[str]] = {}
         self.told_apart: dict[int, Variable] = {}
         """Existing objects that were keys by their identity."""
+        self.counts = False
+        """Did a counter that existed before give numbers?"""
+        self.tells_compiling = False
+        """Does the program ask whether it is compiled?"""
         self.has_handlers = False
         """Does any function that was captured handle exceptions?"""
         self.generators: list[GeneratorVariable] = []
@@ -226,10 +233,12 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
             return ClassesOffScope(cls)
         if policy.is_profiler_scope(cls):
             return ProfilerScope(cls, args, kwargs)
+        if cls is disable_saved_tensors_hooks:
+            return UnhookedScope(cls, args, kwargs)
         handler = HANDLERS.get(cls)
         if handler is not None:
             return call_modelled(self, cls, handler, args, kwargs)
-        if cls in PURE or issubclass(cls, IMMUTABLE) or issubclass(cls, enum.Enum) or policy.is_fact_class(cls):
+        if cls in PURE or cls in IMMUTABLE_BY_TEXT or issubclass(cls, IMMUTABLE) or issubclass(cls, enum.Enum) or policy.is_fact_class(cls):
             return self.fold(cls, args, kwargs)
         if issubclass(cls, np.generic):
             return self.numpy_number(cls, args, kwargs)
@@ -277,7 +286,7 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
             case "autograd":
                 graph_break("autograd inside a compiled function", f"{real.__qualname__}()")
             case "compiling":
-                return ConstantVariable(True)
+                return self.compiling()
             case "check":
                 return self._checked(function, args, kwargs)
             case "apply":
@@ -289,6 +298,11 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
             case "higher order":
                 return call_higher_order(self, function, args, kwargs)
         return self.inline(function, args, kwargs)
+
+    def compiling(self) -> Variable:
+        """`is_compiling()`."""
+        self.tells_compiling = True
+        return ConstantVariable(True)
 
     def _fact(self, function: Any, args: Args, kwargs: Kwargs) -> Variable:
         """What a function says of known values, and of the dtypes, devices and shapes of tensors."""
@@ -420,5 +434,6 @@ _LITERALS: dict[type, Any] = {
     SymInt: lambda tx, v: SymVariable(v),
     SymFloat: lambda tx, v: SymVariable(v),
     SymBool: lambda tx, v: SymVariable(v),
+    type(re.finditer("", "")): lambda tx, v: IteratorVariable(map(tx.literal, v)),
 }
 

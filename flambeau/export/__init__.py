@@ -17,6 +17,7 @@ from .inputs import AdditionalInputs
 from .program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from .serialize import load, save
 from .tracing import export
+from .unflatten import UnflattenedModule, unflatten
 
 
 def register_dataclass(cls: type, *, serialized_type_name: str | None = None) -> None:
@@ -41,11 +42,10 @@ class FlatArgsAdapter(abc.ABC):
 
 
 _INSTEAD = "torch.export.export gives the graph with its inputs flat"
-__getattr__ = submodules(__name__, otherwise=absent_names("torch.export", (
-    "export_for_training", "UnflattenedModule", "unflatten"), _INSTEAD))
+__getattr__ = submodules(__name__, otherwise=absent_names("torch.export", ("export_for_training",), _INSTEAD))
 
 __all__ = [
-    "AdditionalInputs", "Constraint", "CustomDecompTable", "ExportBackwardSignature", "FlatArgsAdapter", "draft_export",
-    "Dim", "ExportGraphSignature", "ExportedProgram", "ModuleCallEntry", "ModuleCallSignature", "ShapesCollection",
-    "default_decompositions", "dims", "export", "load", "register_dataclass", "save",
+    "AdditionalInputs", "Constraint", "CustomDecompTable", "Dim", "ExportBackwardSignature", "ExportGraphSignature", "ExportedProgram",
+    "FlatArgsAdapter", "ModuleCallEntry", "ModuleCallSignature", "ShapesCollection", "UnflattenedModule", "default_decompositions", "dims",
+    "draft_export", "export", "load", "register_dataclass", "save", "unflatten",
 ]

@@ -51,6 +51,14 @@ class Decoder:
             self.env.sources[name] = [name]
             self.env._ranges[name] = (-math.inf if lo is None else lo, math.inf if hi is None else hi)
 
+    def _entry(self, entry: Any) -> ModuleCallEntry:
+        """A module of the program, by its path or with how it is called."""
+        if isinstance(entry, str):
+            return ModuleCallEntry(entry)
+        path, inputs, outputs, in_spec, out_spec = entry
+        given, made = ([self._argument(a) for a in each] for each in (inputs, outputs))
+        return ModuleCallEntry(str(path), ModuleCallSignature(given, made, treespec_loads(in_spec), treespec_loads(out_spec)))
+
     def program(self) -> ExportedProgram:
         """All of it."""
         r = self.record
@@ -68,7 +76,7 @@ class Decoder:
             module, module.graph, ExportGraphSignature(inputs, outputs),
             {str(path): self.tensor(t) for path, t in r["state_dict"].items()},
             {Symbol(name): ValueRange(self.value(lo, {}), self.value(hi, {})) for name, lo, hi in r["ranges"]},
-            [ModuleCallEntry("", signature), *[ModuleCallEntry(str(path)) for path in r["modules"] if path]], examples,
+            [ModuleCallEntry("", signature), *[self._entry(entry) for entry in r["modules"] if entry]], examples,
             {str(path): self.tensor(t) for path, t in r["constants"].items()},
             user_inputs=[InputText(str(text), self.meta(value)) for text, value in r["user_inputs"]],
             checks=[Check(_one_of(op, _OPS), self.expr(left), self.expr(right), str(text)) for op, left, right, text in r["checks"]])

@@ -8,9 +8,12 @@ taken again from it. Memories of inputs that were written to end as outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from itertools import count
 from typing import Any
 
 from ..aot.trace import stand_in, stripped
+from ..core import dispatch
 from ..core.symbolic import SymInt, is_symbolic, is_var, to_python
 from ..core.tensor import Tensor
 from ..dynamo.graph_builder import must_hold
@@ -24,13 +27,14 @@ from .graph_signature import (
     ConstantArgument,
     ExportGraphSignature,
     InputKind,
+    InputSpec,
     OutputKind,
     OutputSpec,
     SymIntArgument,
     TensorArgument,
 )
 from .program import ExportedProgram, copied
-from .record import COMPARISONS, Recorder, _Operators, set_grad_enabled
+from .record import COMPARISONS, Recorder, _Operators, _Primitives, constant_input, set_grad_enabled
 
 
 class CustomDecompTable(dict):
@@ -76,6 +80,7 @@ class Functional(Recorder):
         self.table = table
         self._views: dict[int, View] = {}
         self._apart: list[Any] = []      # operators whose functions are running
+        self._depth = getattr(table, "depth", 1)     # how often one may run within itself
 
     # -- memory ------------------------------------------------------------------------------------------------------
     def view(self, tensor: Tensor) -> View:
@@ -129,7 +134,7 @@ class Functional(Recorder):
         args, kwargs = (args if given is None else given), (kwargs if named is None else named)
         if isinstance(target, Overload):
             run = target
-        if target in self.table and target not in self._apart:
+        if target in self.table and self._apart.count(target) < self._depth:
             return self._by_table(target, args, kwargs)
         if isinstance(target, Overload) and target.__name__.endswith("_") and not target.__name__.endswith("__") and args:
             return self._without_writing(target, args, kwargs)
@@ -148,17 +153,19 @@ class Functional(Recorder):
 
     def _by_table(self, target: Callable, args: tuple, kwargs: dict) -> Any:
         self._apart.append(target)
+        modes = dispatch.state.modes
+        seen = any(isinstance(mode, _Primitives) for mode in modes)     # not while one of them is being answered
         try:
-            with _Operators(self):
+            with _Operators(self), nullcontext() if seen else dispatch.push_mode(_Primitives(self)):
                 out = self.table[target](*args, **kwargs)
         finally:
             self._apart.pop()
         if out is NotImplemented:
-            self._apart.append(target)
+            self._apart += [target] * self._depth
             try:
                 return self.call(target, target, args, kwargs)
             finally:
-                self._apart.pop()
+                del self._apart[-self._depth:]
         return out
 
     def _without_writing(self, target: Overload, args: tuple, kwargs: dict) -> Tensor:
@@ -192,7 +199,9 @@ class _Rerun:
         self.lifted: dict[str, Tensor] = {}
 
     def _constant(self, tensor: Tensor, made_here: bool) -> str:
-        raise NotImplementedError("run_decompositions: a decomposition uses a tensor that it holds; make it of the arguments")
+        held = len(self.old.constants)
+        return next(name for i in count(held) if (name := f"lifted_tensor_{i}") not in self.old.constants
+                    and name not in self.recorder.constants)
 
     def run(self) -> ExportedProgram:
         """The new program."""
@@ -204,10 +213,22 @@ class _Rerun:
             self.values[node] = made
             if isinstance(made, SymInt) and is_var(made.expr):
                 recorder.symbols.setdefault(to_python(made.expr), new)
+        self._read_sizes(nodes)
         with recorder.recording():
             for node in nodes:
                 self._step(node)
             return self._finish(nodes)
+
+    def _read_sizes(self, nodes: list[Node]) -> None:
+        """A node for each symbol that decompositions may ask for and the old graph has none of."""
+        known = {to_python(v.expr) for n in nodes if isinstance(v := n.meta.get("val"), SymInt) and is_var(v.expr)}
+        for node in (n for n in nodes if n.op == "placeholder" and isinstance(n.meta["val"], Tensor)):
+            for dim, size in enumerate(node.meta["val"]._layout.shape):
+                if isinstance(size, SymInt) and is_var(size.expr) and (name := to_python(size.expr)) not in known:
+                    known.add(name)
+                    read = self.recorder.graph.call_function(aten.sym_size.int, (self.recorder.node_of(self.values[node]), dim))
+                    read.meta["val"] = size
+                    self.recorder.symbols[name] = read
 
     def _step(self, node: Node) -> None:
         recorder = self.recorder
@@ -265,8 +286,13 @@ class _Rerun:
         graph.output(tuple(outs))
         graph.eliminate_dead_code(lambda node: node.target is must_hold)
         graph.meta["dialect"] = "ATEN"
-        inputs = [type(s)(s.kind, s.arg, s.target, s.persistent) for s in signature.input_specs]
-        return copied(self.old, root=recorder.functions, graph=graph, graph_signature=ExportGraphSignature(inputs, specs))
+        known = {s.arg.name: s for s in signature.input_specs}
+        made = {constant_input(name): name for name in recorder.constants}     # what decompositions hold
+        inputs = [InputSpec(s.kind, s.arg, s.target, s.persistent) if (s := known.get(node.name)) is not None else
+                  InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), made[str(node.target)])
+                  for node in graph.nodes if node.op == "placeholder"]
+        return copied(self.old, root=recorder.functions, graph=graph, graph_signature=ExportGraphSignature(inputs, specs),
+                      constants=self.old.constants | recorder.constants)
 
 
 def run_decompositions(program: ExportedProgram, table: Mapping[Any, Callable] | None) -> ExportedProgram:

@@ -46,9 +46,15 @@ class Encoder:
             "user_inputs": [[i.text, self.meta(i.value)] for i in ep._user_inputs],
             "in_spec": treespec_dumps(signature.in_spec), "out_spec": treespec_dumps(signature.out_spec),
             "arg_names": signature.forward_arg_names,
-            "modules": [entry.fqn for entry in ep.module_call_graph],
+            "modules": [entry.fqn if entry.signature is None or not entry.fqn else self._call(entry) for entry in ep.module_call_graph],
             "example_inputs": self._examples(ep),
         }
+
+    def _call(self, entry: Any) -> list:
+        """How a module is called."""
+        told = entry.signature
+        return [entry.fqn, *([self._argument(a) for a in arguments] for arguments in (told.inputs, told.outputs)),
+                treespec_dumps(told.in_spec), treespec_dumps(told.out_spec)]
 
     def _examples(self, ep: ExportedProgram) -> Any:
         if ep.example_inputs is None:

@@ -249,7 +249,7 @@ class ExportedModule(GraphModule):
 
     def __init__(self, program: ExportedProgram, check_guards: bool) -> None:
         check_paths({*program.state_dict, *program.constants})
-        graph, root = _with_attributes(program)
+        graph, root = with_attributes(program)
         super().__init__(root, graph, "GraphModule")
         graphs = {name for name, value in root.items() if isinstance(value, GraphModule)}
         for path, value in program.state_dict.items():     # other names of tensors that are tied, too
@@ -292,7 +292,7 @@ def _attach(root: Any, path: str, value: Any) -> None:
         owner.register_buffer(name, value)
 
 
-def _with_attributes(program: ExportedProgram) -> tuple[Graph, dict[str, Any]]:
+def with_attributes(program: ExportedProgram) -> tuple[Graph, dict[str, Any]]:
     """The program's graph over the user's inputs alone, and what it has for attributes."""
     graph, root = Graph(), dict[str, Any]()
     nodes: dict[Node, Node] = {}

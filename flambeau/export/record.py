@@ -51,6 +51,8 @@ def constant_input(name: str) -> str:
 class _Operators(TorchFunctionMode):
     """Sees operators."""
 
+    whole_layers = True     # a recurrent network's layers are one operator
+
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
 
@@ -342,8 +344,8 @@ class Recorder:
         if fn is None or not (isinstance(prim, ViewPrimitive) or "pointwise" in prim.tags):
             return prim, args, {}
         found = overload_target(fn, args, {})
-        if found is None:
-            return prim, args, {}
+        if found is None or any(a.type == "Tensor" and not isinstance(v, Tensor) for a, v in zip(found[0]._schema.arguments, found[1])):
+            return prim, args, {}       # a number in a tensor's place
         if isinstance(prim, ViewPrimitive):
             plain = [stripped(a) if isinstance(a, Tensor) else a for a in args]
             self.quiet += 1

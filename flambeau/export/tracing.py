@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from ..aot.trace import _PACKAGE as PACKAGE
@@ -18,11 +20,12 @@ from ..core.memory_format import layout, memory_format
 from ..core.symbolic import DataDependentFloat, DataDependentSize, SymInt, is_symbolic
 from ..core.tensor import Tensor, fake
 from ..dynamo.exceptions import UserError, UserErrorType
+from ..dynamo.stance import Exporting
 from ..fx import Graph, Node
 from ..nn import Module
 from ..nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from ..ops import aten
-from ..utils._pytree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from ..utils._pytree import TreeSpec, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from .dims import Sizes, Wanted, dims_of, named_inputs, walk
 from .graph_signature import (
     ConstantArgument,
@@ -35,7 +38,7 @@ from .graph_signature import (
     TensorArgument,
 )
 from .inputs import AdditionalInputs
-from .program import ExportedProgram, InputText, ModuleCallEntry, ModuleCallSignature, Symbol, ValueRange
+from .program import Arguments, ExportedProgram, InputText, ModuleCallEntry, ModuleCallSignature, Symbol, ValueRange
 from .record import Recorder, constant_input
 from .strict import captured
 
@@ -119,8 +122,9 @@ def _fake_like(value: Tensor, sizes: list[Any]) -> Tensor:
 class State:
     """The parameters, buffers and other tensors of a module, and their stand-ins while it is traced."""
 
-    def __init__(self, mod: Module) -> None:
+    def __init__(self, mod: Module, assigns: bool = False) -> None:
         self.mod = mod
+        self.assigns = assigns      # whether the program may give the module other tensors, which are forgotten afterwards
         self.parameters = dict(mod.named_parameters())
         self.buffers = dict(mod.named_buffers())
         self.hidden = {f"{path}.{name}".lstrip(".") for path, m in mod.named_modules() for name in m._non_persistent_buffers_set}
@@ -162,7 +166,7 @@ class State:
             yield
             for path, _, home, values in homes:
                 self._note(path, home, values)
-            for path, m, before in plain:
+            for path, m, before in plain if not self.assigns else ():
                 self._refuse_assigned(path, m, before)
         finally:
             for now, before in kept:
@@ -198,15 +202,51 @@ class State:
 
 
 # -- tracing -----------------------------------------------------------------------------------------------------------------
+class Calls:
+    """How the modules at some paths are called, and what they give."""
+
+    def __init__(self, paths: Sequence[str]):
+        self.paths, self.found = paths, dict[str, ModuleCallSignature]()
+        self.given: dict[str, list[tuple[list[Any], TreeSpec]]] = {path: [] for path in paths}
+
+    def hooks(self, recorder: Recorder, mod: Module) -> Iterator[Any]:
+        """Hooks that find out."""
+        for path in self.paths:
+            module = mod.get_submodule(path)
+            yield module.register_forward_pre_hook(partial(self._enter, recorder, path), with_kwargs=True)
+            yield module.register_forward_hook(partial(self._leave, recorder, path))
+
+    def _enter(self, recorder: Recorder, path: str, module: Any, args: tuple, kwargs: dict) -> None:
+        leaves, spec = tree_flatten((args, kwargs))
+        self.given[path].append(([self._argument(recorder, leaf) for leaf in leaves], spec))
+
+    def _leave(self, recorder: Recorder, path: str, module: Any, args: tuple, out: Any) -> None:
+        leaves, spec = tree_flatten(out)
+        number = sum(name.partition("@")[0] == path for name in self.found)
+        inputs, in_spec = self.given[path].pop()
+        self.found[f"{path}@{number}" if number else path] = ModuleCallSignature(
+            inputs, [self._argument(recorder, leaf) for leaf in leaves], in_spec, spec)
+
+    @staticmethod
+    def _argument(recorder: Recorder, leaf: Any) -> Any:
+        node = recorder.argument(leaf) if isinstance(leaf, Tensor) or is_symbolic(leaf) else None
+        if not isinstance(node, Node):
+            return ConstantArgument("", leaf)
+        return TensorArgument(node.name) if isinstance(leaf, Tensor) else SymIntArgument(node.name)
+
+
 @contextmanager
-def _noting_modules(recorder: Recorder, mod: Module) -> Iterator[None]:
-    """The recorder knows which modules' forward is under way."""
+def _noting_modules(recorder: Recorder, mod: Module, calls: Calls) -> Iterator[None]:
+    """The recorder knows which modules' forward is under way, and `calls` what some of them are given and give."""
     paths = {id(m): path for path, m in mod.named_modules()}
+    times: Counter[str] = Counter()
 
     def enter(module: Any, *_: Any) -> None:
         path = paths.get(id(module))
         if path is not None:
-            key = "L__self__" + ("_" + path.replace(".", "_") if path else "")
+            number = f"@{times[path]}" if times[path] else ""
+            times[path] += 1
+            key = "L__self__" + ("_" + path.replace(".", "_") if path else "") + number
             cls = type(module)
             recorder.modules.append((key, (path, f"{cls.__module__}.{cls.__qualname__}")))
 
@@ -214,7 +254,7 @@ def _noting_modules(recorder: Recorder, mod: Module) -> Iterator[None]:
         if id(module) in paths:
             recorder.modules.pop()
 
-    hooks = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
+    hooks = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave), *calls.hooks(recorder, mod)]
     try:
         yield
     finally:
@@ -237,9 +277,9 @@ def _without(outer: tuple) -> Callable[[], tuple]:
 class Trace:
     """One export: the recorder, the inputs and the state, and what comes of them."""
 
-    def __init__(self, mod: Module, inputs: Inputs) -> None:
-        self.mod, self.inputs = mod, inputs
-        self.state = State(mod)
+    def __init__(self, mod: Module, inputs: Inputs, assigns: bool = False, preserved: Sequence[str] = ()) -> None:
+        self.mod, self.inputs, self.calls = mod, inputs, Calls(preserved)
+        self.state = State(mod, assigns)
         self.recorder = Recorder(self.state.name_of, inputs.sizes.env)
         self.recorder.stack_of = _without(user_stack())
         self.placed: list[tuple[Node, InputSpec]] = []
@@ -309,8 +349,9 @@ class Trace:
             self._know_what_is_real()
         with ExitStack() as stack:
             stack.enter_context(self.state.swapped(strict))
+            stack.enter_context(Exporting.a_module())
             if not strict:
-                stack.enter_context(_noting_modules(self.recorder, self.mod))
+                stack.enter_context(_noting_modules(self.recorder, self.mod, self.calls))
                 stack.enter_context(self.recorder.recording())
             try:
                 answer = call(*args, **kwargs)
@@ -359,7 +400,8 @@ class Trace:
         constants = dict(self.recorder.constants) | {path: self.state.buffers[path] for path in self.state.hidden
                                                      if path in self.state.buffers}
         entries = [ModuleCallEntry("", ModuleCallSignature([], [], self.inputs.spec, out_spec, self.inputs.arg_names))]
-        entries += [ModuleCallEntry(path) for path, _ in self.mod.named_modules() if path]
+        entries += [ModuleCallEntry(path, self.calls.found.get(path)) for path, _ in self.mod.named_modules() if path]
+        entries += [ModuleCallEntry(name, found) for name, found in self.calls.found.items() if "@" in name]
         texts = [InputText(leaf.text, leaf.stand_in) for leaf in self.inputs.leaves]
         return ExportedProgram(self.recorder.functions, graph, signature, state_dict, self._ranges(), entries,
                                (self.inputs.args, self.inputs.kwargs), constants,
@@ -411,11 +453,14 @@ def _drop_unused_sizes(graph: Graph) -> None:
             graph.erase_node(node)
 
 
-def _with_other_numbers(mod: Module, inputs: Inputs) -> ExportedProgram | None:
-    """The program, where a size that varies was equal to a fixed one only in the example; None where it is more than that."""
-    trace = Trace(mod, inputs)
+def _with_other_numbers(mod: Module, inputs: Inputs, preserved: Sequence[str]) -> ExportedProgram | None:
+    """The program, where a size that varies was equal to a fixed one only in the example; None where it is more than that, or the
+    program is not the example's."""
+    trace = Trace(mod, inputs, preserved=preserved)
     try:
-        return trace.program(*trace.run(False))
+        program = trace.program(*trace.run(False))
+        Arguments(program._user_inputs, program._checks).check([leaf.value for leaf in inputs.leaves])
+        return program
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError, NotImplementedError):
         return None
 
@@ -433,27 +478,37 @@ def export(mod: Module, args: tuple, kwargs: dict[str, Any] | None = None, *, dy
         raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
     if not isinstance(args, tuple):
         raise UserError(UserErrorType.INVALID_INPUT, f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
-    if preserve_module_call_signature:
-        raise NotImplementedError("torch.export.export(preserve_module_call_signature=) is not implemented; export the submodules by "
-                                  "themselves, with the inputs that they are to take")
+    if preserve_module_call_signature and strict:
+        raise NotImplementedError("torch.export.export(preserve_module_call_signature=, strict=True) is not implemented; strict=False "
+                                  "sees how modules are called")
+    known = dict(mod.named_modules())
+    if unknown := [path for path in preserve_module_call_signature if not path or path not in known]:
+        raise ValueError(f"preserve_module_call_signature: the module has no submodule {unknown[0]!r}; it has {list(known)[1:9]}")
     if prefer_deferred_runtime_asserts_over_guards:
         raise NotImplementedError("torch.export.export(prefer_deferred_runtime_asserts_over_guards=True) is not implemented; what sizes "
                                   "have to keep to is checked when the program is called")
+    return traced(mod, args, kwargs, dynamic_shapes, strict, preserve_module_call_signature=preserve_module_call_signature)
+
+
+def traced(mod: Module, args: tuple, kwargs: dict[str, Any] | None, dynamic_shapes: Any, strict: bool = False,
+           assigns: bool = False, preserve_module_call_signature: tuple[str, ...] = ()) -> ExportedProgram:
+    """`export`; `assigns`: the module's attributes may become other tensors while it runs, which are forgotten afterwards."""
     if isinstance(dynamic_shapes, AdditionalInputs):
         dynamic_shapes, further = dynamic_shapes.dynamic_shapes(mod, args, kwargs), dynamic_shapes
-        program = export(mod, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
+        program = export(mod, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict,
+                         preserve_module_call_signature=preserve_module_call_signature)
         further.verify(program)
         return program
     inputs = Inputs(mod, args, kwargs or {}, dynamic_shapes)
     if inputs.sizes.problems:
         inputs.sizes.finish()
     try:
-        trace = Trace(mod, inputs)
+        trace = Trace(mod, inputs, assigns, preserve_module_call_signature)
         return trace.program(*trace.run(strict))
     except UserError as error:
         if strict or error.error_type is not UserErrorType.CONSTRAINT_VIOLATION:
             raise
-        found = _with_other_numbers(mod, Inputs(mod, args, kwargs or {}, dynamic_shapes, True))
+        found = _with_other_numbers(mod, Inputs(mod, args, kwargs or {}, dynamic_shapes, True), preserve_module_call_signature)
         if found is None:
             raise
         return found

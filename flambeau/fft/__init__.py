@@ -3,30 +3,8 @@
 from __future__ import annotations
 
 from ..core.tensor import Tensor
-from ..ops.fft import (
-    fft,
-    fft2,
-    fftfreq,
-    fftn,
-    fftshift,
-    hfft,
-    hfft2,
-    hfftn,
-    ifft,
-    ifft2,
-    ifftn,
-    ifftshift,
-    ihfft,
-    ihfft2,
-    ihfftn,
-    irfft,
-    irfft2,
-    irfftn,
-    rfft,
-    rfft2,
-    rfftfreq,
-    rfftn,
-)
+from ..ops import OPERATORS as _OPERATORS
 
-__all__ = ["Tensor", "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift",
-           "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn"]
+_NAMED = {name.removeprefix("fft_"): fn for name, fn in _OPERATORS.items() if name.startswith("fft_")}
+globals().update(_NAMED)
+__all__ = ["Tensor", *sorted(_NAMED)]

@@ -11,25 +11,17 @@ from ..core.tensor import Tensor, example_of, is_example
 from ..ops.generators import all_states, set_all_states
 from ..ops.registry import OPERATORS
 from .higher_order import whole
-from .trees import Spec, flatten, unflatten
+from .trees import Spec, _broadcast_to_and_flatten, flatten, unflatten
 
 RANDOMNESS = ("error", "different", "same")
 
 
 def _spread(dims: Any, spec: Spec, what: str) -> list:
     """`dims` (a number, None, or a tree that begins like the arguments) for each leaf."""
-    if spec.kind is None or isinstance(dims, int) or dims is None:
-        if not (dims is None or isinstance(dims, int)):
-            raise ValueError(f"vmap: {what} does not fit the structure of the values: got {dims!r} for a leaf")
-        return [dims] * len(_leaf_slots(spec))
-    parts = list(dims.values()) if isinstance(dims, dict) else list(dims)
-    if len(parts) != len(spec.children):
-        raise ValueError(f"vmap: {what} has {len(parts)} entries where the values have {len(spec.children)}")
-    return [d for part, child in zip(parts, spec.children) for d in _spread(part, child, what)]
-
-
-def _leaf_slots(spec: Spec) -> list:
-    return [None] if spec.kind is None else [slot for child in spec.children for slot in _leaf_slots(child)]
+    found = _broadcast_to_and_flatten(dims, spec)
+    if found is None or not all(d is None or isinstance(d, int) for d in found):
+        raise ValueError(f"vmap: {what} does not fit the structure of the values: got {dims!r} for {spec}")
+    return found
 
 
 def _batch_size(leaves: list, dims: list) -> int:

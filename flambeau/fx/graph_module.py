@@ -212,8 +212,8 @@ class GraphModule(PlainModule):
 
     @property
     def code(self) -> str:
-        """The graph as Python source."""
-        return self._printed().src
+        """The graph as Python source, with the blank lines and the indentation around it that torch's has."""
+        return f"\n\n\n{self._printed().src}    "
 
     def readable(self) -> str:
         """The source with the user's lines as comments and a note of which passes made it."""
@@ -233,7 +233,7 @@ class GraphModule(PlainModule):
         return self._class_name
 
     def __str__(self) -> str:
-        return f"{self._class_name}({', '.join(self._modules)})\n\n\n\n{self.code}"
+        return f"{self._class_name}({', '.join(self._modules)})\n{self.code}"
 
     def add_submodule(self, target: str, m: Any) -> bool:
         """Put a module at a dotted path, making the modules on the way; False if something else is in the way."""

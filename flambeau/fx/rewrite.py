@@ -58,8 +58,9 @@ def equal_constants(p: Any, a: Any) -> bool:
 
 
 def find_matches(graph: Graph, pattern: Graph, filters: tuple[Filter, ...] = (),
-                 equal: Callable[[Any, Any], bool] = equal_constants) -> list[Match]:
-    """Occurrences of `pattern` in `graph`, none overlapping another, in the graph's order. `equal` compares constants."""
+                 equal: Callable[[Any, Any], bool] = equal_constants, apart: bool = True) -> list[Match]:
+    """Occurrences of `pattern` in `graph`, none overlapping another if they are to be `apart`, in the graph's order. `equal` compares
+    constants."""
     anchor = pattern.output_node().args[0]
     if not isinstance(anchor, Node) or anchor.op == "placeholder":
         raise NotImplementedError(f"replace_pattern: the pattern must return the result of one step, not {anchor!r}; "
@@ -72,7 +73,7 @@ def find_matches(graph: Graph, pattern: Graph, filters: tuple[Filter, ...] = (),
             continue
         inner = _inner(match, pattern)
         closed = all(user in inner for n in inner if n is not node for user in n.users)
-        if closed and not inner & taken and all(accept(match, graph, pattern) for accept in filters):
+        if closed and not (apart and inner & taken) and all(accept(match, graph, pattern) for accept in filters):
             taken |= inner
             matches.append(match)
     return matches

@@ -146,6 +146,8 @@ class Tracer(TracerBase):
         """
         if isinstance(root, (module_base(), PlainModule)):
             self.root, fn, receiver = root, getattr(type(root), "forward"), [root]  # noqa: B009 - either base has it
+            if isinstance(vars(root).get("_graph"), Graph):     # a graph's own code has the parameters' names
+                fn = root._compiled()    # type: ignore[attr-defined]
         else:
             self.root, fn, receiver = PlainModule(), inspect.unwrap(root), []
         self.graph = Graph(tracer_cls=type(self))

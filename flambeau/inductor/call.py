@@ -6,13 +6,16 @@ function, for reading and for `exec`; on a GPU `written.py` turns them into nati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flambeau.core.dtypes import dtype
-from flambeau.core.expr import Expr, Index, to_python, to_tuple
+from flambeau.core.expr import Expr, Index, evaluate, to_python, to_tuple
 from flambeau.core.size import contiguous_strides
+from flambeau.core.symbolic import SymFloat
+from flambeau.inductor.loop.boxes import Slot
 from flambeau.inductor.loop.ir import Buffer, Extern, Program, View
 
 Sizes = tuple[Index, ...]
@@ -127,6 +130,12 @@ class Primitive(NamedTuple):
     results: tuple[tuple[str, Sizes | None], ...]
 
 
+class Await(NamedTuple):
+    """The results of a primitive that was begun are needed."""
+
+    number: int
+
+
 class Store(NamedTuple):
     """Part of a buffer gets the elements of another."""
 
@@ -134,7 +143,7 @@ class Store(NamedTuple):
     source: str
 
 
-Step = Take | Make | Keep | Clear | Drop | Run | Launch | ByAddress | ByArrays | Primitive | Store
+Step = Take | Make | Keep | Clear | Drop | Run | Launch | ByAddress | ByArrays | Primitive | Await | Store
 
 
 @dataclass
@@ -153,7 +162,14 @@ class Call:
         return [s for s in self.steps if isinstance(s, kinds)]
 
 
-CLASSES = (Look, Symbol, Take, Make, Keep, Clear, Drop, Run, Launch, ByAddress, ByArrays, Primitive, Store, Call)
+CLASSES = (Look, Symbol, Take, Make, Keep, Clear, Drop, Run, Launch, ByAddress, ByArrays, Primitive, Await, Store, Call)
+
+NEEDS: dict[type[Step], Callable[[Any], Iterable[str]]] = {
+    Drop: lambda s: s.buffers, Run: lambda s: [b for b in s.buffers if b is not None], Launch: lambda s: [b for b, _ in s.pointers],
+    ByAddress: lambda s: [b for b, _ in s.pointers], ByArrays: lambda s: [a.buffer for a in s.arguments if isinstance(a, Look)],
+    Primitive: lambda s: [a.buffer for a in s.inputs], Store: lambda s: [s.part.buffer, s.source],
+}
+"""The buffers that each kind of step needs to be there."""
 
 
 # -- from programs --------------------------------------------------------------------------------------------------
@@ -189,6 +205,62 @@ def has_no_elements(shape: Sizes) -> bool:
 def is_contiguous(buffer: Buffer) -> bool:
     """Whether a buffer's elements lie one after the other in their order."""
     return tuple(buffer.strides) == tuple(contiguous_strides(buffer.shape))
+
+
+# -- primitives ------------------------------------------------------------------------------------------------------
+
+
+def fill(template: Any, tensors: Sequence[Any], sizes: Mapping[str, Any]) -> Any:
+    """A step's arguments: the tensors in their places, sizes worked out."""
+    if isinstance(template, Slot):
+        return tensors[template]
+    if isinstance(template, Expr):
+        return evaluate(template, sizes)
+    if isinstance(template, SymFloat):
+        return template.value(sizes)
+    if isinstance(template, (tuple, list)):
+        return type(template)(fill(t, tensors, sizes) for t in template)
+    return template
+
+
+# -- what is begun -------------------------------------------------------------------------------------------------
+
+
+def overlapped(steps: Sequence[Step]) -> list[Step]:
+    """The steps, where primitives that can be begun are waited for as late as can be: before a step needs their results, or at the end."""
+    made: list[Step] = []
+    under_way: dict[str, int] = {}      # by the names of results
+    for step in steps:
+        for number in dict.fromkeys(under_way[name] for name in NEEDS.get(type(step), lambda s: ())(step) if name in under_way):
+            made.append(Await(number))
+            under_way = {name: n for name, n in under_way.items() if n != number}
+        made.append(step)
+        if isinstance(step, Primitive) and step.step.begins:
+            under_way |= dict.fromkeys([name for name, _ in step.results], step.number)
+    return made + [Await(number) for number in dict.fromkeys(under_way.values())]
+
+
+class UnderWay:
+    """What was begun in a call, by thread, until it is waited for."""
+
+    def __init__(self) -> None:
+        self._waits: dict[tuple[int, int], Callable[[], Any]] = {}
+
+    def begin(self, number: int, begun: tuple[Any, Callable[[], Any]], strides: Sequence[Any], fit: Callable) -> list:
+        """The arrays of what primitive `number` began (results, what waits); it is over at once if they are to lie in another way."""
+        results, wait = begun
+        arrays = [r._data for r in (results if isinstance(results, tuple) else (results,))]
+        if any(layout is not None and array.strides != layout for array, layout in zip(arrays, strides, strict=True)):
+            wait()
+            arrays = [array if layout is None else fit(array, layout) for array, layout in zip(arrays, strides, strict=True)]
+        else:
+            self._waits[threading.get_ident(), number] = wait
+        return arrays
+
+    def end(self, number: int) -> None:
+        """Wait for primitive `number`."""
+        if (wait := self._waits.pop((threading.get_ident(), number), None)) is not None:
+            wait()
 
 
 # -- printing -------------------------------------------------------------------------------------------------------
@@ -298,7 +370,12 @@ def _primitive(step: Primitive, call: Call) -> list[str]:
     names = "".join(f"{name}, " for name, _ in step.results)
     strides = _tuple("None" if layout is None else to_tuple(layout) for _, layout in step.results)
     sizes = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in call.symbols) + "}"
-    return [f"{names}= extern(steps[{step.number}], {_tuple(map(_text, step.inputs))}, {strides}, {sizes})"]
+    called = f"begin({step.number}, " if step.step.begins else "extern("
+    return [f"{names}= {called}steps[{step.number}], {_tuple(map(_text, step.inputs))}, {strides}, {sizes})"]
+
+
+def _await(step: Await, call: Call) -> list[str]:
+    return [f"end({step.number})"]
 
 
 def _store(step: Store, call: Call) -> list[str]:
@@ -307,10 +384,11 @@ def _store(step: Store, call: Call) -> list[str]:
 
 _PRINT: dict[type[Step], Callable[..., list[str]]] = {
     Take: _take, Make: _make, Keep: _keep, Clear: _clear, Drop: _drop, Run: _run, Launch: _launch, ByAddress: _by_address,
-    ByArrays: _by_arrays, Primitive: _primitive, Store: _store,
+    ByArrays: _by_arrays, Primitive: _primitive, Await: _await, Store: _store,
 }
 """The Python statements of a step."""
 
 
-__all__ = ["CLASSES", "ByAddress", "ByArrays", "Call", "Clear", "Drop", "Keep", "Launch", "Look", "Make", "Primitive", "Run", "Sizes",
-           "Step", "Store", "Symbol", "Take", "in_bytes", "is_contiguous", "is_whole", "look", "print_call", "symbols_of"]
+__all__ = ["CLASSES", "NEEDS", "Await", "ByAddress", "ByArrays", "Call", "Clear", "Drop", "Keep", "Launch", "Look", "Make", "Primitive",
+           "Run", "Sizes", "Step", "Store", "Symbol", "Take", "UnderWay", "fill", "in_bytes", "is_contiguous", "is_whole", "look",
+           "overlapped", "print_call", "symbols_of"]

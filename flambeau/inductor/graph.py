@@ -98,22 +98,43 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
     if "cuda" in _devices(gm):
         return _compile_cuda(graph, arrays)
     _run_passes(program, CPU_PASSES)
-    graph.seconds["lower"] = -started + (now := time.perf_counter())
+    graph.seconds["lower"] = time.perf_counter() - started
     if config.native and have_compiler():
-        graph.nodes = schedule(program)
-        if Verification.on:
-            verify(program, "schedule", graph.nodes, wanted=results_of(gm))
-        graph.seconds["schedule"] = -now + (now := time.perf_counter())
-        graph.unit = print_unit(program, graph.nodes, stages=not arrays)
-        if Verification.on:
-            verify_memory(program, graph.unit, "plan_memory")
-        graph.seconds["print"] = -now + (now := time.perf_counter())
-        graph.call = _native(graph, arrays)
+        _print(graph, arrays)
+        graph.call = _native(graph)
     if graph.call is None:
         graph.call = _interpreted(program, arrays)
     for listener in listening:
         listener(graph)
     return graph
+
+
+def print_graph(gm: Any, example_inputs: Sequence[Any] = ()) -> CompiledGraph:
+    """`compile_graph` up to the C++ of its unit, on a CPU, for who builds and calls it otherwise; constants keep their contents."""
+    program, fallbacks = lower(gm)
+    program.assumed = Assumed(frozen=True)
+    if Verification.on:
+        verify(program, "lower", wanted=results_of(gm))
+    _run_passes(program, CPU_PASSES)
+    graph = CompiledGraph(gm, program, fallbacks)
+    _print(graph, False)
+    return graph
+
+
+def _print(graph: CompiledGraph, arrays: bool) -> None:
+    """Schedule the lowered program, and print it: `graph` gets its nodes, unit and code."""
+    program, now = graph.program, time.perf_counter()
+    graph.nodes = schedule(program)
+    if Verification.on:
+        verify(program, "schedule", graph.nodes, wanted=results_of(graph.gm))
+    graph.seconds["schedule"] = -now + (now := time.perf_counter())
+    unit = graph.unit = print_unit(program, graph.nodes, stages=not arrays)
+    if Verification.on:
+        verify_memory(program, unit, "plan_memory")
+    graph.seconds["print"] = time.perf_counter() - now
+    graph.code = NativeCode(call_of(program, unit, arrays), dict(program.constants), *kernels_of(unit))
+    if Verification.on:
+        verify_call(graph.code.call, "call_of")
 
 
 GPU_PASSES: tuple[Callable[[Program], None], ...] = (split_ranges,)
@@ -159,13 +180,10 @@ def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
 # --- running ---
 
 
-def _native(graph: CompiledGraph, arrays: bool) -> Callable[[list], list]:
+def _native(graph: CompiledGraph) -> Callable[[list], list]:
     """Start the compiler; what is returned waits for it when it is first called, and steps aside."""
-    unit, program = graph.unit, graph.program
+    unit, code = graph.unit, graph.code
     assert unit is not None
-    code = graph.code = NativeCode(call_of(program, unit, arrays), dict(program.constants), *kernels_of(unit))
-    if Verification.on:
-        verify_call(code.call, "call_of")
     building = Build(unit.source) if code.functions else None
 
     def ready() -> Callable[[list], list]:
@@ -174,7 +192,7 @@ def _native(graph: CompiledGraph, arrays: bool) -> Callable[[list], list]:
             runs = building.load(code.functions) if building else []
         except CompilerError as error:
             warn_failed(error)
-            return _interpreted(program, arrays)
+            return _interpreted(graph.program, code.call.takes_arrays)
         made = code.link(runs)
         graph.seconds["build"] = time.perf_counter() - started
         return made
@@ -221,4 +239,4 @@ def _interpreted(program: Program, plain: bool = False) -> Callable[[list], list
     return call
 
 
-__all__ = ["CompiledGraph", "compile_graph", "listening"]
+__all__ = ["CompiledGraph", "compile_graph", "listening", "print_graph"]

@@ -11,10 +11,11 @@ from typing import Any
 from ..core.device import device
 from ..core.dtypes import dtype
 from ..core.memory_format import layout, memory_format
+from ..core.schema import FunctionSchema
 from ..export.record import set_grad_enabled
 from ..fx import Graph, Node
 from ..ops.aten import Overload
-from ..ops.aten_schemas import Schema, schemas
+from ..ops.aten_schemas import schemas
 from ..ops.custom import CustomOperator
 from ..ops.script import GIVES_SEVERAL, number_of
 from .module import ScriptFunction
@@ -68,14 +69,14 @@ class Printer:
         if target in _PYTHONS:
             return f"torch.{_PYTHONS[target]}({', '.join(map(self.value, node.args))})"
         if isinstance(target, Overload):
-            types = {a.name: a.type for a in target._schema.arguments}
+            types = {a.name: a.kind for a in target._schema.arguments}
             arguments = [a for a in target._schema.arguments if not a.kwarg_only]
             args = list(node.args)
             if self._ambiguous(target, len(args), set(node.kwargs)):
                 args += [a.default for a in arguments[len(args):]]
-            named = next((at for at, a in enumerate(arguments) if a.type.startswith("ScalarType")),
+            named = next((at for at, a in enumerate(arguments) if a.kind.startswith("ScalarType")),
                 len(arguments))     # not to be taken for sizes
-            parts = [f"{a.name}={self.value(arg, a.type)}" if at >= named else self.value(arg, a.type)
+            parts = [f"{a.name}={self.value(arg, a.kind)}" if at >= named else self.value(arg, a.kind)
                      for at, (arg, a) in enumerate(zip(args, arguments))]
             parts += [f"{key}={self.value(arg, types[key])}" for key, arg in node.kwargs.items()]
             text = f"torch.{_NAMES.get(target.__name__, target.__name__)}({', '.join(parts)})"
@@ -95,13 +96,13 @@ class Printer:
     @staticmethod
     def _ambiguous(target: Overload, count: int, keys: set[str]) -> bool:
         """Whether another overload takes arguments of these types and names as well: a text does not say which one is meant."""
-        def leading(schema: Schema) -> list[str]:
-            return [a.type for a in schema.arguments if not a.kwarg_only][:count]
+        def leading(schema: FunctionSchema) -> list[str]:
+            return [a.kind for a in schema.arguments if not a.kwarg_only][:count]
 
         mine = target._schema
         return any(leading(other) == leading(mine) and keys <= {a.name for a in other.arguments} and all(
             a.has_default_value() for a in other.arguments[count:] if a.name not in keys)
-            for other in schemas()[mine.name] if other is not mine)
+            for other in schemas()[mine.operator] if other is not mine)
 
     def value(self, value: Any, kind: str = "") -> str:
         """An argument of this type."""

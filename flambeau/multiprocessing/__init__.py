@@ -10,33 +10,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from multiprocessing import (
-    Array,
-    Barrier,
-    BoundedSemaphore,
-    Condition,
-    Event,
-    JoinableQueue,
-    Lock,
-    Manager,
-    Pipe,
-    Pool,
-    Process,
-    Queue,
-    RLock,
-    Semaphore,
-    SimpleQueue,
-    Value,
-    active_children,
-    cpu_count,
-    current_process,
-    freeze_support,
-    get_all_start_methods,
-    get_context,
-    get_start_method,
-    parent_process,
-    set_start_method,
-)
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -173,12 +146,9 @@ def set_sharing_strategy(new_strategy: str) -> None:
 _strategy = ["file_descriptor"]
 
 __all__ = [
-    "Array", "Barrier", "BoundedSemaphore", "Condition", "Event", "JoinableQueue", "Lock", "Manager", "Pipe", "Pool", "Process",
-    "ProcessContext", "ProcessException", "ProcessExitedException", "ProcessRaisedException", "Queue", "RLock", "Semaphore",
-    "SimpleQueue", "SpawnContext", "Value", "active_children", "cpu_count", "current_process", "freeze_support",
-    "get_all_sharing_strategies", "get_all_start_methods", "get_context", "get_sharing_strategy", "get_start_method",
-    "parent_process", "reductions", "set_sharing_strategy", "set_start_method", "spawn", "start_processes",
-]  # fmt: skip
+    *multiprocessing.__all__, "ProcessContext", "ProcessException", "ProcessExitedException", "ProcessRaisedException", "SpawnContext",
+    "get_all_sharing_strategies", "get_sharing_strategy", "reductions", "set_sharing_strategy", "spawn", "start_processes",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,14 +11,10 @@ from typing import Any
 from .._absent import absent
 from ..core.dtypes import bool_, dtype
 from ..core.tensor import Tensor
-from ..overrides import (
-    handle_torch_function,
-    has_torch_function,
-    has_torch_function_unary,
-    has_torch_function_variadic,
-)
+from ..overrides import handle_torch_function, has_torch_function, has_torch_function_unary, has_torch_function_variadic
 
 # isort: off
+from ..ops.joining import cat
 from ..ops.nn import activations as _act
 from ..ops.patterns import one_hot
 from ..ops.nn.layers import bilinear, embedding, linear
@@ -131,13 +127,24 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     return feature_dropout(input, p, training, inplace)
 
 
+def _warn_of_rank(name: str, rank: int, wanted: tuple[int, ...]) -> None:
+    if rank not in wanted:
+        warnings.warn(f"{name}: Received a {rank}-D input to {name}, which is deprecated and will result in an error in a future release. "
+                      f"Inputs with channels have {wanted[0]} or {wanted[1]} dimensions; others are dropout's", stacklevel=4)
+
+
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """dropout of whole channels of (n, c, h, w)."""
+    _warn_of_rank("dropout2d", input.ndim, (3, 4))
+    if input.ndim == 3:
+        warnings.warn("dropout2d: Received a 3D input to dropout2d, which is taken as (n, c, length) and not as one sample (c, h, w): use "
+                      "dropout1d for this", stacklevel=3)
     return feature_dropout(input, p, training, inplace)
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """dropout of whole channels of (n, c, d, h, w), or of one sample (c, d, h, w)."""
+    _warn_of_rank("dropout3d", input.ndim, (4, 5))
     if input.ndim == 4:
         out = feature_dropout(input.unsqueeze(0), p, training, inplace)
         return input if inplace else out.squeeze(0)
@@ -271,8 +278,8 @@ def multi_head_attention_forward(
     q, k, v = _in_projection(query, key, value, embed, in_proj_weight, in_proj_bias, separate)
     extra = 0
     if bias_k is not None and bias_v is not None:
-        k = k.new_cat([k, bias_k.expand(1, batch, embed)], 0)
-        v = v.new_cat([v, bias_v.expand(1, batch, embed)], 0)
+        k = cat([k, bias_k.expand(1, batch, embed)], 0)
+        v = cat([v, bias_v.expand(1, batch, embed)], 0)
         extra += 1
     q, k, v = _heads(q, batch, num_heads), _heads(k, batch, num_heads), _heads(v, batch, num_heads)
     if static_k is not None:
@@ -281,7 +288,7 @@ def multi_head_attention_forward(
         v = static_v.reshape(batch, num_heads, *static_v.shape[1:])
     if add_zero_attn:
         zero = k.new_zeros((batch, num_heads, 1, k.shape[-1]))
-        k, v = k.new_cat([k, zero], 2), v.new_cat([v, zero], 2)
+        k, v = cat([k, zero], 2), cat([v, zero], 2)
         extra += 1
     if extra:
         attn_mask = None if attn_mask is None else pad(attn_mask, (0, extra))
@@ -302,7 +309,7 @@ def multi_head_attention_forward(
 def _with_weights(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: float) -> tuple[Tensor, Tensor]:
     """What attention gives, and by which weights."""
     scores = q.matmul(k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]))
-    weights = _act.softmax(scores if mask is None else scores + mask, -1)
+    weights = _act.softmax(scores if mask is None else scores + mask.to(scores.dtype), -1)
     weights = dropout(weights, drop) if drop else weights
     return weights.matmul(v), weights
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from ..core.device import CPU, device
 from ..core.dtypes import dtype, float16, float32, float64, int8, int16, int32, int64, uint8
-from ..core.tensor import Tensor, from_array
+from ..core.tensor import Tensor
+from ..ops.nn.recurrent import indices, packed, unpacked
 
 
 class _Packed(NamedTuple):
@@ -80,10 +78,6 @@ def _numbers(lengths: Any) -> list[int]:
     return lengths.tolist() if isinstance(lengths, Tensor) else [int(n) for n in lengths]
 
 
-def _index(values: Sequence[int], where: device = CPU) -> Tensor:
-    return from_array(np.asarray(values, np.int64), int64).to(where)
-
-
 def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> PackedSequence:
     """Pack (time, batch, ...) (or (batch, time, ...)) with these lengths; unsorted ones need enforce_sorted=False."""
     sizes = _numbers(lengths)
@@ -96,33 +90,23 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
     if not enforce_sorted:
         order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
         sizes = [sizes[i] for i in order]
-        x = x.index_select(1, _index(order, x.device))
+        x = x.index_select(1, indices(order, x.device))
     elif sizes != sorted(sizes, reverse=True):
         raise RuntimeError("`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can "
                            "pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this "
                            "requirement if you do not need ONNX exportability.")
-    batch_sizes = [sum(n > t for n in sizes) for t in range(sizes[0])]
-    flat = x.reshape(-1, *x.shape[2:])
-    rows = [t * len(sizes) + b for t, count in enumerate(batch_sizes) for b in range(count)]
-    return PackedSequence(flat.index_select(0, _index(rows, x.device)), _index(batch_sizes),
-                          None if order is None else _index(order, x.device))
+    data, batch_sizes = packed(x, sizes)
+    return PackedSequence(data, batch_sizes, None if order is None else indices(order, x.device))
 
 
 def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
                         total_length: int | None = None) -> tuple[Tensor, Tensor]:
     """(padded, lengths) of a packed sequence, in the original order."""
     counts = sequence.batch_sizes.tolist()
-    steps, batch = len(counts), counts[0]
-    if total_length is not None:
-        if total_length < steps:
-            raise ValueError(f"Expected total_length to be at least the length of the longest sequence in input, but got "
-                             f"total_length={total_length} and max sequence length being {steps}")
-        steps = total_length
-    data = sequence.data
-    rows = _index([t * batch + b for t, count in enumerate(counts) for b in range(count)], data.device)
-    out = data.new_full((steps * batch, *data.shape[1:]), padding_value).index_put((rows,), data)
-    out = out.reshape(steps, batch, *data.shape[1:])
-    lengths = _index([sum(count > b for count in counts) for b in range(batch)])
+    if total_length is not None and total_length < len(counts):
+        raise ValueError(f"Expected total_length to be at least the length of the longest sequence in input, but got "
+                         f"total_length={total_length} and max sequence length being {len(counts)}")
+    out, lengths = unpacked(sequence.data, counts, total_length or len(counts), padding_value)
     if sequence.unsorted_indices is not None:
         out, lengths = out.index_select(1, sequence.unsorted_indices), lengths.index_select(0, sequence.unsorted_indices.cpu())
     return (out.transpose(0, 1) if batch_first else out), lengths

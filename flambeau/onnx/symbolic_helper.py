@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 
 def parse_args(*arg_descriptors: str) -> Callable[[Callable], Callable]:
-    """Decorate a symbolic function; it stays as it is, as nothing exports."""
+    """Decorate a symbolic function; it stays as it is, and gets numbers for arguments that are constants."""
     return lambda fn: fn
 
 
 def quantized_args(*arg_q_descriptors: bool, **settings: object) -> Callable[[Callable], Callable]:
-    """Decorate a symbolic function; it stays as it is, as nothing exports."""
+    """Decorate a symbolic function; it stays as it is: no tensor is quantized."""
     return lambda fn: fn

@@ -13,11 +13,11 @@ from .nn.steps import FUSED
 from .primitives import BACKENDS, on_gpu
 from .registry import COMPOSITES, OPERATORS, PRIMITIVES
 
-FAMILIES = ("pointwise", "views", "conversions", "reductions", "creation", "patterns", "joining", "indexing", "linalg.products",
-            "linalg.decompositions", "linalg.factors", "linalg.norms", "random", "random_fill", "sorting", "math", "implicit", "fft",
-            "polynomials", "printing", "facts", "shapes", "nn.activations", "nn.attention", "nn.dropout", "nn.losses", "nn.norms",
-            "nn.resize", "nn.steps", "nn.windows", "nn.layers", "nn.torch_forms", "nn.fractional", "foreach", "signal", "aliases",
-            "wrappers", "quantize", "segments")
+FAMILIES = ("pointwise", "formulas", "views", "conversions", "reductions", "creation", "patterns", "joining", "indexing",
+            "linalg.products", "linalg.decompositions", "linalg.inverses", "linalg.factors", "linalg.norms", "random", "random_fill",
+            "sorting", "math", "implicit", "fft", "polynomials", "printing", "facts", "shapes", "nn.activations", "nn.attention",
+            "nn.dropout", "nn.losses", "nn.norms", "nn.resize", "nn.steps", "nn.windows", "nn.layers", "nn.torch_forms",
+            "nn.fractional", "foreach", "signal", "aliases", "wrappers", "quantize", "segments")
 for _family in FAMILIES:
     importlib.import_module(f"{__name__}.{_family}")
 

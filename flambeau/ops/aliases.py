@@ -12,14 +12,14 @@ from .writing import inplace
 _ALIASES = {
     "abs": "absolute", "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan",
     "atan2": "arctan2", "atanh": "arctanh", "cat": "concat concatenate", "channel_shuffle": "native_channel_shuffle",
-    "chunk": "unsafe_chunk", "clamp": "clip",
+    "clamp": "clip",
     "div": "divide true_divide", "ge": "greater_equal", "grid_sampler": "grid_sampler_2d grid_sampler_3d", "gt": "greater",
     "le": "less_equal", "linalg_det": "det",
     "linalg_householder_product": "orgqr", "linalg_inv": "inverse", "linalg_matrix_exp": "matrix_exp",
     "linalg_matrix_power": "matrix_power", "linalg_slogdet": "slogdet", "lt": "less",
     "movedim": "moveaxis", "mul": "multiply",
     "ne": "not_equal", "neg": "negative",
-    "outer": "ger", "split": "split_with_sizes unsafe_split unsafe_split_with_sizes", "split_copy": "split_with_sizes_copy",
+    "outer": "ger", "split": "split_with_sizes", "split_copy": "split_with_sizes_copy",
     "sub": "subtract",
     "transpose": "swapaxes swapdims", "trunc": "fix", "vstack": "row_stack",
 }

@@ -11,16 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core import dispatch
-from ..core.dtypes import FLOAT
+from ..core.schema import FunctionSchema
 from ..core.tensor import Tensor
 from .aten_forms import FORMS
-from .aten_schemas import Schema, operation, overload_of, schema_of, schemas
+from .aten_schemas import behind, operation, overload_of, schema_of, schemas
 from .custom import CustomOperator
-from .registry import OPERATORS, PRIMITIVES, without_top_mode
+from .registry import COMPOSITES, OPERATORS, PRIMITIVES, without_top_mode
 
 
 class AtenOperator:
     """`aten.mm`, and `aten.mm.default` as well."""
+
+    namespace = "aten"
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -34,9 +36,13 @@ class AtenOperator:
         found = schema_of(self.__name__, overload)
         return self if found is None else _overload(found)
 
+    def name(self) -> str:
+        """`aten::mm`."""
+        return f"aten::{self.__name__}"
+
     def overloads(self) -> list[str]:
         """The names of its overloads."""
-        return [s.overload_name for s in schemas().get(self.__name__, ())]
+        return [s.overload_name or "default" for s in schemas().get(self.__name__, ())]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AtenOperator):
@@ -55,9 +61,10 @@ class AtenOperator:
         form = FORMS.get(self.__name__)
         if form is not None:
             return form, args, kwargs
-        if self.__name__ not in OPERATORS:
+        fn = behind(self.__name__)
+        if fn is None:
             raise NotImplementedError(f"{self} is only a name here; call the function of torch that it belongs to")
-        return OPERATORS[self.__name__], args, kwargs
+        return fn, args, kwargs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         fn, args, kwargs = self.resolve(args, kwargs)       # type: ignore[assignment]
@@ -67,11 +74,9 @@ class AtenOperator:
 class Overload(AtenOperator):
     """`aten.add.Tensor`: one signature of an operator, which calls and graphs have."""
 
-    namespace = "aten"
-
-    def __init__(self, schema: Schema) -> None:
-        super().__init__(schema.name)
-        self._schema, self._overloadname = schema, schema.overload_name
+    def __init__(self, schema: FunctionSchema) -> None:
+        super().__init__(schema.operator)
+        self._schema, self._overloadname = schema, schema.overload_name or "default"
         self.public_name = f"ops.{self!r}"
 
     def __repr__(self) -> str:
@@ -108,7 +113,7 @@ def whole_layers() -> bool:
 
 
 @functools.cache
-def _overload(schema: Schema) -> Overload:
+def _overload(schema: FunctionSchema) -> Overload:
     return Overload(schema)
 
 
@@ -128,45 +133,20 @@ def overload_target(fn: Callable, args: tuple, kwargs: dict) -> tuple[Overload, 
     return None if found is None else (_overload(found[0]), *found[1:])
 
 
-def _kept(x: Any) -> dict[str, Any]:
-    """The dtype of a fold of integers, which ATen's folds widen."""
-    return {} if x.dtype.category >= FLOAT else {"dtype": x.dtype}
-
-
-def _scan(name: str) -> Callable:
-    return lambda x, dim, reverse=False: None if reverse else (name, (x, dim), {} if name == "logcumsumexp" else _kept(x))
-
-
-# Primitives that are another call of ATen's than their name and arguments say: (operator, args, kwargs), or None where they are none.
-_CALLS: dict[str, Callable[..., tuple[str, tuple, dict] | None]] = {
-    "sum": lambda x, dims: ("sum", (x, list(dims)), _kept(x)),
-    "_sum_as": lambda x, dims, keepdim, kind: ("sum", (x, list(dims), keepdim), {"dtype": kind}),
-    "prod": lambda x, dims: ("prod", (x, *dims), _kept(x)) if len(dims) == 1 else None,
-    **{name: _scan(name) for name in ("cumsum", "cumprod", "logcumsumexp")},
-    "full": lambda shape, value, kind, where: ("full", (list(shape), value), {"dtype": kind, "device": where}),
-    "empty": lambda shape, kind, where: ("empty", (list(shape),), {"dtype": kind, "device": where}),
-    "empty_strided": lambda shape, strides, kind, where: ("empty_strided", (list(shape), list(strides)), {"dtype": kind, "device": where}),
-    "scatter": lambda x, dim, index, source, reduce: ("scatter" if reduce == "set" else "scatter_add", (x, dim, index, source), {}),
-    "index_select": lambda x, dim, index: ("index_select", (x, dim, index), {}) if index.ndim == 1 else None,
-    "bmm": lambda a, b: ("bmm", (a, b), {}) if a.ndim == 3 else None,
-    "polygamma": lambda x, n: ("polygamma", (n, x), {}) if n > 1 else None,
-    **dict.fromkeys(("grouped_mm", "imag", "qr", "real", "svd"), lambda *args: None),
-}
-
-
-_RENAMED: frozenset[str] = frozenset(("truediv", "convert", "copy_into"))     # whose arguments are ATen's
+_BESIDE_NUMBERS = ("add", "sub", "mul", "div")
+"""Of these the overload of two tensors is told of a tensor and a number, too, as the operators `+ - * /` of Python call it."""
 
 
 def step_target(handle: AtenOperator, prim: Any, args: tuple) -> tuple[Overload, tuple, dict] | None:
     """What a call of a primitive is in ATen: (overload, args, kwargs); None if none of ATen's says the same."""
-    name = prim.name
-    if name not in _CALLS:
-        found = overload_of(handle.__name__, prim, args, {}) if handle.__name__ == name or name in _RENAMED else None
-    elif (told := _CALLS[name](*args)) is None:
-        return None
+    call = prim.aten.call
+    if callable(call):
+        told = call(*args)
+        found = None if told is None else overload_of(told[0], OPERATORS[told[0]], told[1], told[2])
     else:
-        found = overload_of(told[0], OPERATORS[told[0]], told[1], told[2])
-    if found is None or any(a.type == "Tensor" and not isinstance(v, Tensor) for a, v in zip(found[0].arguments, found[1])):
+        found = overload_of(handle.__name__, prim, args, {}) if call or not prim.aten.name else None
+    if found is None or ((found[0].overload_name != "Tensor" or found[0].operator not in _BESIDE_NUMBERS) and any(
+            a.kind == "Tensor" and not isinstance(v, Tensor) for a, v in zip(found[0].arguments, found[1]))):
         return None     # a number in a tensor's place
     return _overload(found[0]), tuple(found[1]), found[2]
 
@@ -175,19 +155,6 @@ def _named(name: str, overload: str | None) -> AtenOperator:
     return _handle(name) if overload is None else getattr(_handle(name), overload)
 
 
-# Records of other names: record -> aten's, or a function of the arguments that gives it.
-_ATEN: dict[str, str | Callable[..., str]] = {
-    "grouped_mm": "_grouped_mm", "_linear": lambda x, w, bias: "mm" if bias is None else "addmm",
-    "_conv_bias": "convolution", "convolution_input_grad": "convolution_backward", "convolution_weight_grad": "convolution_backward",
-    "flash_attention": "_scaled_dot_product_flash_attention",
-    "flash_attention_backward": "_scaled_dot_product_flash_attention_backward",
-    "attention_weights": "_softmax", "_layer_norm": "native_layer_norm", "_batch_norm_train": "native_batch_norm",
-    "_batch_norm_eval": "native_batch_norm", "truediv": "div", "convert": "_to_copy", "copy_into": "copy_",
-    "_max_pool": "max_pool2d_with_indices",
-    "_avg_pool": "avg_pool2d", "_gelu": "gelu", "_silu": "silu", "_embedding": "embedding", "_mean": "mean", "_sum_as": "sum",
-}
-_KNOWN = {name for name in _ATEN.values() if isinstance(name, str)} | {
-    "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_flash_attention_for_cpu"}
 # Operators of aten's that libraries name (to say what to do at them) and that no record here is called.
 _NAMED = frozenset((
     "_assert_async", "_assert_scalar", "_assert_tensor_metadata", "_conj", "_convert_weight_to_int4pack",
@@ -202,7 +169,9 @@ _NAMED = frozenset((
     "prim_device", "record_stream", "rrelu_with_noise", "set_", "slice_backward", "sym_constrain_range_for_size", "sym_is_contiguous",
     "transpose_", "values",
 ))
-_FLASH = "_scaled_dot_product_flash_attention"
+# Forms of attention that are one operator here.
+_ATTENTION = dict.fromkeys(("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+                            "_scaled_dot_product_flash_attention_for_cpu"), "_scaled_dot_product_flash_attention")
 
 
 @functools.cache
@@ -210,11 +179,15 @@ def _handle(name: str) -> AtenOperator:
     return AtenOperator(name)
 
 
+def _names_record(name: str) -> bool:
+    return any(r.aten.name == name for table in (PRIMITIVES, COMPOSITES) for r in table.values())
+
+
 def __getattr__(name: str) -> AtenOperator:
-    if name.startswith("__") or not any(
-            name in table for table in (OPERATORS, PRIMITIVES, FORMS, _KNOWN, _NAMED, schemas())):
+    tables = (OPERATORS, PRIMITIVES, FORMS, _ATTENTION, _NAMED, schemas())
+    if name.startswith("__") or not (any(name in table for table in tables) or _names_record(name)):
         raise AttributeError(f"torch.ops.aten has no operator {name!r}")
-    return _handle(_FLASH if name in _KNOWN and name.startswith("_scaled") and not name.endswith("backward") else name)
+    return _handle(_ATTENTION.get(name, name))
 
 
 def name_of(record: Any, args: tuple) -> AtenOperator | CustomOperator:
@@ -222,5 +195,5 @@ def name_of(record: Any, args: tuple) -> AtenOperator | CustomOperator:
     owner = getattr(record, "owner", None)
     if owner is not None:
         return owner
-    name = _ATEN.get(record.name, record.name)
-    return _handle(name if isinstance(name, str) else name(*args))
+    name = record.aten.name
+    return _handle((name if isinstance(name, str) else name(*args)) or record.name)

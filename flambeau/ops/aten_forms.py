@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.tensor import Tensor
+from .nn.activations import _scaled_elu
 from .nn.recurrent import packed_sequences, recurrent_step, sequences
 from .primitives import PRIMITIVES
 from .registry import OPERATORS
@@ -30,67 +31,39 @@ def _call(name: str, *args: Any, **kwargs: Any) -> Any:
 PLAIN = {"add": 2, "sub": 2}
 """With how many arguments a form is the operator of its name."""
 
-
-def _same(theirs: str, ours: str, count: int | None = None) -> None:
-    """`theirs` is operator `ours`, with the first `count` arguments."""
-    def form(*args: Any) -> Any:
-        return OPERATORS[ours](*args[:count])
-
-    FORMS[theirs] = form
-
-
-for _theirs, _ours in (("_adaptive_avg_pool2d", "adaptive_avg_pool2d"), ("_adaptive_avg_pool3d", "adaptive_avg_pool3d"),
-                       ("_pdist_forward", "pdist"), ("_unsafe_view", "view"), ("lift_fresh_copy", "clone")):
-    _same(_theirs, _ours)
-_same("_cdist_forward", "cdist", 3)
+FORMS.update({
+    "_adaptive_avg_pool2d": lambda self, output_size: _call("adaptive_avg_pool2d", self, output_size),
+    "_adaptive_avg_pool3d": lambda self, output_size: _call("adaptive_avg_pool3d", self, output_size),
+    "_cdist_forward": lambda x1, x2, p, compute_mode=None: _call("cdist", x1, x2, p),
+    "_pdist_forward": lambda self, p=2: _call("pdist", self, p),
+    "_unsafe_view": lambda self, size: _call("view", self, size),
+    "add": lambda self, other, alpha=1, *, out=None: _call("add", self, other, alpha=alpha, out=out),
+    "alias": lambda self: PRIMITIVES["alias"](self),
+    "arange": lambda *args, **kwargs: _call("arange", *args, **kwargs),
+    "elu": lambda self, alpha=1, scale=1, input_scale=1: _scaled_elu(self, alpha, scale, input_scale),
+    "item": lambda self: self.item(),
+    "lift_fresh": lambda self: self,
+    "lift_fresh_copy": lambda self: self.clone(),
+    "log_sigmoid_forward": lambda self: (_call("logsigmoid", self), (-self.abs()).exp()),
+    "mse_loss": lambda self, target, reduction=1: _call("mse_loss", self, target, reduction=REDUCTIONS[reduction]),
+    "sigmoid_backward": lambda grad_output, output: grad_output * output * (1 - output),
+    "sub": lambda self, other, alpha=1, *, out=None: _call("sub", self, other, alpha=alpha, out=out),
+    "sym_numel": lambda self: self.numel(),
+    "sym_size": lambda self, dim=None: self.shape if dim is None else self.shape[dim],
+    "sym_storage_offset": lambda self: self.storage_offset(),
+    "sym_stride": lambda self, dim=None: self.stride() if dim is None else self.stride()[dim],
+    "tanh_backward": lambda grad_output, output: grad_output * (1 - output * output),
+    "threshold_backward": lambda grad_output, self, threshold: grad_output.masked_fill(self <= threshold, 0),
+    "_log_softmax_backward_data": lambda grad_output, output, dim, input_dtype: (
+        grad_output - output.exp() * grad_output.sum(dim, keepdim=True)).to(input_dtype),
+    # float16 in float32 if `half_to_float`
+    "_softmax": lambda self, dim, half_to_float: _call("softmax", self.float() if half_to_float else self, dim),
+    "_log_softmax": lambda self, dim, half_to_float: _call("log_softmax", self.float() if half_to_float else self, dim),
+})
+FORMS["_local_scalar_dense"] = FORMS["item"]
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------------------
-@_aten
-def add(self: Any, other: Any, alpha: Any = 1, *, out: Tensor | None = None) -> Tensor:
-    """self + alpha * other."""
-    return _call("add", self, other, alpha=alpha, out=out)
-
-
-@_aten
-def sub(self: Any, other: Any, alpha: Any = 1, *, out: Tensor | None = None) -> Tensor:
-    """self - alpha * other."""
-    return _call("sub", self, other, alpha=alpha, out=out)
-
-
-@_aten
-def item(self: Tensor) -> Any:
-    """The only element, as a Python number."""
-    return self.item()
-
-
-FORMS["_local_scalar_dense"] = item
-
-
-@_aten
-def arange(*args: Any, **kwargs: Any) -> Tensor:
-    """Numbers from start (0) to end, in steps."""
-    return _call("arange", *args, **kwargs)
-
-
-@_aten
-def elu(self: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
-    """scale * (x where x > 0, else alpha * (exp(input_scale * x) - 1))."""
-    return _call("where", self > 0, self, alpha * (self * input_scale).expm1()) * scale
-
-
-@_aten
-def alias(self: Tensor) -> Tensor:
-    """A view of all of it."""
-    return PRIMITIVES["alias"](self)
-
-
-@_aten
-def lift_fresh(self: Tensor) -> Tensor:
-    """The tensor itself."""
-    return self
-
-
 @_aten
 def copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     """src in the shape, dtype and device of self."""
@@ -107,43 +80,7 @@ def _to_copy(self: Tensor, *, dtype: Any = None, layout: Any = None, device: Any
     return made.pin_memory() if pin_memory else made
 
 
-@_aten
-def _softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    """softmax, of float16 in float32 if `half_to_float`."""
-    return _call("softmax", self.float() if half_to_float else self, dim)
-
-
-@_aten
-def _log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    """log_softmax, of float16 in float32 if `half_to_float`."""
-    return _call("log_softmax", self.float() if half_to_float else self, dim)
-
-
 # -- sizes, views, indices ---------------------------------------------------------------------------------------------------------
-@_aten
-def sym_size(self: Tensor, dim: int | None = None) -> Any:
-    """The size of a dimension, or all."""
-    return self.shape if dim is None else self.shape[dim]
-
-
-@_aten
-def sym_stride(self: Tensor, dim: int | None = None) -> Any:
-    """The stride of a dimension, or all."""
-    return self.stride() if dim is None else self.stride()[dim]
-
-
-@_aten
-def sym_numel(self: Tensor) -> Any:
-    """The number of elements."""
-    return self.numel()
-
-
-@_aten
-def sym_storage_offset(self: Tensor) -> Any:
-    """Where in its storage the tensor begins."""
-    return self.storage_offset()
-
-
 @_aten
 def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """self[indices], where None stands for a whole dimension."""
@@ -165,27 +102,6 @@ def _padding(mode: str) -> Callable:
 
 for _n in (1, 2, 3):
     FORMS[f"reflection_pad{_n}d"], FORMS[f"replication_pad{_n}d"] = _padding("reflect"), _padding("replicate")
-
-
-@_aten
-def im2col(self: Tensor, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Tensor:
-    """Windows as columns."""
-    size = [self.shape[-2 + i] + 2 * padding[i] - dilation[i] * (kernel_size[i] - 1) - 1 for i in range(2)]
-    x = _call("pad", self, [padding[1], padding[1], padding[0], padding[0]])
-    for i in range(2):      # one more dimension for each, which picks within the window
-        count = size[i] // stride[i] + 1
-        at = _call("arange", count)[:, None] * stride[i] + _call("arange", kernel_size[i]) * dilation[i]
-        dim = self.ndim - 2 + 2 * i
-        x = x.index_select(dim, at.reshape(-1).to(x.device)).unflatten(dim, (count, kernel_size[i]))
-    first = self.ndim - 3
-    x = x.permute(*range(first + 1), first + 2, first + 4, first + 1, first + 3)
-    return x.reshape(*self.shape[:first], self.shape[first] * kernel_size[0] * kernel_size[1], -1)
-
-
-@_aten
-def col2im(self: Tensor, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Tensor:
-    """The sum of windows that are columns."""
-    return _call("fold", self, output_size, kernel_size, dilation, padding, stride)
 
 
 @_aten
@@ -380,39 +296,24 @@ def _native_batch_norm_legit_functional(input: Tensor, weight: Tensor | None, bi
 def native_layer_norm_backward(grad_out: Tensor, input: Tensor, normalized_shape: Sequence[int], mean: Tensor, rstd: Tensor,
                                weight: Tensor | None, bias: Tensor | None, output_mask: Sequence[bool]) -> tuple:
     """The gradients of `native_layer_norm`."""
-    inner = list(range(input.ndim - len(normalized_shape), input.ndim))
-    outer = list(range(input.ndim - len(normalized_shape)))
-    unit = (input - mean) * rstd
-    scaled = grad_out if weight is None else grad_out * weight
-    by_input = rstd * (scaled - scaled.mean(inner, keepdim=True) - unit * (scaled * unit).mean(inner, keepdim=True))
-    wanted = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias is not None)
-    made = (lambda: by_input, lambda: (grad_out * unit).sum(outer) if outer else grad_out * unit,
-            lambda: grad_out.sum(outer) if outer else grad_out)
-    return tuple([m() if w else None for m, w in zip(made, wanted)])
+    lead = tuple(input.shape[:input.ndim - len(normalized_shape)])
+    mean, rstd = mean.reshape(lead), rstd.reshape(lead)
+    by_input = _call("layer_norm_backward", grad_out, input, weight, mean, rstd) if output_mask[0] else None
+    params = [param if wanted else None for param, wanted in zip((weight, bias), output_mask[1:])]
+    sums = _call("layer_norm_backward_affine", grad_out, input, mean, rstd) if any(p is not None for p in params) else (None, None)
+    return by_input, *[None if p is None else s.to(p.dtype) for s, p in zip(sums, params)]
 
 
 @_aten
 def _embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
-                   per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int = -1) -> tuple:
+                   per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = -1) -> tuple:
     """Rows of the weight summed (mode 0), averaged (1), or their maxima (2) within bags; what bags there are. Maxima don't say whose."""
     out = _call("functional_embedding_bag", indices, weight, offsets, None, 2.0, scale_grad_by_freq, ("sum", "mean", "max")[mode], sparse,
-                per_sample_weights, include_last_offset, None if padding_idx < 0 else padding_idx)
+                per_sample_weights, include_last_offset, None if padding_idx is None or padding_idx < 0 else padding_idx)
     ends = offsets[1:] if include_last_offset else _call("cat", [offsets[1:], offsets.new_full((1,), indices.numel())])
     sizes = ends - (offsets[:-1] if include_last_offset else offsets)
     bags = _call("repeat_interleave", _call("arange", sizes.numel(), dtype=offsets.dtype), sizes)
     return out, bags, sizes, offsets
-
-
-@_aten
-def log_sigmoid_forward(self: Tensor) -> tuple[Tensor, Tensor]:
-    """log_sigmoid, and exp(-|x|)."""
-    return _call("logsigmoid", self), (-self.abs()).exp()
-
-
-@_aten
-def mse_loss(self: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
-    """The mean (1) or sum (2) of squared differences, or all of them (0)."""
-    return _call("mse_loss", self, target, reduction=REDUCTIONS[reduction])
 
 
 @_aten
@@ -440,24 +341,6 @@ def nll_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, weight:
 
 
 @_aten
-def tanh_backward(grad_output: Tensor, output: Tensor) -> Tensor:
-    """grad * (1 - output^2)."""
-    return grad_output * (1 - output * output)
-
-
-@_aten
-def sigmoid_backward(grad_output: Tensor, output: Tensor) -> Tensor:
-    """grad * output * (1 - output)."""
-    return grad_output * output * (1 - output)
-
-
-@_aten
-def threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> Tensor:
-    """grad where self is above the threshold."""
-    return grad_output.masked_fill(self <= threshold, 0)
-
-
-@_aten
 def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: Any) -> Tensor:
     """The gradient of softmax."""
     g = grad_output * output
@@ -465,19 +348,9 @@ def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_
 
 
 @_aten
-def _log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: Any) -> Tensor:
-    """The gradient of log_softmax."""
-    return (grad_output - output.exp() * grad_output.sum(dim, keepdim=True)).to(input_dtype)
-
-
-@_aten
 def embedding_dense_backward(grad_output: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool) -> Tensor:
     """The gradient of embedding by its weight."""
-    flat, g = indices.reshape(-1), grad_output.reshape(-1, grad_output.shape[-1])
-    if scale_grad_by_freq:
-        g = g / flat.bincount(minlength=num_weights)[flat].to(g.dtype).unsqueeze(1)
-    g = g.masked_fill((flat == padding_idx).unsqueeze(1), 0)
-    return g.new_zeros((num_weights, g.shape[1])).index_add(0, flat, g)
+    return _call("embedding_backward", grad_output, indices, num_weights, None if padding_idx < 0 else padding_idx, scale_grad_by_freq)
 
 
 @_aten
@@ -497,19 +370,17 @@ def convolution_backward(grad_output: Tensor, input: Tensor, weight: Tensor, bia
     return by_input() if output_mask[0] else None, by_weight() if output_mask[1] else None, by_bias
 
 
+def _of_images(name: str, g: Tensor, input: Tensor, *rest: Any) -> Tensor:
+    """A gradient whose operator takes batches, of one image too."""
+    return _call(name, g.reshape((1, *g.shape)[-4:]), (1, *input.shape)[-4:], *rest).reshape(input.shape)
+
+
 @_aten
 def avg_pool2d_backward(grad_output: Tensor, self: Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
                         count_include_pad: bool, divisor_override: int | None) -> Tensor:
     """The gradient of avg_pool2d: each window's share goes back to its elements."""
-    if ceil_mode:
-        raise NotImplementedError("aten.avg_pool2d_backward(ceil_mode=True) is not implemented; differentiate avg_pool2d itself")
-    how = tuple(stride or kernel_size), tuple(padding), (1, 1)
-    one = self.new_ones((1, 1, *kernel_size))
-    count: Any = divisor_override or kernel_size[0] * kernel_size[1]
-    if not count_include_pad and divisor_override is None:
-        count = PRIMITIVES["convolution"](self.new_ones((1, 1, *self.shape[-2:])), one, *how, 1)
-    g = (grad_output / count).reshape(-1, 1, *grad_output.shape[-2:])
-    return PRIMITIVES["convolution_input_grad"](g, one, (g.shape[0], 1, *self.shape[-2:]), *how, 1).reshape(self.shape)
+    return _of_images("avg_pool_backward", grad_output, self, tuple(kernel_size), tuple(stride or kernel_size), tuple(padding), ceil_mode,
+                      count_include_pad, divisor_override)
 
 
 @_aten
@@ -524,17 +395,7 @@ def max_pool2d_with_indices_backward(grad_output: Tensor, self: Tensor, kernel_s
 @_aten
 def _adaptive_avg_pool2d_backward(grad_output: Tensor, self: Tensor) -> Tensor:
     """The gradient of adaptive_avg_pool2d."""
-    height, width = (_averaging(self, self.shape[d], grad_output.shape[d]) for d in (-2, -1))
-    return height.t() @ grad_output @ width
-
-
-def _averaging(like: Tensor, size: int, parts: int) -> Tensor:
-    """The matrix that averages `size` elements into `parts`."""
-    matrix = like.new_zeros((parts, size))
-    for i in range(parts):
-        first, last = i * size // parts, -(-(i + 1) * size // parts)
-        matrix[i, first:last] = 1 / (last - first)
-    return matrix
+    return _of_images("_adaptive_avg_backward", grad_output, self)
 
 
 __all__ = ["FORMS"]

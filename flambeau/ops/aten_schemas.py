@@ -7,23 +7,22 @@ writes graphs so); `Overload.__call__` goes from there to the operator.
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Number
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..core.device import device
 from ..core.dtypes import dtype
-from ..core.memory_format import channels_last, channels_last_3d, contiguous_format, layout, memory_format, preserve_format
+from ..core.memory_format import layout, memory_format, preserve_format
+from ..core.schema import REQUIRED, Argument, FunctionSchema
 from ..core.symbolic import SymBool, SymFloat, SymInt
 from ..core.tensor import Tensor
 from .registry import OPERATORS
 
-REQUIRED: Any = inspect.Parameter.empty
 REDUCTIONS = ("none", "mean", "sum")        # as ATen numbers them
 ALIASES = {"cross_entropy": "cross_entropy_loss", "logsigmoid": "log_sigmoid", "truediv": "div", "functional_embedding": "embedding",
            "functional_batch_norm": "batch_norm", "functional_instance_norm": "instance_norm",
@@ -32,9 +31,6 @@ ALIASES = {"cross_entropy": "cross_entropy_loss", "logsigmoid": "log_sigmoid", "
 @functools.cache
 def _behind() -> dict[str, str]:
     return {aten: ours for ours, aten in ALIASES.items() if aten not in OPERATORS}
-
-
-_MEMORY_FORMATS = (contiguous_format, preserve_format, channels_last, channels_last_3d)     # as ATen numbers them
 
 
 class Misfit(Exception):
@@ -58,109 +54,51 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-class Argument(NamedTuple):
-    """One parameter of an overload."""
-
-    name: str
-    type: str
-    default: Any
-    kwarg_only: bool
-
-    def has_default_value(self) -> bool:
-        """Whether calls may leave it out."""
-        return self.default is not REQUIRED
-
-    def take(self, value: Any, numbers_for_tensors: bool) -> Any:
-        """`value` as ATen takes it here; Misfit if it doesn't."""
-        kind, optional = self.type.removesuffix("?"), self.type.endswith("?")
-        if value is None:
-            if optional:
-                return None
+def take(argument: Argument, value: Any, numbers_for_tensors: bool) -> Any:
+    """`value` as ATen takes it for this argument; Misfit if it doesn't."""
+    kind, optional = argument.kind.removesuffix("?"), argument.kind.endswith("?")
+    if value is None:
+        if optional:
+            return None
+        raise Misfit
+    if argument.name == "reduction" and kind == "int" and value in REDUCTIONS:
+        return REDUCTIONS.index(value)
+    listed = re.fullmatch(r"(\w+\??)\[(\d*)\]", kind)
+    if listed is None:
+        if not _FITS.get(kind, _never)(value) and not (numbers_for_tensors and kind == "Tensor" and _is_number(value)):
             raise Misfit
-        if self.name == "reduction" and kind == "int" and value in REDUCTIONS:
-            return REDUCTIONS.index(value)
-        listed = re.fullmatch(r"(\w+\??)\[(\d*)\]", kind)
-        if listed is None:
-            if not _FITS.get(kind, _never)(value) and not (numbers_for_tensors and kind == "Tensor" and _is_number(value)):
-                raise Misfit
-            return device(value) if kind == "Device" else value
-        element, size = listed.groups()
-        if size and not isinstance(value, (tuple, list)):
-            value = [value] * int(size)
-        if not isinstance(value, (tuple, list)):
-            raise Misfit
-        if any(not (v is None and element.endswith("?")) and not _FITS.get(element.rstrip("?"), _never)(v) for v in value):
-            raise Misfit
-        return list(value)
+        return device(value) if kind == "Device" else value
+    element, size = listed.groups()
+    if size and not isinstance(value, (tuple, list)):
+        value = [value] * int(size)
+    if not isinstance(value, (tuple, list)):
+        raise Misfit
+    if any(not (v is None and element.endswith("?")) and not _FITS.get(element.rstrip("?"), _never)(v) for v in value):
+        raise Misfit
+    return list(value)
 
 
 def _never(value: Any) -> bool:
     return False
 
 
-def _default(kind: str, text: str) -> Any:
-    value = ast.literal_eval(text)
-    if kind.startswith("MemoryFormat") and value is not None:
-        return _MEMORY_FORMATS[value]
-    sized = re.search(r"\[(\d+)\]", kind)
-    return [value] * int(sized[1]) if sized and isinstance(value, (int, float)) and value is not None else value
-
-
-class Schema:
-    """The signature of one overload."""
-
-    def __init__(self, line: str, namespace: str = "aten") -> None:
-        head, _, rest = line.partition("(")
-        rest, arrow, self.result = rest.partition(") -> ")
-        self.name, _, overload = head.partition(".")
-        self.overload_name = overload or "default"
-        self.text = f"{namespace}::{line}"
-        self.arguments: list[Argument] = []
-        keyword = False
-        for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", rest if arrow else rest[:-1]):
-            part = part.strip()
-            if part == "*":
-                keyword = True
-                continue
-            kind, _, name = part.partition(" ")
-            name, given, default = name.partition("=")
-            self.arguments.append(Argument(name, kind, _default(kind, default) if given else REQUIRED, keyword))
-        self._positional = [a.name for a in self.arguments if not a.kwarg_only]
-        self._names = frozenset(a.name for a in self.arguments)
-        self._required = [a.name for a in self.arguments if a.default is REQUIRED]
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by name; TypeError for those that there are none of, or too few."""
-        given = dict(zip(self._positional, args))
-        if len(args) > len(self._positional) or (kwargs and (kwargs.keys() & given.keys() or kwargs.keys() - self._names)):
-            raise TypeError(f"{self.text} was called with {len(args)} positional arguments and {sorted(kwargs)}")
-        given |= kwargs
-        missing = [name for name in self._required if name not in given]
-        if missing:
-            raise TypeError(f"{self.text} is missing {', '.join(missing)}")
-        return given
-
-
 @functools.cache
-def schemas() -> dict[str, list[Schema]]:
+def schemas() -> dict[str, list[FunctionSchema]]:
     """All overloads by operator, those of fewest arguments first."""
-    found: dict[str, list[Schema]] = {}
+    found: dict[str, list[FunctionSchema]] = {}
     text = Path(__file__).with_name("aten_schemas.txt").read_text()
-    for names, signature in re.findall(r"^([\w.\s]+)(\(.*\))$", text, re.MULTILINE):
+    for names, signature in re.findall(r"^([\w.\s]+)\((.*)\)$", text, re.MULTILINE):
         for name in names.split():
-            schema = Schema(name + signature)
-            found.setdefault(schema.name, []).append(schema)
+            operator, _, overload = name.partition(".")
+            found.setdefault(operator, []).append(FunctionSchema(f"aten::{operator}", overload, signature))
     for several in found.values():
         several.sort(key=lambda s: len(s.arguments))
     return found
 
 
-def schema_of(name: str, overload: str) -> Schema | None:
+def schema_of(name: str, overload: str) -> FunctionSchema | None:
     """The signature of `aten.NAME.OVERLOAD`."""
-    return next((s for s in schemas().get(name, ()) if s.overload_name == overload), None)
+    return next((s for s in schemas().get(name, ()) if (s.overload_name or "default") == overload), None)
 
 
 # -- the operators' own parameters -----------------------------------------------------------------------------------------------
@@ -170,7 +108,7 @@ def behind(name: str) -> Callable | None:
 
 
 @functools.cache
-def _pairs(schema: Schema, fn: Callable) -> dict[str, str]:
+def _pairs(schema: FunctionSchema, fn: Callable) -> dict[str, str]:
     """Names of an overload's arguments -> the operator's parameters: equal names, and what is left over in order."""
     ours = [p for p in inspect.signature(fn).parameters if p not in ("out", "named", "inplace", "generator")]
     theirs = [a.name for a in schema.arguments]
@@ -188,9 +126,9 @@ def _parameters(fn: Callable) -> tuple[inspect.Parameter, ...]:
     return tuple(inspect.signature(fn).parameters.values())
 
 
-def operation(schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Callable, list[Any], dict[str, Any]]:
+def operation(schema: FunctionSchema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Callable, list[Any], dict[str, Any]]:
     """A call of an overload as one of the operator behind it: (operator, args, kwargs)."""
-    fn = behind(schema.name)
+    fn = behind(schema.operator)
     if fn is None:
         raise NotImplementedError(f"{schema.text} is not implemented; call the function of torch that it belongs to")
     given = schema.bind(args, kwargs)
@@ -307,7 +245,7 @@ _PREPARED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "arange": _range, "to": _conversion, "stft": lambda given: {"center": True, "pad_mode": "reflect", **given}}
 
 
-def overload_of(name: str, fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Schema, list, dict] | None:
+def overload_of(name: str, fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[FunctionSchema, list, dict] | None:
     """Which of ATen's overloads a call of the operator `name` is: (signature, args, kwargs); None if it is none of them."""
     given = bound(fn, args, kwargs)
     if given is None:
@@ -328,7 +266,7 @@ def overload_of(name: str, fn: Callable, args: Sequence[Any], kwargs: Mapping[st
     return None
 
 
-def _arguments(schema: Schema, fn: Callable, given: dict[str, Any], numbers_for_tensors: bool) -> tuple[list, dict]:
+def _arguments(schema: FunctionSchema, fn: Callable, given: dict[str, Any], numbers_for_tensors: bool) -> tuple[list, dict]:
     """The call as this overload; Misfit if it isn't one."""
     pairs = _pairs(schema, fn)
     if given.keys() - set(pairs.values()):
@@ -340,12 +278,12 @@ def _arguments(schema: Schema, fn: Callable, given: dict[str, Any], numbers_for_
     for a in schema.arguments:
         ours = pairs.get(a.name)
         if ours in given:
-            value = a.take(given[ours], numbers_for_tensors)
+            value = take(a, given[ours], numbers_for_tensors)
         elif a.default is not REQUIRED and (ours is None or _same_default(a, defaults[ours].default)):
             value = a.default
         elif ours is not None and defaults[ours].default is not REQUIRED:
-            value = a.take(defaults[ours].default, numbers_for_tensors)
-        elif a.type == "bool":      # which kernels to take
+            value = take(a, defaults[ours].default, numbers_for_tensors)
+        elif a.kind == "bool":      # which kernels to take
             value = False
         else:
             raise Misfit
@@ -360,7 +298,7 @@ def _arguments(schema: Schema, fn: Callable, given: dict[str, Any], numbers_for_
 
 def _same_default(a: Argument, ours: Any) -> bool:
     try:
-        return ours is REQUIRED or ours is None or (ours is False and a.default is None) or _equal(a.take(ours, False), a.default)
+        return ours is REQUIRED or ours is None or (ours is False and a.default is None) or _equal(take(a, ours, False), a.default)
     except Misfit:
         return False
 
@@ -375,4 +313,4 @@ def _equal(value: Any, default: Any) -> bool:
         and value == default
 
 
-__all__ = ["Argument", "Misfit", "Schema", "behind", "operation", "overload_of", "schema_of", "schemas"]
+__all__ = ["Misfit", "behind", "operation", "overload_of", "schema_of", "schemas", "take"]

@@ -19,7 +19,7 @@ from ..core.storage import Aside, Storage
 from ..core.tensor import Tensor, fake, from_array, is_example, look_at
 from ..core.unresolved import resolved, waits
 from . import prims
-from .primitives import BACKENDS
+from .primitives import BACKENDS, InAten
 from .promotion import cast
 from .registry import Absent, Linear, Spec, method, operator, primitive
 from .writing import assign
@@ -258,7 +258,7 @@ VALUE_OF_EXAMPLE = (
 class _LocalScalar:
     """The step that reads a value, as classes with `__torch_dispatch__` see it."""
 
-    name = "_local_scalar_dense"
+    name, aten = "_local_scalar_dense", InAten()
 
     def __call__(self, x: Tensor) -> Any:
         return x.item()
@@ -273,7 +273,7 @@ def item(self: Tensor) -> Any:
     if self._data is None:
         if is_example(self):
             raise RuntimeError(VALUE_OF_EXAMPLE)
-        if dispatch.wrapping and (value := dispatch.wrapped(_local_scalar, (self,))) is not NotImplemented:    # type: ignore[misc]
+        if (value := dispatch.ask(_local_scalar, (self,))) is not NotImplemented:
             return value
         if DataNeeded.item is not None:
             return DataNeeded.item(self)
@@ -435,13 +435,16 @@ def _get_device(self: Tensor) -> int:
     return -1 if self.device.index is None else self.device.index
 
 
+def counted_apart(x: Tensor) -> Tensor:
+    """`x`, whose writes are no others' from now on: its memory has a version of its own."""
+    if type(x._storage) in (Storage, Aside) and not x._storage.inference:    # something counts
+        x._store = Aside(x._storage)
+    return x
+
+
 def _get_data(self: Tensor) -> Tensor:
     found = detach(self)
-    if type(found) is SparseTensor:
-        return found
-    if type(found._storage) in (Storage, Aside) and not found._storage.inference:    # something counts
-        found._store = Aside(found._storage)
-    return found
+    return found if type(found) is SparseTensor else counted_apart(found)
 
 
 def _set_data(self: Tensor, value: Tensor) -> None:

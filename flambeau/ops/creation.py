@@ -20,7 +20,9 @@ from ..core.settings import Numerics
 from ..core.size import canonical_dim, contiguous_strides, elementwise_order, is_contiguous, is_dense, memory_order
 from ..core.storage import shared
 from ..core.tensor import Tensor, example_of, from_array, is_example
+from ..core.warned import warn_once
 from . import prims
+from .primitives import InAten
 from .prims.views import _inverse
 from .promotion import cast, category_of_number, default_dtype, fitting, is_number, limits
 from .registry import PRIMITIVES, method, operator
@@ -45,8 +47,8 @@ def sizes(args: Sequence, name: str) -> tuple:
         return tuple(args)
     shape: list = []
     for n in args:
-        if isinstance(n, (Tensor, np.integer)):
-            n = n.__index__()
+        if isinstance(n, (Tensor, np.integer, bool)):
+            n = int(n)
         if isinstance(n, (str, float, bytes)) or n is None:
             raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(n).__name__}")
         if isinstance(n, int) and n < 0:
@@ -139,6 +141,8 @@ _NOTHING_SPECIAL = contextlib.nullcontext()
 class _New:
     """The step `new_NAME(like, ...)`: what the primitive NAME makes, for classes with `__torch_dispatch__` to answer."""
 
+    aten = InAten()
+
     def __init__(self, prim: Any) -> None:
         self.prim, self.name = prim, f"new_{prim.name}"
 
@@ -156,7 +160,7 @@ class _MadeLike:
     def handle(self, prim: Any, args: tuple) -> Any:
         if any(isinstance(a, Tensor) for a in args):
             return dispatch.run(prim, args)
-        return dispatch.wrapped(_New(prim), (self.source, *args))       # type: ignore[misc]
+        return dispatch.ask(_New(prim), (self.source, *args))
 
 
 def faking_like(source: Tensor) -> contextlib.AbstractContextManager:
@@ -386,6 +390,10 @@ def asarray(obj: Any, *, dtype: dtype | None = None, device: Any = None, copy: b
 @operator(tags=("from_data",))
 def from_numpy(ndarray: np.ndarray) -> Tensor:
     """A tensor over the array's own memory: writes to either are seen by the other."""
+    return _over(ndarray, "NumPy array")
+
+
+def _over(ndarray: np.ndarray, what: str) -> Tensor:
     if not isinstance(ndarray, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
     if not ndarray.dtype.isnative:
@@ -399,6 +407,9 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
     if any(s % ndarray.itemsize for s in ndarray.strides):
         raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to "
                          "reallocate the memory.")
+    if not ndarray.flags.writeable:
+        warn_once(f"The given {what} is not writable, which tensors cannot say of themselves: writing to this one writes to memory that is "
+                  f"thought not to change. Copy the {what} first.", 3)
     made = from_array(ndarray.view(np.ndarray), kind)
     made._storage  # noqa: B018 - the memory has an owner outside: it counts as seen
     return made
@@ -418,7 +429,7 @@ def frombuffer(buffer: Any, *, dtype: dtype, count: int = -1, offset: int = 0, r
     if count > 0 and offset + count * dtype.itemsize > size:
         raise ValueError(f"requested buffer length ({count} * {dtype.itemsize} bytes) after offset ({offset} bytes) must not be "
                          f"greater than actual buffer length ({size} bytes)")
-    return finish(from_numpy(np.frombuffer(buffer, dtype.numpy, count, offset)), requires_grad)
+    return finish(_over(np.frombuffer(buffer, dtype.numpy, count, offset), "buffer"), requires_grad)
 
 
 # -- filled --------------------------------------------------------------------------------------------------

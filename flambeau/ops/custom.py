@@ -16,14 +16,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..core import dispatch
+from ..core.schema import FunctionSchema
 from ..core.tensor import Tensor, bump_version, fake, from_array, refuse_inference_write
 from . import batching
 from .absent import absent_operator
-from .aten_schemas import Schema
 from .registry import General, Primitive, Spec, call_override
-
-SIGNATURE_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-
 
 _below: list[CustomOperator] = []
 """Operators whose functions for autograd are at work: what these call is the operator itself."""
@@ -57,12 +54,14 @@ class CustomOperator:
 
     _overloadname = "default"
 
-    def __init__(self, qualname: str, signature: inspect.Signature, mutates: tuple[str, ...] = (), schema: str = "") -> None:
-        self.qualname, self.signature, self.mutates, self._text = qualname, signature, mutates, schema
-        self.namespace, _, self.__name__ = qualname.partition("::")
+    def __init__(self, schema: FunctionSchema, signature: inspect.Signature, mutates: tuple[str, ...]) -> None:
+        self._schema, self.qualname, self.signature, self.mutates = schema, schema.name, signature, mutates
+        self.namespace, _, self.__name__ = schema.name.partition("::")
         self.kernels: dict[str, Callable] = {}
         self.differentiated: dict[str, Callable] = {}    # by device: what is called in the operator's place, and calls it in turn
+        self.begin: Callable | None = None      # what begins it: (results, a function that waits until they are there)
         self.fake: Callable | None = None
+        self.makes_new = False      # whether all results have memory of their own, which is seen to
         self.autocast: dict[str, Any] = {}      # within autocast: device type -> dtype, or a function in the operator's place
         self.names = tuple(signature.parameters)
         self.primitive = self._make_primitive()
@@ -74,13 +73,6 @@ class CustomOperator:
 
     def __str__(self) -> str:
         return f"{self.namespace}.{self.__name__}.default"
-
-    @property
-    def _schema(self) -> Schema:
-        """The signature as PyTorch writes it."""
-        if not self._text:
-            raise RuntimeError(f"{self.qualname} has no schema: its annotations say too little")
-        return Schema(self.__name__ + self._text, self.namespace)
 
     @property
     def overloadpacket(self) -> CustomOperator:
@@ -131,7 +123,7 @@ class CustomOperator:
         for tensor in written:
             refuse_inference_write(tensor)
         with dispatch.grad_enabled(False):
-            out = self._kernel_for(values)(*self._call_arguments(values)[0], **self._call_arguments(values)[1])
+            out = self._computed(values)
         for tensor in written:
             bump_version(tensor)
         return out
@@ -153,6 +145,20 @@ class CustomOperator:
             raise NotImplementedError(f"{self.qualname}: no kernel for device '{where}'; register one for it (there "
                                       f"are kernels for {sorted(self.kernels)})")
         return kernel
+
+    def _computed(self, values: tuple) -> Any:
+        """What the operator's function makes of its arguments. RuntimeError where that is memory of an argument, or twice the same: what
+        was compiled would go by results of their own."""
+        positional, keyword = self._call_arguments(values)
+        out = self._kernel_for(tuple(_flat(values)))(*positional, **keyword)
+        if self.makes_new:
+            seen = _memories(values)
+            for place, memory in enumerate(_memories(out if type(out) in (list, tuple) else (out,))):
+                if memory in seen:
+                    raise RuntimeError(f"{self.qualname}: result {place} of this custom operator must not also be an input to it, a view "
+                                       "of one or of another result; return a clone of it, or write the function outside of an operator")
+                seen.append(memory)
+        return out
 
     # -- the primitive ------------------------------------------------------------------------------------
     def _make_primitive(self) -> _CustomPrimitive:
@@ -222,6 +228,11 @@ class _CustomPrimitive(Primitive):
                          tensors=len(owner.names), batch=batching.each, doc=f"The custom operator {owner.qualname}.")
         self.owner = owner
 
+    @property
+    def begin(self) -> Callable | None:
+        """What begins the operator, if it can go on beside others."""
+        return self.owner.begin
+
     def __reduce__(self) -> tuple:
         return _primitive_of, (self.owner.qualname,)
 
@@ -238,9 +249,8 @@ class _CustomPrimitive(Primitive):
             where = next(a.device for a in _flat(args) if isinstance(a, Tensor))
             made = tuple(fake(s.shape, s.dtype, where, s.strides, s.offset) for s in (specs if type(specs) is tuple else (specs,)))
             return made if type(specs) is tuple else made[0]
-        positional, keyword = self.owner._call_arguments(args)
         with dispatch.grad_enabled(False):
-            return self.owner._kernel_for(tuple(_flat(args)))(*positional, **keyword)
+            return self.owner._computed(args)
 
 
 def _positional(names: tuple[str, ...], prefix: str = "arg_") -> list[inspect.Parameter]:
@@ -255,6 +265,11 @@ def _primitive_of(qualname: str) -> Primitive:
 
 def _flat(args: tuple) -> list:
     return [item for a in args for item in (a if type(a) in (list, tuple) else (a,))]
+
+
+def _memories(values: Any) -> list:
+    """The memory of the tensors among `values`, and of those in lists."""
+    return [v._storage.memory for v in _flat(values) if isinstance(v, Tensor)]
 
 
 def _without_data(value: Any) -> Any:
@@ -308,16 +323,13 @@ def split(qualname: str) -> tuple[str, str]:
     return namespace, name.partition(".")[0]
 
 
-def define(qualname: str, signature: inspect.Signature, mutates: tuple[str, ...] = (), schema: str = "") -> CustomOperator:
-    """Make the operator `namespace::name` and put it into its namespace. `schema`: "(Tensor x) -> Tensor"."""
-    namespace, name = split(qualname)
-    bad = [p for p in signature.parameters.values() if p.kind not in SIGNATURE_KINDS]
-    if bad:
-        raise ValueError(f"{qualname}: an operator has a fixed number of arguments, got {', '.join(map(str, bad))}")
-    home = NAMESPACES.setdefault(namespace, Namespace(namespace))
-    made = CustomOperator(f"{namespace}::{name}", signature, mutates, schema)
-    setattr(home, name, made)
-    for register in PENDING.pop(f"{namespace}::{name}", ()):
+def define(schema: FunctionSchema, signature: inspect.Signature | None = None, mutates: tuple[str, ...] | None = None) -> CustomOperator:
+    """Make the operator `namespace::name` and put it into its namespace. What `signature` and `mutates` don't say, the schema does."""
+    namespace, name = split(schema.name)
+    made = CustomOperator(schema, signature or schema.signature,
+                          tuple(a.name for a in schema.arguments if a.is_write) if mutates is None else mutates)
+    setattr(NAMESPACES.setdefault(namespace, Namespace(namespace)), name, made)
+    for register in PENDING.pop(schema.name, ()):
         register(made)
     return made
 

@@ -18,7 +18,7 @@ from . import prims
 from .conversions import _set_data
 from .creation import from_data, holds_data
 from .primitives import waiting
-from .registry import method, operator
+from .registry import handle_torch_function, has_torch_function, method, operator
 from .storages import CLASSES, TYPED_STORAGES, TypedStorage, UntypedStorage
 from .views import _ints
 from .writing import write
@@ -228,9 +228,11 @@ def _storage_type(self: Tensor) -> Any:
 
 
 @method("module_load")
-def _module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
+def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
     """What `load_state_dict` puts in this parameter's or buffer's place where torch.__future__ says that it swaps tensors: `other`
     copied into this one's memory, or with `assign` as it is. A class may have another answer."""
+    if has_torch_function((self, other)):
+        return handle_torch_function(module_load, (self, other), self, other, assign=assign)
     return (other if assign else self.copy_(other)).detach()
 
 

@@ -181,19 +181,18 @@ def _real_transform(x: Tensor, s: Sequence | None, dim: Any, norm: str | None, n
     return laid(out, transformed(sized, out._layout.shape, dims, dims[-1]))
 
 
-def _real_points(x: Tensor, dims: Sequence[int], sizes: Sequence) -> Any:
-    """How many real numbers half of them come to."""
+def _half(x: Tensor, s: Sequence | None, dim: Any, name: str) -> tuple[Tensor, tuple[int, ...], Any]:
+    """(the half of the numbers that stands for all, the dimensions, how many real numbers it comes to)."""
+    x = _input(x, name)
+    dims, sizes = _some_dims(x, s, dim, name)
     last = sizes[-1] if sizes[-1] not in (None, -1) else 2 * (x.shape[dims[-1]] - 1)
     if type(last) is int and last < 1:
         raise RuntimeError(f"Invalid number of data points ({last}) specified")
-    return last
+    return _sized(x, dims, (*sizes[:-1], last // 2 + 1)), dims, last
 
 
 def _to_real_transform(x: Tensor, s: Sequence | None, dim: Any, norm: str | None, name: str) -> Tensor:
-    x = _input(x, name)
-    dims, sizes = _some_dims(x, s, dim, name)
-    last = _real_points(x, dims, sizes)
-    x = _sized(x, dims, (*sizes[:-1], last // 2 + 1))
+    x, dims, last = _half(x, s, dim, name)
     if len(dims) == 1:
         return fft_c2r(x, dims[-1], last, _norm(norm))
     out = fft_c2r(fft_c2c(x, dims[:-1], False, _norm(norm)), dims[-1], last, _norm(norm))
@@ -218,10 +217,7 @@ def _many(name: str, transform: Callable, default: Any, doc: str) -> Callable:
 
 def _hermitian(x: Tensor, s: Sequence | None, dim: Any, norm: str | None, name: str) -> Tensor:
     """From what is hermitian-symmetric in the last dimension to real numbers: over the other dimensions first."""
-    x = _input(x, name)
-    dims, sizes = _some_dims(x, s, dim, name)
-    last = _real_points(x, dims, sizes)
-    x = _sized(x, dims, (*sizes[:-1], last // 2 + 1))
+    x, dims, last = _half(x, s, dim, name)
     x = fft_c2c(x, dims[:-1], True, _norm(norm)) if len(dims) > 1 else x
     return fft_c2r(x.conj(), dims[-1], last, _SWAPPED[_norm(norm)])
 
@@ -247,17 +243,11 @@ rfft2 = _many("rfft2", _real_transform, (-2, -1), "The transform of real numbers
 irfft2 = _many("irfft2", _to_real_transform, (-2, -1), "The inverse of rfft2.")
 rfftn = _many("rfftn", _real_transform, None, "The transform of real numbers over several dimensions.")
 irfftn = _many("irfftn", _to_real_transform, None, "The inverse of rfftn.")
+hfft = _one("hfft", _hermitian, "The transform of a hermitian-symmetric signal given by its first half: real.")
 hfft2 = _many("hfft2", _hermitian, (-2, -1), "The transform of a hermitian-symmetric signal over two dimensions: real.")
 ihfft2 = _many("ihfft2", _to_hermitian, (-2, -1), "The inverse of hfft2.")
 hfftn = _many("hfftn", _hermitian, None, "The transform of a hermitian-symmetric signal over several dimensions: real.")
 ihfftn = _many("ihfftn", _to_hermitian, None, "The inverse of hfftn.")
-
-
-@operator(name="fft_hfft", autocast={"cpu": "wide"})
-@with_out_in_rows
-def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The transform of a hermitian-symmetric signal given by its first half: real."""
-    return irfft(_input(input, "hfft").conj(), n, dim, _SWAPPED[_norm(norm)])
 
 
 @operator(name="fft_ihfft", autocast={"cpu": "wide"})

@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.tensor import Tensor
+from .creation import tensor
 from .registry import operator
 
 UNARY = ("abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac",
          "lgamma", "log", "log10",
          "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc")
 BINARY = ("add", "sub", "mul", "div", "clamp_min", "clamp_max", "maximum", "minimum", "pow", "lerp", "addcmul", "addcdiv")
+
+BOUNDS = {"maximum": "clamp_min", "minimum": "clamp_max"}     # which have forms in place
 
 
 def _each(values: Any, count: int) -> Sequence:
@@ -34,6 +37,8 @@ def _checked(tensors: Any, name: str) -> Sequence[Tensor]:
 def _apply(method: str, name: str, tensors: Any, lists: tuple, options: dict[str, Any]) -> list[Tensor]:
     items = _checked(tensors, name)
     columns = [_each(v, len(items)) for v in lists]
+    if method in BOUNDS:    # which take no numbers
+        columns = [[x if isinstance(x, Tensor) else tensor(x) for x in column] for column in columns]
     extra = {k: _each(v, len(items)) for k, v in options.items()}
     return [getattr(t, method)(*(c[i] for c in columns), **{k: v[i] for k, v in extra.items()}) for i, t in enumerate(items)]
 
@@ -59,10 +64,7 @@ def _unary(method: str, name: str) -> Callable:
 def _install(base: str, make: Callable) -> None:
     for suffix in ("", "_"):
         name = f"_foreach_{base}{suffix}"
-        method = base + suffix
-        if method in ("maximum_", "minimum_"):
-            method = {"maximum_": "clamp_min_", "minimum_": "clamp_max_"}[method]
-        fn = make(method, name)
+        fn = make((BOUNDS.get(base, base) if suffix else base) + suffix, name)
         fn.__name__, fn.__doc__ = name, f"{base} of each tensor of a list{', in place' if suffix else ''}."
         globals()[name] = operator(fn, name=name)
 

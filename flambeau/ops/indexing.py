@@ -686,7 +686,7 @@ def resize_(self: Tensor, *sizes: Any, size: Any = None, memory_format: Any = No
     if self._data is not None and need > storage.nbytes:
         if self.device.type == "cpu" and is_shared(storage):
             raise RuntimeError("Trying to resize storage that is not resizable: it is shared with other processes")
-        grown = np.empty(need, np.uint8)
+        grown = np.empty_like(storage.buffer, shape=need)       # on its device
         grown[:storage.nbytes] = storage.buffer
         storage.buffer, storage.nbytes = grown, need
     held = self.numel()

@@ -296,7 +296,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
             raise TypeError(f"cartesian_prod(): expected Tensor as element {i}, but got {type(t).__name__}")
         if t.ndim != 1:
             raise RuntimeError(f"cartesian_prod(): Expect a 1D vector, but got shape {list(t.shape)}")
-    return tensors[0] if len(tensors) == 1 else stack([g.reshape(-1) for g in meshgrid(*tensors)], 1)
+    return tensors[0] if len(tensors) == 1 else stack([g.reshape(-1) for g in meshgrid(*tensors, indexing="ij")], 1)
 
 
 @operator

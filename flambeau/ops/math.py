@@ -17,9 +17,10 @@ from ..core.scalar import compute_dtype
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
+from .formulas import _sine_over, logaddexp_backward
 from .order import elementwise, in_rows
-from .pointwise import _sine_over, logaddexp_backward, not_tensors, where, with_fractions
-from .primitives import lies_like, waiting
+from .pointwise import not_tensors, where, with_fractions
+from .primitives import InAten, lies_like, waiting
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, rounded, to_float
 from .reductions import _differ, linalg_vector_norm, scalar_type, vector_norm_vjp
 from .registry import OPERATORS, PRIMITIVES, Absent, General, Pointwise, Primitive, Spec, operator, pointwise, primitive
@@ -182,6 +183,7 @@ log_ndtr_prim = _library("log_ndtr", special.log_ndtr, {
 polygamma_prim = _library("polygamma", lambda x, n: special.polygamma(n, x), {"x": lambda x, n: polygamma_prim(x, n + 1)},
                           params=("x", "n"), samples=lambda r: [(r.uniform(0.5, 3, (2, 3)), 1)])
 polygamma_prim.tensors, polygamma_prim.tensor_positions = 1, (0,)
+polygamma_prim.aten = InAten(call=lambda x, n: ("polygamma", (n, x), {}) if n > 1 else None)
 zeta_prim = _library("zeta", special.zeta, {"x": _unknown("zeta", "first"), "y": lambda x, y: -x * zeta_prim(x + 1, y)}, params=("x", "y"),
                      samples=lambda r: [(r.uniform(2, 4, (2, 3)), r.uniform(1, 3, (2, 3)))])
 igamma_prim = _library("igamma", special.gammainc, {
@@ -439,6 +441,8 @@ def trapezoid(y: Tensor, x: Tensor | Absent = None, *, dx: float = 1.0, dim: int
 
 @operator(name="_trapezoid", fused=True)
 def _trapezoid(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
+    if not (x is None or isinstance(x, Tensor)):
+        raise TypeError(f"trapezoid(): the points x must be a Tensor, not {type(x).__name__}; a distance is given as dx=")
     size = y.shape[canonical_dim(dim, y.ndim)] if y.ndim else 1
     if type(size) is int and size == 0:
         return to_float(y).sum(dim)

@@ -53,9 +53,11 @@ def in_rows(x: Tensor) -> Tensor:
 
 
 def in_images(x: Tensor) -> Tensor:
-    """`x` in channels-last order if it is, else in row-major order."""
+    """`x` in channels-last order if it lies so, gaps or not, else in row-major order."""
     format = {4: channels_last, 5: channels_last_3d}.get(x.ndim, contiguous_format)
-    return x if x.is_contiguous() or x.is_contiguous(memory_format=format) else x.contiguous()
+    if x.is_contiguous() or x.is_contiguous(memory_format=format):
+        return x
+    return as_images(x, x.ndim in (4, 5) and has_images(x))
 
 
 def has_images(x: Tensor) -> bool:

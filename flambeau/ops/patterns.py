@@ -11,6 +11,7 @@ from ..core.device import as_device
 from ..core.dtypes import dtype, int64
 from ..core.size import canonical_dim, known_zero
 from ..core.tensor import Tensor, from_array
+from ..core.warned import warn_once
 from . import prims
 from .checks import checked
 from .creation import count, finish, kind_for, new_arange
@@ -111,8 +112,10 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 
 
 @operator
-def meshgrid(*tensors: Any, indexing: str | None = "ij") -> tuple[Tensor, ...]:
-    """Coordinate grids of 1-D (or 0-dim) tensors; indexing 'xy' swaps the first two."""
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
+    """Coordinate grids of 1-D (or 0-dim) tensors; indexing 'xy' swaps the first two. Without `indexing` it is 'ij', with a warning."""
+    if indexing is None:
+        warn_once("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.", 2)
     parts = list(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors)
     if not parts:
         raise RuntimeError("meshgrid expects a non-empty TensorList")

@@ -57,6 +57,14 @@ NO_BITS = Refused(range(FLOAT, COMPLEX + 1), "bitwise operations take integers a
 NO_FRACTIONS = Refused(range(FLOAT), "it takes floating-point tensors")
 
 
+class InAten(NamedTuple):
+    """How a step is called in ATen, where it isn't by the record's own name and arguments."""
+
+    name: str | Callable[..., str] = ""
+    call: Callable[..., tuple[str, tuple, dict] | None] | bool = False     # its (operator, args, kwargs); True: of these arguments
+
+
+NO_CALL = InAten(call=lambda *args: None)
 Flops = Callable[..., int]
 """Multiplications and additions of a call: a function of the result's shape and the arguments, shapes in the places of tensors."""
 
@@ -67,6 +75,7 @@ class Primitive:
     vmap: Callable | None = None    # the program's own batching rule, for its own operators
     sharding: str | Callable | None = None  # which dimensions may be split over processes, where that doesn't follow from `loop`
     flops: Flops | None = None
+    aten = InAten()
 
     def __init__(self, name: str, shape: Callable, *, kernel: Callable | None = None, loop: Any = None,
                  derivative: Derivative | None = None, tags: Iterable[str] = (), batch: batching.Rule = batching.by_names,
@@ -227,17 +236,19 @@ def _in_order(out: np.ndarray, strides: tuple | None) -> np.ndarray:
 class ViewPrimitive(Primitive):
     """A primitive whose output shares its input's memory: the shape rule's layout is all there is to compute.
 
-    `turns`: whether the elements are seen conjugated, and negated (core/unresolved.py); `copies`: the primitive that graphs, which hold
-    no such views, have in its place.
+    `turns`: whether the elements are seen conjugated, and negated (core/unresolved.py); `copies`: the primitive that graphs and other
+    devices than the CPU, which hold no such views, have in its place.
     """
 
     turns = (False, False)
-    copies: str | None = None
+    copies: str = ""
 
     def run(self, args: tuple) -> Any:
         spec = self.shape(*args)
-        if dispatch.wrapping and (out := dispatch.wrapped(self, args)) is not NotImplemented:      # type: ignore[misc]
+        if (out := dispatch.ask(self, args)) is not NotImplemented:
             return out
+        if any(self.turns) and args[0].device.type != "cpu":
+            return PRIMITIVES[self.copies].run(args)
         conj, neg = (a is not b for a, b in zip(waits(args[0]._data), self.turns))
         if conj and not spec.dtype.is_complex:
             raise RuntimeError(f"{self.name} of a conjugate view is not supported: its memory holds imaginary parts with the other sign; "
@@ -255,8 +266,9 @@ class ViewPrimitive(Primitive):
             out._data = seen(out._data, conj, neg)
         source = args[0]
         step = (self, args[1:])
-        root, chain = (source, ()) if source._view is None else source._view[:2]
-        out._view = View(root, (*chain, step), 0 if root._grad is None else root._grad.generation)
+        root, chain, _, origin = source._view or View(source, ())
+        origin = origin or (None if dispatch.state.grad_enabled else "no_grad")
+        out._view = View(root, (*chain, step), 0 if root._grad is None else root._grad.generation, origin)
         return out
 
 
@@ -358,7 +370,7 @@ _UNKNOWN = (-1,)    # the size of what hangs on the values; such a kernel decide
 
 
 def _fake_outputs(prim: Primitive, args: tuple, specs: Any, like: Tensor) -> Any:
-    if dispatch.wrapping and (out := dispatch.wrapped(prim, args)) is not NotImplemented:      # type: ignore[misc]
+    if (out := dispatch.ask(prim, args)) is not NotImplemented:
         return out
     if type(specs) is tuple:
         return tuple(fake(s.shape, s.dtype, like.device, s.strides, s.offset) for s in specs)
@@ -447,7 +459,7 @@ def _native(operation: str | None) -> _C.Elementwise | None:
 
 def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable | None = None,
               d: dict[str, Any] | None = None, tensors: int | None = None, samples: Callable | None = None,
-              tags: Iterable[str] = (), doc: str = "", why_absent: dict[str, str] | None = None) -> Primitive:
+              tags: Iterable[str] = (), doc: str = "", why_absent: dict[str, str] | None = None, aten: InAten = InAten()) -> Primitive:
     """Register an elementwise primitive.
 
     `loop(o, x, ...)` is its body over the scalar ops; its parameters are the schema, and read by NumPy it is the kernel
@@ -461,7 +473,7 @@ def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable
         derivative=Pointwise(**d) if d else None, tags={"pointwise", "recomputable", *tags}, samples=samples, doc=doc,
         kind="pointwise", tensors=len(params) if tensors is None else tensors, why_absent=why_absent,
         scalar=_native(operation))
-    record.params = params
+    record.params, record.aten = params, aten
     if operation is not None and (TABLE[operation].of_bits or TABLE[operation].of_fractions):
         record.refuses = NO_BITS if TABLE[operation].of_bits else NO_FRACTIONS
     return register(PRIMITIVES, name, record)
@@ -482,7 +494,7 @@ def view(name: str, *, derivative: Derivative, loop: Callable | str | None = Non
 def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, derivative: Derivative | None = None,
               tags: Iterable[str] = (), tensors: int = 1, batch: batching.Rule = batching.by_names, samples: Callable | None = None,
               why_absent: dict[str, str] | None = None, doc: str = "", flops: Flops | None = None,
-              sharding: str | Callable | None = None) -> Callable[[Callable], Any]:
+              sharding: str | Callable | None = None, aten: InAten = InAten()) -> Callable[[Callable], Any]:
     """Decorate a shape rule: registers a primitive whose first `tensors` parameters are tensors (or lists of them).
 
     `sharding`: a letter for each dimension, "nk,km->nm", * for those that are needed whole; or a function of the arguments that
@@ -491,11 +503,11 @@ def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, de
     def add(shape: Callable) -> Primitive:
         record = Primitive(name, shape, kernel=kernel, loop=loop, derivative=derivative, tags=tags, tensors=tensors,
                            batch=batch, samples=samples, doc=doc or shape.__doc__ or "", why_absent=why_absent)
-        record.flops, record.sharding = flops, sharding
+        record.flops, record.sharding, record.aten = flops, sharding, aten
         return register(PRIMITIVES, name, record)
     return add
 
 
-__all__ = ["BACKENDS", "PRIMITIVES", "Flops", "PointwisePrimitive", "Primitive", "Spec", "ViewPrimitive", "array_of",
+__all__ = ["BACKENDS", "PRIMITIVES", "NO_CALL", "Flops", "InAten", "PointwisePrimitive", "Primitive", "Spec", "ViewPrimitive", "array_of",
            "channels_last_like", "compiled", "first_tensor", "generated", "is_fake", "kernel_for", "lies_like", "on_gpu", "one_device",
            "pointwise", "primitive", "primitive_named", "register", "view"]

@@ -15,6 +15,7 @@ from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
 from .order import in_rows
+from .primitives import InAten
 from .promotion import apart, broadcast, cast, result_type, to_float
 from .registry import OPERATORS, Absent, General, Primitive, method, operator
 from .return_types import named
@@ -91,7 +92,7 @@ def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype 
     return _finish(_sum_as(input, canonical_dims(dim, input.ndim), keepdim, kind), out)
 
 
-@operator(name="_sum_as", fused=True)
+@operator(name="_sum_as", aten=InAten("sum", lambda x, dims, keepdim, kind: ("sum", (x, list(dims), keepdim), {"dtype": kind})), fused=True)
 def _sum_as(input: Tensor, dims: tuple[int, ...], keepdim: bool, kind: dtype) -> Tensor:
     """A sum in another dtype than the elements', without a copy of them in it."""
     return _reduce(prims.sum, cast(input, kind), dims, keepdim)
@@ -151,7 +152,7 @@ def _divisor(n: Any) -> Any:
     return n if type(n) is not int else float(n) if n else math.nan
 
 
-@operator(name="_mean", fused=True, vjp=_mean_vjp)
+@operator(name="_mean", aten="mean", fused=True, vjp=_mean_vjp)
 def _mean(input: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
     x = cast(input, float32) if input.dtype.itemsize < 4 else input
     average = prims.truediv(prims.sum(x, dims), _divisor(_count(x, dims)))

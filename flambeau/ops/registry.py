@@ -27,6 +27,7 @@ from .derivatives import Derivative, General, Linear, Pointwise, Rule
 from .primitives import (
     PRIMITIVES,
     Flops,
+    InAten,
     Primitive,
     Spec,
     array_of,
@@ -43,8 +44,8 @@ from .replay import replayed
 
 OPERATORS: dict[str, Callable] = {}
 Autocast = str | Mapping[str, str] | None
-"""What autocast casts an operator's tensors to, or by device: "narrow", the fast dtype ("narrow if several": only a product); "wide",
-float32; "promote", the widest among them."""
+"""What autocast casts an operator's tensors to, or by device: "narrow", the fast dtype; "wide", float32;
+"promote", the widest among them; "inside", nothing: its body is products and other operators, each of which is asked."""
 
 
 class OperatorInfo(NamedTuple):
@@ -104,21 +105,25 @@ def handle_torch_function(public_api: Callable, relevant_args: Iterable[Any], *a
     handle_torch_function(f, (x,), x)`. Raises TypeError when all of them answer NotImplemented.
     """
     owners = _overriding(relevant_args)
-    types = tuple(type(owner) for owner in owners)
     if dispatch.state.function_modes:
         mode = dispatch.state.function_modes[-1]
         with without_top_mode():
-            answer = mode.__torch_function__(public_api, types, args, kwargs)
-        if answer is not NotImplemented:
-            return answer
-    for owner in owners:
-        answer = type(owner).__torch_function__(public_api, types, args, kwargs)
+            answer = mode.__torch_function__(public_api, tuple(type(owner) for owner in owners), args, kwargs)
         if answer is not NotImplemented:
             return answer
     name = f"{getattr(public_api, '__module__', '')}.{getattr(public_api, '__name__', public_api)}"
-    raise TypeError(
-        f"no implementation found for '{name}' on types that implement __torch_function__: {[kind.__name__ for kind in types]}"
-    )
+    return _asked_of_classes(public_api, name, owners, args, kwargs)
+
+
+def _asked_of_classes(fn: Callable, name: str, owners: Iterable, args: tuple, kwargs: dict) -> Any:
+    """What the first willing class answers; TypeError where none is."""
+    types = tuple(type(owner) for owner in owners)
+    for kind in types:
+        answer = kind.__torch_function__(fn, types, args, kwargs)
+        if answer is not NotImplemented:
+            return answer
+    raise TypeError(f"no implementation found for '{name}' on types that implement "
+                    f"__torch_function__: [{', '.join(kind.__name__ for kind in types)}]")
 
 
 class without_top_mode(_C.OverrideScope):
@@ -150,16 +155,10 @@ def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
     if _asks_classes(wrapper):
         owners = _overriding((*args, *kwargs.values()))
     elif state.classes_off and dispatch.override_classes:
-        owners = [owner for owner in _overriding((*args, *kwargs.values())) if getattr(type(owner), "takes_every_call", False)]
+        owners = [owner for owner in _overriding((*args, *kwargs.values())) if dispatch.takes_every_call(owner)]
     if not owners:
         return casting(wrapper, args, kwargs) if state.autocast is not None and state.autocast[0].on else NotImplemented
-    types = tuple(type(owner) for owner in owners)
-    for kind in types:
-        answer = kind.__torch_function__(wrapper, types, args, kwargs)
-        if answer is not NotImplemented:
-            return answer
-    raise TypeError(f"no implementation found for '{wrapper.__name__}' on types that implement "
-                    f"__torch_function__: [{', '.join(kind.__name__ for kind in types)}]")
+    return _asked_of_classes(wrapper, wrapper.__name__, owners, args, kwargs)
 
 
 # Arguments may also be called as NumPy calls them, and dtypes may be given as Python's types.
@@ -220,7 +219,7 @@ def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Ex
 def operator(fn: Callable | None = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,
              vjp: Callable | Derivative | None = None, lowering: str | None = None, fused: bool = False,
              tags: Iterable[str] = (), batch: batching.Rule | None = None, flops: Flops | None = None,
-             autocast: Autocast = None, shortcut: Any = None) -> Any:
+             autocast: Autocast = None, shortcut: Any = None, aten: str | Callable[..., str] | InAten = "") -> Any:
     """Register a typed function over primitives and operators as an operator.
 
     Tagged "view", it answers with a view of its first argument that depends on the layout and constant arguments alone;
@@ -235,24 +234,37 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
     batch as a whole (`batching.py`), where its body would be slower. `flops`: what it costs, where that is not the sum of its steps.
     `autocast`: what its arguments are cast to within autocast. `shortcut`: the primitive of a scalar operation that is all there is to
     operands of one dtype and numbers: it is asked before the body, where the parameters that are called Tensor are none but tensors.
+    `aten`: what ATen calls it (or a function of the arguments that says), where it has a facet and another name.
     """
     if fn is None:
         return functools.partial(operator, name=name, method=method, vjp=vjp, lowering=lowering, fused=fused, tags=tags,
-                                 batch=batch, flops=flops, autocast=autocast, shortcut=shortcut)
+                                 batch=batch, flops=flops, autocast=autocast, shortcut=shortcut, aten=aten)
     body = fn
     op_name = name or fn.__name__
     if vjp is not None or lowering is not None or fused:
         body = _with_facets(op_name, fn, _derivative(vjp), lowering, fused)
         record = COMPOSITES[op_name]
-        record.answers_views, record.batch, record.flops = "views" in tags, batch, flops
+        record.answers_views, record.batch, record.flops, record.aten = "views" in tags, batch, flops, \
+            aten if isinstance(aten, InAten) else InAten(aten)
     if shortcut is not None and shortcut.eager.scalar is not None:
         body = _C.Shortcut(shortcut.eager.scalar, body, sum(p.annotation == "Tensor" for p in inspect.signature(fn).parameters.values()))
     never_none = _never_none(fn)
     if "view" in tags:  # what is remembered was looked at
         body, never_none = _remembering(_refusing_none(op_name, never_none, body)), ()
+    wrapper = _entered(op_name, fn, body, never_none, None if "inplace" in tags else vars(fn).get("into_out"))  # with_out's mark
+    methods = (op_name,) if method is True else (method,) if isinstance(method, str) else tuple(method or ())
+    wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]
+        op_name, fn, _derivative(vjp), lowering, fused, methods, frozenset(tags),
+        dict.fromkeys(("cpu", "cuda"), autocast) if isinstance(autocast, str) else autocast or {})
+    for m in methods:
+        setattr(Tensor, m, as_dunder(wrapper, m) if m.strip("_") in _BINARY and m.startswith("__") else wrapper)
+    return register(OPERATORS, op_name, wrapper)
+
+
+def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into_out: Callable | None) -> Callable:
+    """What callers have of an operator: overrides, NumPy's names of arguments, `out=` and errors that tell, around its body."""
     state, holds_none = dispatch.state, _C.holds_none
     names = set(inspect.signature(fn).parameters)
-    into_out = None if "inplace" in tags else vars(fn).get("into_out")  # with_out's mark
     checks_out = vars(fn).get("checks_out")     # with_out_apart's
     from_place = never_none[0][0] if never_none else 1 << 30
     aliases = {alias: real for alias, real in (NUMPY_NAMES | SCHEMA_NAMES).items() if real in names and alias not in names}
@@ -282,17 +294,11 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
 
     if into_out is not None:
         wrapper.__signature__ = _with_out(fn)  # type: ignore[attr-defined]
-    methods = (op_name,) if method is True else (method,) if isinstance(method, str) else tuple(method or ())
     if "<locals>" in wrapper.__qualname__:
         wrapper.__qualname__ = wrapper.__name__     # pickles say where it is
     wrapper._body = body  # type: ignore[attr-defined]
     wrapper._plain = body if into_out is None else _taking_out(body, into_out)  # type: ignore[attr-defined]
-    wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]
-        op_name, fn, _derivative(vjp), lowering, fused, methods, frozenset(tags),
-        dict.fromkeys(("cpu", "cuda"), autocast) if isinstance(autocast, str) else autocast or {})
-    for m in methods:
-        setattr(Tensor, m, as_dunder(wrapper, m) if m.strip("_") in _BINARY and m.startswith("__") else wrapper)
-    return register(OPERATORS, op_name, wrapper)
+    return wrapper
 
 
 def _taking_out(body: Callable, into_out: Callable) -> Callable:
@@ -377,6 +383,7 @@ class CompositeRecord:
     batch: batching.Rule | None = None
     vmap: Callable | None = None
     flops: Flops | None = None
+    aten = InAten()
 
     def __init__(self, name: str, fn: Callable, derivative: Derivative | None, lowering: str | None, fused: bool):
         self.name, self.fn, self.lowering, self.fused = name, fn, lowering, fused
@@ -417,7 +424,7 @@ class CompositeRecord:
 
     def run(self, args: tuple) -> Any:
         """A library or generated kernel if there is one for these arguments, else the body."""
-        if dispatch.wrapping and (out := dispatch.wrapped(self, args, whole=True)) is not NotImplemented:     # type: ignore[misc]
+        if (out := dispatch.ask(self, args, whole=True)) is not NotImplemented:
             return out
         if not dispatch.state.word:
             out = self.eager.below(args)
@@ -433,8 +440,9 @@ class CompositeRecord:
                 out = compiled(self.fn, *arrays)
             if out is not NotImplemented:
                 return tuple([_as_tensor(o, where) for o in out]) if type(out) is tuple else _as_tensor(out, where)
+        recorded = dispatch.state.grad_enabled
         with dispatch.grad_enabled(False):
-            return self.fn(*args) if dispatch.state.modes or self.answers_views else _standalone(self.fn(*args), args)
+            return self.fn(*args) if dispatch.state.modes or self.answers_views else _standalone(self.fn(*args), args, recorded)
 
 
 def _as_tensor(out: Any, where: Any) -> Tensor:
@@ -478,11 +486,13 @@ def _with_facets(name: str, fn: Callable, derivative: Derivative | None, lowerin
     return body
 
 
-def _standalone(out: Any, args: tuple) -> Any:
-    """Results of a body run without autograd: a view of a temporary is a tensor of its own, so that it can be written in place."""
+def _standalone(out: Any, args: tuple, recorded: bool) -> Any:
+    """Results of a body run without autograd: a view of a temporary is a tensor of its own, so that it can be written in place. One of an
+    argument is what the operator gives, which is `recorded`."""
     for o in out if type(out) is tuple else (out,):
-        if isinstance(o, Tensor) and o._view is not None and not any(o._view.base is a for a in args):
-            o._view = None
+        if isinstance(o, Tensor) and o._view is not None and not any(o is a for a in args):
+            of = any(o._view.base is a for a in args)
+            o._view = None if not of else o._view._replace(origin=None) if recorded else o._view
     return out
 
 
@@ -499,6 +509,8 @@ def method(*names: str) -> Callable:
     """Attach a plain function to Tensor under its own name or `names`, without registering an operator."""
     def add(fn: Callable) -> Callable:
         takes_others = any(p.annotation == "Tensor" for p in list(inspect.signature(fn).parameters.values())[1:])
+        if names and fn.__name__.startswith("_"):   # of the room's own; classes and modes that are asked see what was called
+            fn.__name__ = names[0]
         for n in names or (fn.__name__,):
             setattr(Tensor, n, _refusing(n, fn) if takes_others else fn)
         return fn

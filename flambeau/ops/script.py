@@ -19,12 +19,14 @@ from ..core import dispatch
 from ..core.device import device
 from ..core.dtypes import DTYPES, dtype
 from ..core.memory_format import layout, layout_named, memory_format
+from ..core.schema import MEMORY_FORMATS, Argument, FunctionSchema
 from ..core.tensor import Tensor
 from .aten import _overload
 from .aten_forms import FORMS
 from .aten_forms import PLAIN as PLAIN_FORMS
-from .aten_schemas import _FITS, _MEMORY_FORMATS, REDUCTIONS, Argument, Misfit, Schema, operation, schemas
+from .aten_schemas import _FITS, REDUCTIONS, Misfit, operation, schemas, take
 from .generators import manual_seed
+from .nn.recurrent import packed, unpacked
 from .registry import OPERATORS
 from .script_types import result_of, values
 
@@ -45,7 +47,7 @@ def number_of(value: Any) -> Any:
         return SCALAR_TYPES.index(value.name)
     if isinstance(value, layout):
         return LAYOUTS.index(str(value).removeprefix("torch."))
-    return _MEMORY_FORMATS.index(value) if isinstance(value, memory_format) else value
+    return MEMORY_FORMATS.index(value) if isinstance(value, memory_format) else value
 
 
 def dtype_of(number: Any) -> Any:
@@ -64,7 +66,7 @@ def _layout_of(number: int) -> layout:
 
 _NUMBERED: dict[str, tuple[Callable[[Any], Any], int]] = {
     "ScalarType": (dtype_of, len(SCALAR_TYPES)), "Layout": (_layout_of, len(LAYOUTS)),
-    "MemoryFormat": (_MEMORY_FORMATS.__getitem__, len(_MEMORY_FORMATS)),
+    "MemoryFormat": (MEMORY_FORMATS.__getitem__, len(MEMORY_FORMATS)),
 }
 
 
@@ -73,9 +75,9 @@ _EXACT: dict[str, type] = {"Tensor": Tensor, "int": int, "SymInt": int, "bool": 
 
 def _take(argument: Argument, value: Any, numbers_for_tensors: bool, from_tensors: bool) -> Any:
     """`value` as this argument of an operator takes it; Misfit if it doesn't."""
-    if _EXACT.get(argument.type) is type(value):
+    if _EXACT.get(argument.kind) is type(value):
         return value
-    kind = argument.type.removesuffix("?")
+    kind = argument.kind.removesuffix("?")
     if from_tensors and isinstance(value, Tensor) and kind in ("Scalar", "int", "float", "SymInt") and value.numel() == 1:
         value = value.item()
     numbered = _NUMBERED.get(kind)
@@ -83,15 +85,15 @@ def _take(argument: Argument, value: Any, numbers_for_tensors: bool, from_tensor
         read, count = numbered
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < count:
             return read(value)
-        return argument.take(value, False)
+        return take(argument, value, False)
     if kind == "float" and isinstance(value, (int, bool)):
         raise Misfit
     if kind.endswith("[]") and kind[:-2].rstrip("?") not in _FITS:    # of any type
         raise Misfit
-    return argument.take(value, numbers_for_tensors)
+    return take(argument, value, numbers_for_tensors)
 
 
-def _bound(schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any], *converting: bool) -> dict[str, Any] | None:
+def _bound(schema: FunctionSchema, args: Sequence[Any], kwargs: Mapping[str, Any], *converting: bool) -> dict[str, Any] | None:
     """The arguments of this overload by name; None if it is another one."""
     try:
         given = schema.bind(args, kwargs)
@@ -132,7 +134,7 @@ class _Slot(NamedTuple):
 
 def _converter(argument: Argument, value: Any) -> Callable[[Any], Any] | None:
     """What makes of a value of this type what the operator here takes; None where that is the value."""
-    kind = argument.type.removesuffix("?")
+    kind = argument.kind.removesuffix("?")
     sized = re.fullmatch(r"\w+\[(\d+)\]", kind)
     if sized and not isinstance(value, (list, tuple, type(None))):
         count = int(sized[1])
@@ -144,7 +146,7 @@ def _converter(argument: Argument, value: Any) -> Callable[[Any], Any] | None:
     return (lambda v: v.item()) if isinstance(value, Tensor) and kind in ("Scalar", "int", "float", "SymInt") else None
 
 
-def _direct(schema: Schema, converting: tuple[bool, bool], args: Sequence[Any]) -> Callable[..., Any] | None:
+def _direct(schema: FunctionSchema, converting: tuple[bool, bool], args: Sequence[Any]) -> Callable[..., Any] | None:
     """The operator here that an overload is, with its arguments in the order of a call; None where more is to be done."""
     slots = [_Slot(at) for at in range(len(args))]
     if any(a.name == "reduction" for a in schema.arguments):
@@ -152,8 +154,8 @@ def _direct(schema: Schema, converting: tuple[bool, bool], args: Sequence[Any]) 
     fn: Callable[..., Any]
     positional: list[Any] = list(slots)
     named: dict[str, Any] = {}
-    if schema.name in FORMS and len(args) != PLAIN_FORMS.get(schema.name):
-        fn = FORMS[schema.name]
+    if schema.operator in FORMS and len(args) != PLAIN_FORMS.get(schema.operator):
+        fn = FORMS[schema.operator]
     else:
         fn, positional, named = operation(schema, slots, {})
         if any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(fn).parameters.values()):
@@ -457,43 +459,20 @@ def _nll_loss(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction
     return OPERATORS["nll_loss"](x, target, weight, ignore_index=ignore_index, reduction=REDUCTIONS[reduction])
 
 
-def _embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
-                   per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None) -> tuple:
-    """Sums, means or maxima of rows, and three tensors that only a kernel wants."""
-    found = OPERATORS["functional_embedding_bag"](indices, weight, offsets, None, 2, scale_grad_by_freq, ("sum", "mean", "max")[mode],
-        sparse,
-                                                  per_sample_weights, include_last_offset, padding_idx)
-    empty = offsets.new_empty((0,))
-    return found, empty, empty, empty
-
-
 def _rrelu(x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: Any = None) -> Tensor:
     """x, and below 0 a part of it: between two bounds at random, or half way between them."""
     slope = OPERATORS["rand_like"](x, generator=generator) * (upper - lower) + lower if training else (lower + upper) / 2
     return OPERATORS["where"](x >= 0, x, x * slope)
 
 
-def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    """v with the norms g of its slices along `dim`."""
-    rest = [d for d in range(v.ndim) if d != dim % v.ndim]
-    return v * (g / (v * v).sum(rest, keepdim=True).sqrt())
-
-
 def _packed(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
-    """The steps of sequences (time, batch, ...), longest first, of which `lengths` tells how many each has; and how many have each step."""
-    x = x.transpose(0, 1) if batch_first else x
-    here = OPERATORS["arange"](int(lengths.max()), device=lengths.device).unsqueeze(1) < lengths
-    return x[:len(here)][here.to(x.device)], here.sum(1)
+    return packed(x.transpose(0, 1) if batch_first else x, lengths.tolist())
 
 
 def _padded_from(data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: float, total_length: int) -> tuple[Tensor, Tensor]:
-    """Sequences (time, batch, ...) of a packed one, with padding after each, and their lengths."""
-    batch = int(batch_sizes[0])
-    here = OPERATORS["arange"](batch, device=batch_sizes.device) < batch_sizes.unsqueeze(1)
-    steps = max(len(here), total_length)
-    out = data.new_full((steps * batch, *data.shape[1:]), padding_value)
-    out = out.index_copy(0, here.flatten().nonzero().flatten().to(data.device), data).unflatten(0, (steps, batch))
-    return (out.transpose(0, 1) if batch_first else out), here.sum(0)
+    counts = batch_sizes.tolist()
+    out, lengths = unpacked(data, counts, max(len(counts), total_length), padding_value)
+    return (out.transpose(0, 1) if batch_first else out), lengths
 
 
 _SPECIAL = {"special_expit": "sigmoid", "special_gammaln": "lgamma", "special_psi": "digamma"}
@@ -506,8 +485,9 @@ ON_TENSORS: dict[str, Callable[..., Any]] = {
     "unique_dim": lambda x, dim, order=True, inverse=False, counts=False: _unique(x, dim, order, inverse, counts),
     "numpy_T": lambda x: x.T, "mT": lambda x: x.mT, "mH": lambda x: x.mH, "matrix_H": lambda x: x.H,
     "tensordot": lambda a, b, of_a, of_b: OPERATORS["tensordot"](a, b, (of_a, of_b)), "_conj": lambda x: x.conj(),
-    "_pack_padded_sequence": _packed, "_pad_packed_sequence": _padded_from, "rrelu": _rrelu, "_weight_norm": _weight_norm,
-    **dict.fromkeys(("nll_loss", "nll_loss_nd", "nll_loss2d"), _nll_loss), "embedding_bag": _embedding_bag,
+    "_pack_padded_sequence": _packed, "_pad_packed_sequence": _padded_from, "rrelu": _rrelu,
+    "_weight_norm": lambda v, g, dim=0: v * (g / OPERATORS["norm_except_dim"](v, 2, dim)),
+    **dict.fromkeys(("nll_loss", "nll_loss_nd", "nll_loss2d"), _nll_loss), "embedding_bag": FORMS["_embedding_bag"],
     **{f"adaptive_max_pool{n}d": _with_indices(f"adaptive_max_pool{n}d") for n in (1, 2, 3)}, "unique_consecutive": _consecutive,
     "size": _sized, "stride": _strided, "len": len, "dim": lambda x: x.ndim, "list": lambda x: list(x.unbind(0)),
     **{name: _asked(name) for name in ["numel", "is_floating_point", "is_complex", "is_signed", "is_contiguous", "type_as", "get_device",

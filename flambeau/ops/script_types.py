@@ -10,8 +10,9 @@ import inspect
 import re
 from functools import cache
 
+from ..core.schema import FunctionSchema
 from . import return_types
-from .aten_schemas import Schema, behind, schemas
+from .aten_schemas import behind, schemas
 
 _NUMBERS_TO_FLOAT = "exp log log2 log10 log1p expm1 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sqrt gamma lgamma erf " \
                     "erfc degrees radians fabs"
@@ -41,34 +42,34 @@ _TEXT = """
     pop(t[] self, int idx=-1) -> t
     remove(t[] self, t el) -> None
     index count(t[] self, t el) -> int
-    clear(Dict[K,V] self) -> None
-    copy(Dict[K,V] self) -> Dict[K,V]
-    keys(Dict[K,V] self) -> K[]
-    values(Dict[K,V] self) -> V[]
-    items(Dict[K,V] self) -> (K,V)[]
-    get(Dict[K,V] self, K key) -> V?
-    get(Dict[K,V] self, K key, V default_value) -> V
-    setdefault(Dict[K,V] self, K key, V default_value) -> V
-    pop(Dict[K,V] self, K key) -> V
-    pop(Dict[K,V] self, K key, V default_value) -> V
-    popitem(Dict[K,V] self) -> (K,V)
-    update(Dict[K,V] self, Dict[K,V] to_add) -> None
-    dict(Dict[K,V] self) -> Dict[K,V]
-    _set_item(Dict[K,V] self, K key, V value) -> None
+    clear(Dict(K, V) self) -> None
+    copy(Dict(K, V) self) -> Dict(K, V)
+    keys(Dict(K, V) self) -> K[]
+    values(Dict(K, V) self) -> V[]
+    items(Dict(K, V) self) -> (K,V)[]
+    get(Dict(K, V) self, K key) -> V?
+    get(Dict(K, V) self, K key, V default_value) -> V
+    setdefault(Dict(K, V) self, K key, V default_value) -> V
+    pop(Dict(K, V) self, K key) -> V
+    pop(Dict(K, V) self, K key, V default_value) -> V
+    popitem(Dict(K, V) self) -> (K,V)
+    update(Dict(K, V) self, Dict(K, V) to_add) -> None
+    dict(Dict(K, V) self) -> Dict(K, V)
+    _set_item(Dict(K, V) self, K key, V value) -> None
     _set_item(t[] self, int idx, t el) -> t[]
-    Delete(Dict[K,V] self, K key) -> None
+    Delete(Dict(K, V) self, K key) -> None
     Delete(t[] self, int idx) -> None
     __getitem__(t[] self, int idx) -> t
-    __getitem__(Dict[K,V] self, K key) -> V
+    __getitem__(Dict(K, V) self, K key) -> V
     __getitem__(str self, int idx) -> str
-    __contains__(Dict[K,V] self, K key) -> bool
+    __contains__(Dict(K, V) self, K key) -> bool
     __contains__(t[] self, t el) -> bool
     __contains__(str self, str el) -> bool
     slice(t[] self, int? start=None, int? end=None, int step=1) -> t[]
     slice(str self, int? start=None, int? end=None, int step=1) -> str
     len(t[] self) -> int
     len(str self) -> int
-    len(Dict[K,V] self) -> int
+    len(Dict(K, V) self) -> int
     len(Tensor self) -> int
     list(t[] self) -> t[]
     list(str self) -> str[]
@@ -81,7 +82,7 @@ _TEXT = """
     eq ne(str self, str other) -> bool
     eq ne(bool self, bool other) -> bool
     eq ne(Device self, Device other) -> bool
-    eq ne(Dict[K,V] self, Dict[K,V] other) -> bool
+    eq ne(Dict(K, V) self, Dict(K, V) other) -> bool
     eq ne lt le gt ge(int a, int b) -> bool
     eq ne lt le gt ge(number a, number b) -> bool
     lt le gt ge(str a, str b) -> bool
@@ -160,7 +161,7 @@ _TEXT = """
     rrelu(Tensor self, float lower=0.125, float upper=0.3333333333333333, bool training=False) -> Tensor
     device(str a) -> Device
     device(str a, int index) -> Device
-    wait(Future[t] self) -> t
+    wait(Future(t) self) -> t
     numpy_T mT mH matrix_H(Tensor self) -> Tensor
 """
 
@@ -169,46 +170,47 @@ _BAGS = "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale
 _SEVERAL = {"std_mean": 2, "var_mean": 2, "lstm": 3, "gru": 2, "rnn_tanh": 2, "rnn_relu": 2, "lstm_cell": 2, "embedding_bag": 4,
             **{f"{kind}_max_pool{n}d": 2 for kind in ("adaptive", "fractional") for n in (1, 2, 3)}, "max_pool1d_with_indices": 2,
             "max_pool2d_with_indices": 2, "max_pool3d_with_indices": 2, "_native_batch_norm_legit": 3, "histogramdd": 2}
+_LINE = re.compile(r"([\w\s]+)\((.*)\) -> (.*)")
 _ONE_WITHOUT_DIM = frozenset(("max", "min", "median", "nanmedian"))
 
 
 @cache
-def values() -> dict[str, list[Schema]]:
+def values() -> dict[str, list[FunctionSchema]]:
     """The signatures of operators on what is no tensor, and on tensors where ATen's table has none."""
-    found: dict[str, list[Schema]] = {}
+    found: dict[str, list[FunctionSchema]] = {}
     lines = [*_TEXT.strip().splitlines(), *(f"{_TESTS}(str self) -> bool",), f"{_CHANGED}(str self) -> str",
              _BAGS, f"{_NUMBERS_TO_FLOAT}(int a) -> float", f"{_NUMBERS_TO_FLOAT}(float a) -> float",
              f"{_NUMBERS_TO_FLOAT}(complex a) -> complex"]
     for line in lines:
-        names, _, rest = line.strip().partition("(")
+        names, arguments, result = _LINE.fullmatch(line.strip()).groups()       # type: ignore[union-attr]
         for name in names.split():
-            found.setdefault(name, []).append(Schema(f"{name}({rest}"))
+            found.setdefault(name, []).append(FunctionSchema(f"aten::{name}", "", arguments, result))
     return found
 
 
-def known(name: str) -> list[Schema]:
+def known(name: str) -> list[FunctionSchema]:
     """All signatures of an operator, those of values first."""
     return [*values().get(name, ()), *schemas().get(name, ())]
 
 
-def fields_of(schema: Schema) -> tuple[str, ...]:
+def fields_of(schema: FunctionSchema) -> tuple[str, ...]:
     """The names of what an overload gives, where torch names them."""
-    names = return_types._FIELDS.get(schema.name, "").split()
-    one = schema.name in _ONE_WITHOUT_DIM and not any(a.name == "dim" for a in schema.arguments)
+    names = return_types._FIELDS.get(schema.operator, "").split()
+    one = schema.operator in _ONE_WITHOUT_DIM and not any(a.name == "dim" for a in schema.arguments)
     return () if one else tuple(names)
 
 
 @cache
-def result_of(schema: Schema) -> str:
+def result_of(schema: FunctionSchema) -> str:
     """What an overload gives, in the notation of signatures."""
     if schema.result:
         return schema.result
-    if schema.name == "where" and len(schema.arguments) == 1:
+    if schema.operator == "where" and len(schema.arguments) == 1:
         return "Tensor[]"
-    count = len(fields_of(schema)) or _SEVERAL.get(schema.name, 0)
+    count = len(fields_of(schema)) or _SEVERAL.get(schema.operator, 0)
     if count:
         return f"({','.join(['Tensor'] * count)})"
-    fn = behind(schema.name)
+    fn = behind(schema.operator)
     told = str(inspect.signature(fn).return_annotation) if fn is not None else "Tensor"
     listed = re.fullmatch(r"list\[Tensor\]|tuple\[Tensor, \.\.\.\]", told)
     if listed:

@@ -11,8 +11,9 @@ from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from .checks import checked
 from .pointwise import bitwise_xor
-from .promotion import cast
+from .promotion import apart, cast
 from .registry import OPERATORS, operator
+from .writing import with_out
 
 _STARTS = {"sum": ("sum", 0.0), "mean": ("sum", 0.0), "prod": ("prod", 1.0), "max": ("amax", float("-inf")), "min": ("amin", float("inf"))}
 """reduce= -> the scatter that does it, and what a segment without elements comes to."""
@@ -89,6 +90,7 @@ def _words(input: Tensor) -> Tensor:
 
 
 @operator
+@with_out
 def hash_tensor(input: Tensor, dim: int | Sequence[int] | None = None, *, keepdim: bool = False, mode: int = 0) -> Tensor:
     """The exclusive or of the elements along `dim` (of all of them without it), as bits of uint64: of floats as float64, of integers as
     int64. `mode` 0 is all there is."""
@@ -107,7 +109,7 @@ def hash_tensor(input: Tensor, dim: int | Sequence[int] | None = None, *, keepdi
             raise IndexError(f"hash_tensor: Expected reduction dim {d} to have non-zero size, got shape {list(input.shape)}.")
     rest = [d for d in range(input.ndim) if d not in dims]
     words = _words(input).permute(*rest, *dims).reshape(*(input.shape[d] for d in rest), math.prod([input.shape[d] for d in dims]))
-    folded = _folded(words).view(DTYPES["uint64"])
+    folded = apart(_folded(words), input).view(DTYPES["uint64"])
     if not keepdim:
         return folded
     return folded.reshape([1 if d in dims else n for d, n in enumerate(input.shape)])

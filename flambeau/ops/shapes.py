@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core.dtypes import dtype
+from ..core.dtypes import INT, dtype
 from ..core.memory_format import contiguous_format
 from ..core.size import canonical_dim, may_overlap, several
 from ..core.tensor import Tensor
@@ -59,6 +59,10 @@ def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """Flat indices as one index tensor a dimension of `shape`."""
     sizes = several(shape)
+    if indices.dtype.category != INT or not all(hasattr(n, "__index__") for n in sizes):
+        raise TypeError(f"unravel_index(): expected an integer tensor and ints as its shape, but got {indices.dtype} and {shape}")
+    if any(type(n) is int and n < 0 for n in sizes):
+        raise ValueError(f"'shape' cannot have negative values, but got {sizes}")
     found = []
     for n in reversed(sizes):
         found.append(indices % n)

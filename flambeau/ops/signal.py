@@ -109,9 +109,18 @@ def istft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: 
           center: bool = True, normalized: bool = False, onesided: bool | None = None, length: int | None = None,
           return_complex: bool = False) -> Tensor:
     """The signal whose stft this is, by least squares (Griffin and Lim, 1984): overlap-add divided by the windows' energy."""
-    hop, width = hop_length or n_fft // 4, win_length or n_fft
+    hop, width = n_fft // 4 if hop_length is None else hop_length, n_fft if win_length is None else win_length
+    if not input.dtype.is_complex or input.ndim not in (2, 3) or not hop > 0 or not 0 < width <= n_fft:
+        raise RuntimeError(f"istft: expected a complex tensor (frequencies, frames) or (batch, frequencies, frames), 0 < hop_length and "
+                           f"0 < win_length <= n_fft, but got {input.dtype} of shape {list(input.shape)}, hop_length={hop}, "
+                           f"win_length={width} and n_fft={n_fft}")
     x = input if input.ndim == 3 else prims.unsqueeze(input, 0)
     one = x.shape[1] != n_fft if onesided is None else onesided
+    if x.shape[1] != (n_fft // 2 + 1 if one else n_fft):
+        raise RuntimeError(f"istft: expected the frequency dimension (3rd to the last) of the input tensor to be {n_fft // 2 + 1} or, not "
+                           f"onesided, {n_fft}, but got {x.shape[1]} of shape {list(input.shape)}, with onesided={onesided}")
+    if one and return_complex:
+        raise RuntimeError("istft: a complex signal has spectra of both sides: expected onesided=False with return_complex=True")
     norm = "ortho" if normalized else None
     spectra = x.transpose(1, 2)
     if not one and not return_complex:      # of a real signal the other half says nothing new, and is not read

@@ -220,7 +220,7 @@ class UntypedStorage:
         if not self.resizable():
             raise RuntimeError("Trying to resize storage that is not resizable: it is shared with other processes")
         old = self._storage.buffer
-        fresh = np.zeros(nbytes, np.uint8)
+        fresh = np.zeros_like(old, shape=nbytes) if old is not None else np.zeros(nbytes, np.uint8)
         if old is not None:
             fresh[:min(nbytes, len(old))] = old[:nbytes]
         self._storage.buffer, self._storage.nbytes = fresh, nbytes

@@ -6,6 +6,7 @@ integer tensors and masks - is one advanced index over that view.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,6 +66,12 @@ _INDICES = (int64, int32, uint8, bool_)
 
 def _is_mask(item: Any) -> bool:
     return isinstance(item, Tensor) and item.dtype in (bool_, uint8)
+
+
+def _as_mask(item: Tensor) -> Tensor:
+    if item.dtype is uint8:
+        warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", stacklevel=6)
+    return cast(item, bool_)
 
 
 def _consumes(item: Any) -> int:
@@ -244,7 +251,7 @@ class Read:
                 return dim
             self._put(dim, [_beside(self.view, item)])
             return dim + 1
-        mask = cast(_beside(self.view, item), bool_)
+        mask = _as_mask(_beside(self.view, item))
         if not mask.ndim:
             self.view, self.converts = prims.unsqueeze(self.view, dim), False
             if lone_mask:
@@ -396,7 +403,7 @@ def index_list(x: Tensor, indices: Sequence) -> list:
             raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
         item = item if item is None else _beside(x, item)
         if _is_mask(item):
-            found.extend(_mask_indices(x, cast(item, bool_), len(found)))
+            found.extend(_mask_indices(x, _as_mask(item), len(found)))     # type: ignore[arg-type]
         else:
             found.append(item)
     if len(found) > x.ndim:

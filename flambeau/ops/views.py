@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator as python
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from ..core.dtypes import dtype
 from ..core.memory_format import contiguous_format
 from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, several
 from ..core.tensor import Tensor, bump_version
+from ..core.warned import warn_once
 from . import prims
-from .conversions import clone, contiguous
+from .conversions import clone, contiguous, counted_apart
 from .primitives import waiting
 from .promotion import expand_to
 from .registry import Absent, method, operator
@@ -29,14 +31,16 @@ def _ints(args: Sequence) -> tuple:
     """Sizes or dims given one by one or as one sequence."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = args[0]
+    elif args and type(args[0]) is bool:       # elsewhere truth values are numbers
+        raise TypeError(f"expected ints or one sequence of ints, but got {args}")
     return tuple(a if type(a) is int else _as_int(a) for a in args)
 
 
 def _as_int(a: Any) -> Any:
-    """An int from NumPy or out of a tensor; symbolic ones stay. TypeError for what is no int."""
+    """An int from NumPy, a truth value or out of a tensor; symbolic ones stay. TypeError for what is no int."""
     if isinstance(a, (str, float)):
         raise TypeError(f"expected ints or one sequence of ints, but got {a!r}")
-    return int(a) if isinstance(a, (np.integer, Tensor)) else a
+    return int(a) if isinstance(a, (np.integer, Tensor, bool)) else a
 
 
 # -- reshaping -------------------------------------------------------------------------------------------
@@ -310,6 +314,10 @@ def _split_vjp(gs: tuple, input_shape: tuple, sizes: tuple, dim: int) -> tuple:
 @operator(name="_split", tags=("views",), vjp=_split_vjp)
 def _split(input: Tensor, sizes: tuple, dim: int) -> tuple[Tensor, ...]:
     """Views of the pieces of these sizes along `dim`. One node of the tape for all of them."""
+    return _pieces(input, sizes, dim)
+
+
+def _pieces(input: Tensor, sizes: Iterable, dim: int) -> tuple[Tensor, ...]:
     pieces, start = [], 0
     for n in sizes:
         pieces.append(prims.slice_(input, dim, start, start + n, 1))
@@ -358,6 +366,24 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return split(input, step, dim) if not (type(step) is int and step == 0) else split(input, [0] * chunks, dim)
 
 
+def _unsafe(of: Callable, name: str) -> Callable:
+    """`of`, whose results autograd does not know as views: writing to one gives the whole no history."""
+    @functools.wraps(of)
+    def pieces(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        made = of(*args, **kwargs)
+        for piece in made:
+            piece._view = None
+            counted_apart(piece)
+        return made
+
+    pieces.__name__ = name
+    return pieces
+
+
+for _name, _fn in (("unsafe_split", split), ("unsafe_split_with_sizes", split), ("unsafe_chunk", chunk)):
+    operator(name=_name, method=True)(_unsafe(_fn, _name))
+
+
 @operator(method=True)
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces along `dim`: that many of nearly equal size, or between the indices."""
@@ -374,11 +400,9 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
         if indices_or_sections <= 0:
             raise RuntimeError(f"number of sections must be larger than 0, got {indices_or_sections}")
         n, extra = divmod(size, indices_or_sections)
-        return split(input, [n + 1] * extra + [n] * (indices_or_sections - extra), d)
+        return _pieces(input, [n + 1] * extra + [n] * (indices_or_sections - extra), d)
     at = [python.index(i) for i in indices_or_sections]
     edges = [0, *[min(max(i if i >= 0 else i + size, 0), size) for i in at], size]
-    if edges == sorted(edges):
-        return _split(input, tuple([b - a for a, b in itertools.pairwise(edges)]), d)
     return tuple(prims.slice_(input, d, a, max(a, b), 1) for a, b in itertools.pairwise(edges))
 
 
@@ -436,7 +460,16 @@ def view_as_complex(input: Tensor) -> Tensor:
 
 
 # -- views of a tensor as attributes, and tensors that become views of themselves ---------------------------
-Tensor.T = property(lambda self: prims.permute(self, tuple(range(self.ndim - 1, -1, -1))))  # type: ignore[attr-defined]
+def _reversed(self: Tensor) -> Tensor:
+    """All dimensions in reverse order; of a matrix, its transpose."""
+    if self.ndim != 2:
+        warn_once("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error "
+                  "in a future release. `x.mT` transposes batches of matrices, and `x.permute(*range(x.ndim - 1, -1, -1))` reverses the "
+                  "dimensions of a tensor.", 2)
+    return prims.permute(self, tuple(range(self.ndim - 1, -1, -1)))
+
+
+Tensor.T = property(_reversed)  # type: ignore[attr-defined]
 
 
 def _transposes(name: str, of: Callable[[Tensor], Tensor], most: float) -> Callable[[Tensor], Tensor]:

@@ -72,7 +72,7 @@ def answer(prim: Any, args: tuple, whole: bool = False) -> Any:
     kinds = wrapping(args)
     if not kinds:
         return NotImplemented
-    if hasattr(kinds[0], "_compute"):
+    if issubclass(kinds[0], dispatch.Computes):
         with dispatch.grad_enabled(False):
             return kinds[0]._compute(prim, args)
     if whole:

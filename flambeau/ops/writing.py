@@ -18,7 +18,7 @@ from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from ..core.unresolved import resolved, waits
 from . import prims
 from .order import in_rows
-from .primitives import PRIMITIVES, Primitive, register
+from .primitives import PRIMITIVES, InAten, Primitive, register
 from .promotion import cast, times_alpha
 from .registry import operator
 
@@ -26,7 +26,7 @@ from .registry import operator
 class InPlace:
     """Slots that autograd fills: refuse a forbidden write, and give the target the history of what was written."""
 
-    check: Callable[[Tensor], None] = staticmethod(lambda target: None)
+    check: Callable[..., None] = staticmethod(lambda target, value=None: None)
     rebase: Callable[[Tensor, Any, bool], None] = staticmethod(lambda target, source, anew: None)
 
 
@@ -36,7 +36,7 @@ def assign(target: Tensor, value: Any, *, anew: bool = False, changes: bool = Fa
     `anew`: the value was made without a look at `target`, whose former history then gets a gradient of zeros. `changes`: `value` is
     what an operation made of `target`: of elements in one place (windows of `unfold`) those that it left alone undo nothing.
     """
-    InPlace.check(target)
+    InPlace.check(target, value)
     if target._data is None or not target._data.flags.c_contiguous:    # what is expanded need not be a view: it may be detached
         refuse_repeated(target)
     if isinstance(value, Tensor):
@@ -93,7 +93,7 @@ class _CopyInto(Primitive):
 
     def run(self, args: tuple) -> Any:
         target, value = args
-        if dispatch.wrapping and (out := dispatch.wrapped(self, args)) is not NotImplemented:      # type: ignore[misc]
+        if (out := dispatch.ask(self, args)) is not NotImplemented:
             return out
         if target._data is None:
             bump_version(target)
@@ -105,6 +105,7 @@ class _CopyInto(Primitive):
 copy_into = _CopyInto("copy_into", lambda target, value: None, tensors=2, tags=("inplace",), kind="inplace",
                       doc="Overwrite target with value (a tensor of its shape and dtype, or a number).",
                       why_absent={"derivative": "autograd rebases the target's history instead", "loop": "a store, not a value"})
+copy_into.aten = InAten("copy_", True)
 register(PRIMITIVES, "copy_into", copy_into)
 
 
@@ -129,6 +130,7 @@ def inplace(fn: Callable, name: str, *, refuses: bool = False) -> Callable:
             return self
         return assign(self, _shaped(new_value(fn, self, args, kwargs), self, name), changes=True)
 
+    in_place.__name__ = in_place.__qualname__ = name
     return in_place
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from ..core.dtypes import finfo
 from ..core.sparse import SparseTensor, sparse_like
 from ..core.tensor import Tensor
+from ..ops.creation import ones_like
 from ..ops.nn.steps import add_scaled, as_number, larger, smaller, square_root, step_number
 from ..ops.pointwise import where
 from .optimizer import GroupOptimizer, ParamsT, as_real, filled, options, step_counter, zeros
@@ -171,8 +172,8 @@ class Rprop(GroupOptimizer):
         (less, more), (smallest, largest) = group["etas"], group["step_sizes"]
         for p, g, state in self._each(group, prev=zeros, step_size=lambda q: filled(q, as_number(group["lr"]))):
             agreement = g * state["prev"]
-            factor = (agreement > 0) * more + (agreement < 0) * less + (agreement == 0) * 1.0
-            state["step_size"].mul_(factor.to(p.dtype)).clamp_(smallest, largest)
+            factor = where(agreement > 0, more, where(agreement < 0, less, ones_like(p)))      # 1 too where infinity met its first 0
+            state["step_size"].mul_(factor).clamp_(smallest, largest)
             g = g.masked_fill(agreement < 0, 0)
             p.addcmul_(g.sign(), state["step_size"], value=-1)
             state["prev"].copy_(g)

@@ -64,6 +64,7 @@ class LRScheduler:
         _count_steps(optimizer)
         self._step_count = 0
         self._is_initial = True
+        self._get_lr_called_within_step = False     # schedules of the user's ask it in their `get_lr`
         try:
             self.step()
         finally:
@@ -105,15 +106,15 @@ class LRScheduler:
         """Advance by one (or to `epoch`) and set the optimizer's rates."""
         self._check_order()
         self._step_count += 1
-        if epoch is None:
-            self.last_epoch += 1
-            rates = self.get_lr()
-        else:
+        if epoch is not None:
             warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
-            self.last_epoch = epoch
-            closed = getattr(self, "_get_closed_form_lr", None)
-            rates = closed() if closed is not None else self.get_lr()
-        self._apply(rates)
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self._get_lr_called_within_step = True
+        try:
+            closed = None if epoch is None else getattr(self, "_get_closed_form_lr", None)
+            self._apply(self.get_lr() if closed is None else closed())
+        finally:
+            self._get_lr_called_within_step = False
 
     def _apply(self, rates: Sequence[Any]) -> None:
         for group, lr in zip(self.optimizer.param_groups, rates):
@@ -121,7 +122,8 @@ class LRScheduler:
         self._last_lr = [float(lr) if isinstance(lr, Tensor) else lr for lr in self._rates()]
 
 
-_LRScheduler = LRScheduler
+class _LRScheduler(LRScheduler):
+    """The base of schedules by its older name."""
 
 
 def _per_group(value: Any, optimizer: Optimizer, name: str) -> list[Any]:
@@ -338,8 +340,19 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             self.T_cur = epoch - self.T_0 * (self.T_mult**restarts - 1) / (self.T_mult - 1)
             self.T_i = self.T_0 * self.T_mult**restarts
         self.last_epoch = math.floor(epoch)
-        self._step_count += 1
         self._apply(self.get_lr())
+
+
+def _check_members(made: LRScheduler, schedulers: Sequence[LRScheduler], optimizer: Optimizer, called: str) -> None:
+    """ValueError for schedules of another optimizer, or that want to be told of a metric at each step."""
+    name = type(made).__name__
+    for i, s in enumerate(schedulers):
+        if isinstance(s, ReduceLROnPlateau):
+            raise ValueError(f"{name} does not support `ReduceLROnPlateau` scheduler as it requires additional kwargs to be specified when "
+                             f"calling `step`, but got one at index {i} in the given schedulers sequence.")
+        if getattr(s, "optimizer", None) is not optimizer:
+            raise ValueError(f"{name} expects all schedulers to belong to the same optimizer, but got scheduler {type(s).__name__} at "
+                             f"index {i}, which is different from {called}.")
 
 
 class SequentialLR(LRScheduler):
@@ -348,14 +361,7 @@ class SequentialLR(LRScheduler):
     def __init__(self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int], last_epoch: int = -1) -> None:
         if not schedulers:
             raise ValueError(f"{type(self).__name__} expects at least one scheduler, but got no scheduler.")
-        for i, s in enumerate(schedulers):
-            if getattr(s, "optimizer", None) is not optimizer:
-                raise ValueError(f"{type(self).__name__} expects all schedulers to belong to the same optimizer, but got scheduler "
-                                 f"{type(s).__name__} at index {i}, which is different from the optimizer passed in.")
-            if isinstance(s, ReduceLROnPlateau):
-                raise ValueError(f"{type(self).__name__} does not support `ReduceLROnPlateau` scheduler as it "
-                                 f"requires additional kwargs to "
-                                 f"be specified when calling `step`, but got one at index {i} in the given schedulers sequence.")
+        _check_members(self, schedulers, optimizer, "the optimizer passed in")
         if len(milestones) != len(schedulers) - 1:
             raise ValueError("Sequential Schedulers expects number of schedulers provided to be one more than the "
                              f"number of milestone points, but got number of schedulers {len(schedulers)} and the "
@@ -402,14 +408,7 @@ class ChainedScheduler(LRScheduler):
         if not schedulers:
             raise ValueError(f"{type(self).__name__} expects at least one scheduler to be chained, but got no scheduler.")
         optimizer = optimizer or schedulers[0].optimizer
-        for i, s in enumerate(schedulers):
-            if isinstance(s, ReduceLROnPlateau):
-                raise ValueError(f"{type(self).__name__} does not support `ReduceLROnPlateau` scheduler as it "
-                                 f"requires additional kwargs to "
-                                 f"be specified when calling `step`, but got one at index {i} in the given schedulers sequence.")
-            if s.optimizer is not optimizer:
-                raise ValueError(f"{type(self).__name__} expects all schedulers to belong to the same optimizer, but got scheduler "
-                                 f"{type(s).__name__} at index {i}, which is different from {type(optimizer).__name__}.")
+        _check_members(self, schedulers, optimizer, type(optimizer).__name__)
         self._schedulers, self.optimizer = list(schedulers), optimizer
         self._last_lr = self._rates()
 
@@ -434,16 +433,18 @@ class ReduceLROnPlateau(LRScheduler):
             raise ValueError(f"mode {mode} is unknown!")
         if threshold_mode not in ("rel", "abs"):
             raise ValueError(f"threshold mode {threshold_mode} is unknown!")
-        self.factor, self.optimizer, self.patience, self.cooldown, self.eps = factor, _checked(optimizer), patience, cooldown, eps
-        self.min_lrs = _per_group(min_lr, optimizer, "min_lrs")
+        self.factor, self.optimizer = factor, _checked(optimizer)
         self.default_min_lr = None if isinstance(min_lr, (list, tuple)) else min_lr
-        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
+        self.min_lrs = _per_group(min_lr, optimizer, "min_lrs")
+        self.patience, self.cooldown, self.eps = patience, cooldown, eps
         self.last_epoch = 0
         self._last_lr = self._rates()
+        self.mode_worse = math.inf if mode == "min" else -math.inf
+        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
         self._reset()
 
     def _reset(self) -> None:
-        self.best = math.inf if self.mode == "min" else -math.inf
+        self.best = self.mode_worse
         self.cooldown_counter = self.num_bad_epochs = 0
 
     @property

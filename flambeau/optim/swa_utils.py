@@ -129,11 +129,11 @@ class SWALR(LRScheduler):
             raise ValueError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
         for group, lr in zip(optimizer.param_groups, _per_group(swa_lr, optimizer, "swa_lr")):
             group["swa_lr"] = lr
-        self.anneal_strategy, self.anneal_epochs = anneal_strategy, anneal_epochs
+        self._anneal_strategy, self.anneal_epochs = anneal_strategy, anneal_epochs
         super().__init__(optimizer, last_epoch)
 
     def _share(self, t: float) -> float:
-        return t if self.anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
+        return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
 
     def get_lr(self) -> list[Any]:
         step = self._step_count - 1

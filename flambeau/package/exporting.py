@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import IO, Any, NamedTuple
 
-from ..autograd.graph import HookDict, RemovableHandle
+from ..autograd.handles import HookDict, RemovableHandle
 from ..ops.storages import UntypedStorage
 from ..serialization.names import torch_name_of
 from ..serialization.pickler import Pickler

@@ -7,31 +7,21 @@ import warnings
 from tempfile import mkdtemp
 from typing import Any
 
+# isort: off
 from ..core.dtypes import dtype as dtype_type
 from ..core.dtypes import dtype_of_name
 from .api import add_safe_globals, clear_safe_globals, get_safe_globals, get_unsafe_globals_in_checkpoint, load, safe_globals, save
 from .errors import LoadError
 from .locations import (
-    MAP_LOCATION,
-    default_restore_location,
-    location_tag,
-    normalize_storage_type,
-    register_package,
-    storage_to_tensor_type,
-    validate_cuda_device,
-    validate_hpu_device,
+    MAP_LOCATION, default_restore_location, location_tag, normalize_storage_type, register_package, storage_to_tensor_type,
+    validate_cuda_device, validate_hpu_device,
 )
 from .names import STORAGE_NAMES, _get_layout
 from .options import (
-    LoadEndianness,
-    get_crc32_options,
-    get_default_load_endianness,
-    get_default_mmap_options,
-    set_crc32_options,
-    set_default_load_endianness,
-    set_default_mmap_options,
-    skip_data,
+    LoadEndianness, get_crc32_options, get_default_load_endianness, get_default_mmap_options, set_crc32_options,
+    set_default_load_endianness, set_default_mmap_options, skip_data,
 )
+# isort: on
 
 DEFAULT_PROTOCOL = 2
 """Of pickles inside a file; it is always this one."""

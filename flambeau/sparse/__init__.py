@@ -23,7 +23,7 @@ for _name, _kind in _TYPED.items():
     _made.__name__ = _made.__qualname__ = _name
 
 _absent = absent_names("torch.sparse", ("to_sparse_semi_structured", "SparseSemiStructuredTensor",
-                                         "SparseSemiStructuredTensorCUSPARSELT", "SparseSemiStructuredTensorCUTLASS", "spsolve"),
+                                         "SparseSemiStructuredTensorCUSPARSELT", "SparseSemiStructuredTensorCUTLASS", "solve", "spsolve"),
                        "use torch.sparse_coo_tensor or dense tensors")
 
 

@@ -101,8 +101,14 @@ def _matmul(input: Tensor, other: Tensor) -> Tensor:
     return matrix_product(input, other)
 
 
-form(ops.matmul)(_matmul)
-form(ops.rmatmul)(lambda input, other: _matmul(other, input))
+def _at(input: Any, other: Any) -> Tensor:
+    if not isinstance(input, Tensor) or not isinstance(other, Tensor):
+        raise TypeError(f"unsupported operand type(s) for @: '{type(input).__name__}' and '{type(other).__name__}'")
+    return _matmul(input, other)
+
+
+form(ops.matmul)(_at)
+form(ops.rmatmul)(lambda input, other: _at(other, input))
 
 
 @form(ops.bmm)

@@ -17,12 +17,7 @@ from ..autograd.checkpoint import (
     set_checkpoint_debug_enabled,
     set_checkpoint_early_stop,
 )
-from ..autograd.selective import (
-    SAC_IGNORED_OPS,
-    CheckpointPolicy,
-    SelectiveCheckpointContext,
-    create_selective_checkpoint_contexts,
-)
+from ..autograd.selective import SAC_IGNORED_OPS, CheckpointPolicy, SelectiveCheckpointContext, create_selective_checkpoint_contexts
 from ..core.tensor import Tensor
 from ..cuda import random as cuda_random
 from ._pytree import tree_leaves

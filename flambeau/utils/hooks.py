@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..autograd.graph import RemovableHandle, edge_of
+from ..autograd.graph import edge_of
+from ..autograd.handles import RemovableHandle
 from ..nn.modules.hooks import BackwardHooks
 
 

@@ -15,6 +15,7 @@ from flambeau import _C
 from flambeau.backends.cpu import onednn
 from flambeau.backends.cpu.onednn import Operand, PostOp, operand
 from flambeau.core.scalar import POSTS
+from flambeau.inductor.loop import post_ops
 from tests.threads import in_threads
 
 pytestmark = pytest.mark.skipif(not onednn.available(), reason="oneDNN is not installed")
@@ -60,6 +61,26 @@ def test_elementwise_post_ops(post) -> None:
 
 def test_every_named_post_op_is_tested() -> None:
     assert {p.kind for p in ELEMENTWISE} | BINARY.keys() == POSTS.keys() == _C.onednn_post_ops.keys()
+
+
+@pytest.mark.parametrize("kind", sorted(kind for kind, row in POSTS.items() if row.exact))
+@pytest.mark.parametrize("convolution", [False, True])
+def test_what_is_called_exact_is_so_of_what_is_not_finite_or_huge(kind, convolution) -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38, 60000, -60000, 1e-40, 0, -0.0, 20, -20, 100, -100, 1, -1], np.float32)
+    y = np.full((16, 48), 1.5, np.float32)
+    tensors = [y] if kind in BINARY else []
+    post = [PostOp(kind, 0.5, 0.25, *map(operand, tensors)) if kind in ("linear", *BINARY) else PostOp(kind)]
+    if convolution and not tensors:
+        image, w, out = x.reshape(1, 1, 4, 4), np.ones((48, 1, 1, 1), np.float32), np.empty((1, 48, 4, 4), np.float32)
+        op = onednn.conv("conv_forward", [operand(a, "free") for a in (image, w, out)], stride=(1, 1), padding=(0, 0), dilation=(1, 1),
+                         post=post)
+        onednn.run(op, image, w, out)
+        out = out.reshape(48, 16).T
+    else:
+        out = np.empty((16, 48), np.float32)
+        matmul(x[:, None], np.ones((1, 48), np.float32), out, *tensors, post=post)
+    meant = post_ops.finish([post_ops.PostOp(kind, bool(tensors), 0.5, 0.25)], np.repeat(x[:, None], 48, 1), tensors)
+    np.testing.assert_allclose(out, meant, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", BINARY)

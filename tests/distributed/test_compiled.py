@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -11,6 +14,11 @@ import pytest
 import flambeau as fl
 from flambeau import distributed as dist
 from flambeau.distributed import _functional_collectives as fc
+from flambeau.distributed.algorithms.ddp_comm_hooks import default_hooks
+from flambeau.distributed.reducer import Reducer
+from flambeau.inductor import graph as graphs
+from flambeau.inductor.call import Await
+from flambeau.inductor.verify.order import wrongs_of
 from flambeau.nn.parallel import DistributedDataParallel
 from tests.distributed.processes import needs_mpi, run
 
@@ -68,6 +76,15 @@ def fake() -> Iterator[None]:
     dist.destroy_process_group()
 
 
+@pytest.fixture
+def compiled_graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list:
+    """Those that are compiled in a test."""
+    found: list = []
+    monkeypatch.setattr(graphs, "listening", [found.append])
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path))
+    return found
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_one_graph_holds_them(program: Callable, fake: None) -> None:
     """The same collectives in the same order as in eager mode, forward and backward, in one graph."""
@@ -122,6 +139,42 @@ def test_another_group_is_another_graph(fake: None) -> None:
         fc.reduce_scatter_tensor(fl.ones(4, 4), "sum", 0)
 
 
+def summed(x: fl.Tensor, w: fl.Tensor) -> fl.Tensor:
+    """A product, summed over processes; another, which does not need that."""
+    a = fc.all_reduce(x @ w, "sum", group)
+    b = (x.sin() @ w).tanh() @ w
+    return a * 2 + b
+
+
+def chained(x: fl.Tensor, w: fl.Tensor) -> fl.Tensor:
+    """The second one needs the first one's result; the third does not."""
+    a = fc.all_reduce(x @ w, "sum", group) @ w
+    b = fc.all_reduce(a.cos() @ w, "avg", group)
+    c = fc.all_gather_tensor((x.exp() @ w)[:2], 0, group)
+    return a + b + c
+
+
+@pytest.mark.parametrize(("program", "order"), [
+    (summed, ["run", "begin", "run", "end", "run"]),
+    (chained, ["run", "begin", "run", "end", "run", "begin", "begin", "end", "end", "run"])])
+def test_what_does_not_need_it_runs_between_beginning_and_end(program: Callable, order: list[str], fake: None,
+                                                                   compiled_graphs: list) -> None:
+    """In the written program a collective begins as soon as it can, and is waited for where its result is needed."""
+    x, w = fl.randn(4, 4), fl.randn(4, 4)
+    found = fl.compile(program, fullgraph=True)(x, w)
+    (graph,) = compiled_graphs
+    assert re.findall(r"\b(run|begin|end)(?=[_(])", graph.wrapper) == order, graph.wrapper
+    np.testing.assert_allclose(found.numpy(), program(x, w).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_call_whose_collectives_nobody_waits_for_is_wrong(fake: None, compiled_graphs: list) -> None:
+    fl.compile(summed, fullgraph=True)(fl.randn(4, 4), fl.randn(4, 4))
+    call = compiled_graphs[0].code.call
+    assert not list(wrongs_of(call))
+    hasty = replace(call, steps=[s for s in call.steps if not isinstance(s, Await)])
+    assert any("nobody has waited" in wrong for wrong in wrongs_of(hasty)) and any("nobody waits" in wrong for wrong in wrongs_of(hasty))
+
+
 def both(torch: Any, rank: int, world: int) -> dict:
     """Programs and a step of DDP, eager and compiled, of several sizes."""
     begin(rank, world)
@@ -161,3 +214,190 @@ def test_compiled_is_eager() -> None:
             for ours, theirs in zip(found[name], found["eager"]):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
     assert ranks[0]["outside"] == ranks[1]["outside"]
+
+
+# -- gradients that are reduced within a compiled backward ----------------------------------------------------------------------
+def _net(broken: bool = False, tied: bool = False) -> fl.nn.Module:
+    fl.manual_seed(3)
+    between = Broken() if broken else fl.nn.GELU()
+    middle = fl.nn.Linear(8, 8)
+    return fl.nn.Sequential(fl.nn.Linear(5, 8), between, middle, fl.nn.GELU(), *([middle] if tied else []), fl.nn.Linear(8, 3))
+
+
+class Broken(fl.nn.Module):
+    def forward(self, x: fl.Tensor) -> fl.Tensor:
+        fl._dynamo.graph_break()
+        return x.sin()
+
+
+class Extra(fl.nn.Module):
+    """A part that few steps use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.spare = _net(), fl.nn.Linear(5, 3)
+
+    def forward(self, x: fl.Tensor, spare: bool = False) -> fl.Tensor:
+        return self.net(x) + (self.spare(x) if spare else 0)
+
+
+def _plain(model: Any, x: fl.Tensor, rank: int, step: int) -> None:
+    model(x).square().mean().backward()
+
+
+def _added_up(model: Any, x: fl.Tensor, rank: int, step: int) -> None:
+    with model.no_sync():
+        _plain(model, x, rank, step)
+    _plain(model, x * 2, rank, step)
+
+
+def _twice(model: Any, x: fl.Tensor, rank: int, step: int) -> None:
+    loss = model(x).square().mean()
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+def _sooner(model: Any, x: fl.Tensor, rank: int, step: int) -> None:
+    """Gradients asked for by hand, of this pass and of a part, before the next one is reduced."""
+    fl.autograd.grad(model(x).sum(), list(model.parameters()))
+    _plain(model, x, rank, step)
+
+
+def _outside(model: Any, x: fl.Tensor, rank: int, step: int) -> None:
+    (model(x).square().mean() + (rank + 1) * next(model.parameters()).square().sum()).backward()
+
+
+def _one_outside(model: Any, x: fl.Tensor, rank: int, step: int) -> None:
+    _outside(model, x, rank, step) if rank == step % 2 else _plain(model, x, rank, step)
+
+
+def _kept(model: Any, x: fl.Tensor, rank: int, step: int) -> None:
+    """There is a gradient already: in one process, and then in both."""
+    for p in model.parameters():
+        p.grad = fl.full_like(p, 1.0 + rank) if rank <= step else None
+    _plain(model, x, rank, step)
+
+
+def _spare(model: Any, x: fl.Tensor, rank: int, step: int) -> None:
+    model(x, step == 1).square().mean().backward()
+
+
+def _within(model: Any, x: fl.Tensor, rank: int, step: int) -> None:
+    """A backward pass in another."""
+    class Inner(fl.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, y: fl.Tensor) -> fl.Tensor:
+            return y.clone()
+
+        @staticmethod
+        def backward(ctx: Any, g: fl.Tensor) -> fl.Tensor:
+            with fl.enable_grad():
+                model(x).square().mean().backward()
+            return g
+
+    Inner.apply(fl.ones(2, requires_grad=True)).sum().backward()
+
+
+def _hooked(model: Any) -> None:
+    next(model.parameters()).register_hook(lambda g: g * 2)
+
+
+def _changed() -> fl.nn.Module:
+    """Somebody else's hook comes before the reducer's."""
+    def tripled(p: Any) -> None:
+        p.grad.mul_(3)
+
+    net = _net()
+    next(net.parameters()).register_post_accumulate_grad_hook(tripled)
+    return net
+
+
+def _compressed(model: Any) -> None:
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+
+
+class Case(NamedTuple):
+    """A net, options, what is done before and in each step, and how many of its buckets come early in each of three steps: in rank 0,
+    and where it differs in rank 1."""
+
+    early: tuple[int, ...]
+    step: Callable = _plain
+    options: dict = {}
+    before: Callable = lambda model: None
+    net: Callable = _net
+    other: tuple[int, ...] | None = None
+
+
+ALL = (3, 3, 3)
+CASES = {
+    "plain": Case(ALL), "views": Case(ALL, options={"gradient_as_bucket_view": True}),
+    "unused": Case(ALL, options={"find_unused_parameters": True}), "static": Case((0, 3, 3), options={"static_graph": True}),
+    "added up": Case((0, 0, 0), _added_up), "twice": Case(ALL, _twice), "by hand": Case(ALL, _sooner),
+    "outside": Case((2, 2, 2), _outside), "one outside": Case((2, 3, 2), _one_outside, other=(3, 2, 3)),
+    "kept": Case((0, 0, 0), _kept, other=(3, 0, 0)),
+    "within": Case((0, 0, 0), _within), "hooked": Case((2, 2, 2), before=_hooked), "changed": Case((2, 2, 2), net=_changed),
+    "compressed": Case(ALL, before=_compressed), "broken": Case((0, 0, 0), net=lambda: _net(broken=True)),
+    "tied": Case(ALL, net=lambda: _net(tied=True)),
+    "spare": Case((0, 3, 0), _spare, {"find_unused_parameters": True}, net=Extra),
+}
+
+
+def early(torch: Any, rank: int, world: int, backend: str, names: list[str]) -> dict:
+    """Of each case the gradients, eager and compiled, and the buckets that were taken early."""
+    begin(rank, world)
+    taken: list[int] = []
+    bring = Reducer.bring
+
+    def counted(self: Reducer, index: int, gradients: list) -> None:
+        before = len(self._early)
+        bring(self, index, gradients)
+        taken.append(len(self._early) - before)
+
+    Reducer.bring = counted  # type: ignore[method-assign]
+    found = {}
+    for name in names:
+        case, gradients, counts = CASES[name], [], []
+        for compiled in (False, True):
+            fl._dynamo.reset()
+            net = case.net()
+            model = DistributedDataParallel(fl.compile(net, backend=backend) if compiled else net, bucket_cap_mb=3e-4, **case.options)
+            case.before(model)
+            each = []
+            for step in range(3):
+                model.zero_grad()
+                del taken[:]
+                case.step(model, fl.from_numpy(np.random.default_rng([step, rank]).standard_normal((4, 5)).astype(np.float32)), rank, step)
+                each.append([None if p.grad is None else p.grad.numpy().copy() for p in net.parameters()])
+                counts.append(sum(taken))
+            gradients.append(each)
+        found[name] = (gradients, counts)
+    return found
+
+
+def test_a_bucket_begins_where_its_gradients_are(fake: None, compiled_graphs: list) -> None:
+    """In the written backward: the first bucket begins, the rest runs, others begin; nobody waits before the end."""
+    net = _net()
+    DistributedDataParallel(fl.compile(net), bucket_cap_mb=3e-4)(fl.randn(4, 5)).sum().backward()
+    backward = compiled_graphs[-1].wrapper
+    assert re.findall(r"\b(run|begin|end)(?=[_(])", backward) == ["run", "begin", "run", "begin", "begin", "end", "end", "end"], backward
+    assert [c.shape for c in group.calls if c.name == "all_reduce"] == [(sum(p.numel() for p in b.parameters()),) for b in _buckets(net)]
+
+
+def _buckets(net: fl.nn.Module) -> list:
+    return Reducer(list(net.named_parameters()), group, (314,)).buckets
+
+
+@needs_mpi
+@pytest.mark.parametrize(("backend", "names"), [("aot_eager", list(CASES)), ("inductor", ["plain", "views", "outside"])])
+def test_gradients_are_reduced_within_the_backward_graph(backend: str, names: list[str]) -> None:
+    """As eager DDP's, whatever else comes to the parameters; a bucket waits where something may."""
+    for rank, found in enumerate(run(early, 2, backend, names, timeout=200)):
+        for name, ((eager, compiled), counts) in found.items():
+            for step, (ours, theirs) in enumerate(zip(compiled, eager)):
+                for a, b in zip(ours, theirs):
+                    assert (a is None) == (b is None), (name, step)
+                    if a is not None:
+                        np.testing.assert_allclose(a, b, rtol=1e-3 if name == "compressed" else 1e-5, atol=1e-6, err_msg=f"{name} {step}")
+            case = CASES[name]
+            assert tuple(counts) == (0, 0, 0, *(case.other if rank and case.other else case.early)), f"rank {rank}, {name}"
+

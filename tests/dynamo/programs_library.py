@@ -11,6 +11,7 @@ import bisect
 import collections
 import contextlib
 import dataclasses
+import datetime
 import functools
 import heapq
 import itertools
@@ -18,10 +19,15 @@ import logging
 import math
 import operator
 import os
+import pathlib
 import random
+import re
+import struct
 import sys
+import threading
 import time
 import warnings
+import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any
 
@@ -485,5 +491,147 @@ def dict_joined_with_pairs(T):
 def interned(T):
     def f(x):
         return {sys.intern("abc"): x}["abc"] * 2
+
+    return f, (v(T),)
+
+
+# -- what C code has written --------------------------------------------------------------------------------------------------------
+@program
+def regular_expressions(T):
+    pattern = re.compile(r"(?P<layer>\d+)\.(weight|bias)")
+
+    def f(x, names):
+        found = [(m["layer"], m.group(2), m.span(), m.groupdict()) for name in names if (m := pattern.fullmatch(name))]
+        words = [m.group() for m in re.finditer(r"[a-z]+", names[1])]
+        return (x * len(found), found, words, re.sub(r"\d", "#", names[0]), re.split(r"\.", names[0]), pattern.pattern,
+                bool(re.match("z", "a")), re.findall("a.", "abac"), pattern.sub(r"\2", names[0]))
+
+    return f, (v(T), ["0.weight", "1.bias", "q"])
+
+
+@program(breaks=True)
+def a_function_in_a_regular_expression(T):
+    def f(x, text):
+        seen = []
+
+        def upper(m):
+            seen.append(m.group())
+            return m.group().upper()
+
+        return x + 1, re.sub("[a-c]", upper, text), seen
+
+    return f, (v(T), "abcd")
+
+
+@program
+def methods_of_dict_for_attributes(T):
+    class Fields(dict):
+        __getattr__ = dict.__getitem__
+        __setattr__ = dict.__setitem__
+        __delattr__ = dict.__delitem__
+
+    class Lenient(dict):
+        __getattr__ = dict.get
+
+    fields, lenient = Fields(a=2), Lenient(b=3)
+
+    def f(x):
+        fields.c, fields.n, fields.gone = x, fields.get("n", 0) + 1, 1
+        del fields.gone
+        made = Fields(z=x)
+        made.y = 4
+        try:
+            _ = fields.missing
+        except KeyError as error:
+            missing = error.args
+        return x * fields.a, fields.n, lenient.b, lenient.absent, dict(made), made.y, missing, sorted(fields), hasattr(lenient, "absent")
+
+    return f, (v(T),)
+
+
+class Depth(threading.local):
+    def __init__(self):
+        self.depth, self.names = 0, []
+
+    @property
+    def top(self):
+        return self.names[-1] if self.names else None
+
+
+@program
+def locals_of_a_thread(T):
+    own, plain = Depth(), threading.local()
+    plain.gone = 1
+
+    def f(x):
+        own.depth += 1
+        own.names.append("a")
+        plain.new = own.depth
+        had = hasattr(plain, "gone")
+        if had:
+            del plain.gone
+        return x * own.depth, own.top, getattr(plain, "absent", 5), hasattr(plain, "gone"), plain.new
+
+    return f, (v(T),)
+
+
+@program
+def more_of_numpy(T):
+    def f(x):
+        a = x.numpy().reshape(2, 2)
+        return T.from_numpy(-a), T.from_numpy(np.ascontiguousarray(a.T)), T.from_numpy(abs(a)), T.from_numpy(~(a > 2)), float(np.hypot(3, 4))
+
+    return f, (v(T),)
+
+
+@program
+def dates_and_times(T):
+    start = datetime.datetime(2024, 1, 2, tzinfo=datetime.UTC)
+
+    def f(x, days):
+        day = start + datetime.timedelta(days=days)
+        return x * day.weekday(), day.isoformat(), (day - start).total_seconds(), f"{day:%Y-%m}", day > start, datetime.date(2024, 2, 29).month
+
+    return f, (v(T), 3)
+
+
+@program
+def paths_and_bytes(T):
+    path = pathlib.PurePosixPath("/a/b/c.txt")
+
+    def f(x):
+        packed = struct.pack("<hf", 3, 1.5)
+        return x * len(path.parts), path.stem, str(path.parent), path.suffix, struct.unpack("<hf", packed), zlib.crc32(packed), packed.hex()
+
+    return f, (v(T),)
+
+
+@program
+def built_in_functions_of_objects(T):
+    class Amount:
+        def __init__(self, value):
+            self.value = value
+
+        def __round__(self, digits=0):
+            return ("rounded", digits)
+
+        def __divmod__(self, other):
+            return NotImplemented if other is None else (self.value // other, self.value % other)
+
+        def __rdivmod__(self, other):
+            return "from the right", other
+
+        def __floor__(self):
+            return "floor"
+
+        def __ceil__(self):
+            return "ceiling"
+
+        def __trunc__(self):
+            return "truncated"
+
+    def f(x):
+        a = Amount(7)
+        return x * a.value, round(a), round(a, 2), divmod(a, 2), divmod(3, a), math.floor(a), math.ceil(a), math.trunc(a)
 
     return f, (v(T),)

@@ -238,7 +238,7 @@ def registry_of_subclasses(T):
     return f, (v(T), "a")
 
 
-@program(breaks=True)
+@program
 def new_and_numbers_as_bases(T):
     class A:
         inst = None

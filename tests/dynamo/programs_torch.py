@@ -362,3 +362,31 @@ def class_of_results(T):
         return [type(t).__name__ for t in (x * 2, x.twice(), made, x + y)], isinstance(made, Marked), x.twice(), made
 
     return f, (v(T).as_subclass(Marked), v(T))
+
+
+@program
+def flags_of_leaves(T):
+    T.manual_seed(0)
+    model = T.nn.Sequential(T.nn.Linear(4, 3), T.nn.Linear(3, 2))
+
+    def f(x):
+        model[0].requires_grad_(False)
+        for name, parameter in model[1].named_parameters():
+            parameter.requires_grad = name == "bias"
+        x.requires_grad_().requires_grad_(False)
+        y = model(x)
+        return y, [p.requires_grad for p in model.parameters()], x.is_leaf, T.autograd.grad(y.sum(), model[1].bias)
+
+    return f, (v(T),)
+
+
+@program(breaks=True)
+def flags_of_leaves_that_were_used(T):
+    weight = v(T).requires_grad_()
+
+    def f(x):
+        y = weight * x
+        weight.requires_grad_(False)
+        return y, weight * x, weight.requires_grad
+
+    return f, (v(T),)

@@ -10,6 +10,7 @@ from dynamo_harness import Counter, same
 
 import flambeau as torch
 from flambeau import dynamo
+from flambeau.fx.experimental.symbolic_shapes import ConstraintViolationError
 from flambeau.inductor import compile_fx
 
 
@@ -454,3 +455,17 @@ def test_a_view_with_gaps_whose_sizes_or_strides_vary(name, backend):
         first, second = (torch.autograd.grad(each[1].sum(), weight)[0] for each in (right, got))
         assert torch.allclose(first, second, atol=1e-4)
     assert len(graphs) == 2
+
+
+def test_a_marked_size_that_the_program_fixes_is_an_error() -> None:
+    def f(x):
+        return x * 2 if x.shape[0] == 3 else x
+
+    x = torch.ones(3)
+    dynamo.mark_dynamic(x, 0)
+    for fullgraph in (False, True):
+        with pytest.raises(ConstraintViolationError, match=r"x.shape\[0\] was marked"):
+            dynamo.compile(f, backend="eager", fullgraph=fullgraph)(x)
+    weakly = torch.ones(3)
+    torch._dynamo.maybe_mark_dynamic(weakly, 0)
+    assert dynamo.compile(f, backend="eager", fullgraph=True)(weakly).tolist() == [2.0] * 3

@@ -7,6 +7,7 @@ import programs_exceptions  # noqa: F401
 import programs_func  # noqa: F401
 import programs_library  # noqa: F401
 import programs_protocols  # noqa: F401
+import programs_references  # noqa: F401
 import programs_torch  # noqa: F401
 import programs_values  # noqa: F401
 import pytest

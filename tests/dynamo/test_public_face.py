@@ -392,7 +392,7 @@ def test_logs() -> None:
     torch._logging.set_logs(graph_breaks=True)
     assert logging.getLogger("flambeau.graph_breaks").level == logging.DEBUG
     torch._logging.set_logs(graph_breaks=False)
-    ran = subprocess.run([sys.executable, "-c", "import flambeau as t; t.compile(lambda x: x)"], capture_output=True, text=True,
+    ran = subprocess.run([sys.executable, "-c", "import flambeau"], capture_output=True, text=True,
                          env={"TORCH_LOGS": "gaurds", "PATH": ""}, check=False)
     assert ran.returncode != 0 and "there is no channel 'gaurds'" in ran.stderr
 
@@ -572,3 +572,21 @@ def test_functorch_by_its_name() -> None:
                "aot_function(lambda x: (x * 2).sum(), lambda g, i: make_boxed_func(g.forward))(x).backward()\n"
                "assert x.grad.tolist() == [2, 2, 2]\n")
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_an_inner_compiler_of_the_programs_own() -> None:
+    seen = []
+
+    def inner(gm, example_inputs, **told):
+        seen.append(gm)
+        return compile_fx_inner(gm, example_inputs, **told)
+
+    def backend(gm, example_inputs):
+        return compile_fx(gm, example_inputs, inner_compile=inner)
+
+    x = torch.arange(3.0, requires_grad=True)
+    torch.compile(lambda x: (x * x).sin().sum(), backend=backend)(x).backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach() * (x.detach() ** 2).cos())
+    assert len(seen) == 2       # forward and backward
+    with pytest.raises(TypeError, match="unexpected keyword argument 'typo'"):
+        compile_fx_inner(None, [], typo=True)

@@ -92,7 +92,7 @@ def test_the_memory_of_each_stage_is_drawn(folder: Path) -> None:
     compiled(x).sum().backward()
     (path,) = folder.glob("run_*/*/report.html")
     text = path.read_text()
-    stages = re.findall(r"<summary>inductor_\d: at most ([\d.]+) MB alive, arena of ([\d.]+ M|0 )B", text)
+    stages = re.findall(r"<summary>inductor_\d: at most ([\d.]+) MB alive, arena of ([\d.]+ [kM]?)B", text)
     assert len(stages) == 2
     forward, backward = debug._folders[0].memory
     assert forward.arena == 0 and 0 < max(temporaries for temporaries, _ in backward.alive) <= backward.arena
@@ -156,6 +156,22 @@ def test_a_crash_is_reduced_to_the_step_that_causes_it(tmp_path: Path, monkeypat
     (path,) = tmp_path.glob("minifier/*.py")
     text = path.read_text()
     assert "sin is too hard" in text and "torch.sin(" in text and "relu" not in text and "cos" not in text
+
+
+def test_a_program_that_is_written_has_a_step_and_no_other_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend that goes by names is not fooled by an input that is called like the step in whose place it stands."""
+    monkeypatch.setenv("TORCH_COMPILE_DEBUG_DIR", str(tmp_path))
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        if any("sin" in str(node.target) for node in gm.graph.nodes):
+            raise ZeroDivisionError("sin is too hard")
+        return gm.forward
+
+    with torch._dynamo.config.patch(repro_after="dynamo", repro_level=2), pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as caught:
+        torch.compile(broken, backend=backend)(torch.randn(4, 4), torch.randn(4, 4))
+    assert "1 operation(s)" in caught.value.__notes__[0]
+    (path,) = tmp_path.glob("minifier/*.py")
+    assert "torch.sin(" in path.read_text() and "import torch" not in path.read_text()
 
 
 def test_wrong_results_are_reduced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -239,3 +239,57 @@ def test_rounds_over_sizes_that_values_tell(backend: str) -> None:
         assert same(compiled(*given), kept_boxes(*given))
         assert same(fast(*given), kept_boxes(*given))
     assert len(counter.graphs) <= 8     # of 30 rounds: sizes 1 and 2 are apart
+
+
+def peeled(x):
+    """Each round keeps some of what the one before has left."""
+    sums = []
+    while x.numel() > 0:
+        sums.append(x.sum())
+        x = x[x < x.max()]
+    return torch.stack(sums)
+
+
+def peeled_beside(x):
+    total = torch.zeros(())
+
+    def add():
+        return total + x.sum()
+
+    for limit in (8.0, 6.0, 4.0):
+        x = x[x < limit]
+        print(limit)
+        total = add()
+    return total, x
+
+
+def kept_after_a_break(x):
+    y = x[x > 2]
+    print("between")
+    return y.sum() + y.shape[0]
+
+
+@pytest.mark.parametrize(("function", "graphs"), [(peeled, 4), (peeled_beside, 3), (kept_after_a_break, 2)])
+def test_sizes_that_values_tell_vary_from_the_start(function: Callable[..., Any], graphs: int) -> None:
+    counter = Counter()
+    compiled = dynamo.compile(function, backend=counter)
+    for shift in (0.0, 1.0):
+        x = torch.arange(10) + shift
+        assert same(function(x), compiled(x))
+    assert len(counter.graphs) <= graphs
+
+
+@pytest.mark.parametrize("values", [(8.0, 6.0, 4.0), [8.0, 6.0, 4.0], range(4, 7), {"a": 8.0, "b": 6.0}, "abc"])
+def test_the_place_in_what_a_loop_goes_through_is_no_reason_to_compile_a_round_again(values: Any) -> None:
+    def function(x):
+        for value in values:
+            x = x * 2
+            print(value)
+            x = x + 1
+        return x
+
+    counter = Counter()
+    compiled = dynamo.compile(function, backend=counter)
+    x = torch.arange(3.0)
+    assert same(function(x), compiled(x))
+    assert len(counter.graphs) == 2

@@ -108,3 +108,48 @@ def test_errors(args: tuple, kwargs: dict, error: type, backend: Backend) -> Non
     with pytest.raises(error):
         compiler.set_stance(*args, **kwargs)
     assert made(backend)(fl.ones(1))[1] is True
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_program_is_told_whether_it_is_compiled_or_exported(strict: bool) -> None:
+    asks = {"compiling": fl.compiler.is_compiling, "dynamo": fl.compiler.is_dynamo_compiling, "exporting": fl.compiler.is_exporting}
+
+    class Asking(fl.nn.Module):
+        def __init__(self, ask):
+            super().__init__()
+            self.ask = ask
+
+        def forward(self, x):
+            return x.sin() if asks[self.ask]() else x.cos()
+
+    told = {}
+    for name in asks:
+        exported = fl.export.export(Asking(name), (fl.ones(2),), strict=strict)
+        told[name] = any("sin" in str(node.target) for node in exported.graph.nodes)
+    assert told == {"compiling": True, "dynamo": strict, "exporting": True}
+    assert [ask() for ask in asks.values()] == [False] * 3
+    assert fl.compile(lambda: [ask() for ask in asks.values()], backend="eager")() == [True, True, False]     # without an operation
+    model = Asking("exporting")
+    compiled = fl.compile(model, backend="eager")
+    x = fl.ones(2)
+    assert compiled(x).tolist() == x.cos().tolist()
+
+
+def test_graph_breaks_as_errors() -> None:
+    @fl._dynamo.error_on_graph_break(True)
+    def strict(x):
+        print("a")
+        return x + 1
+
+    def lenient(x):
+        with fl._dynamo.error_on_graph_break(False):
+            y = x + 1
+        return y * 2
+
+    x = fl.ones(2)
+    with pytest.raises(fl._dynamo.exc.Unsupported, match="error_on_graph_break"):
+        fl.compile(strict, backend="eager")(x)
+    assert fl.compile(lenient, backend="eager", fullgraph=True)(x).tolist() == [4.0, 4.0]
+    with fl._dynamo.error_on_graph_break(True), pytest.raises(fl._dynamo.exc.Unsupported):
+        fl.compile(lambda x: (print("b"), x + 1)[1], backend="eager")(x)
+    assert fl.compile(lambda x: (print("c"), x + 1)[1], backend="eager")(x).tolist() == [2.0, 2.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -161,3 +162,30 @@ def test_functionalize_changes_what_the_function_changes():
     assert fl.func.functionalize(f, remove="mutations_and_views")(fl.zeros(2)).tolist() == [2, 2]
     with pytest.raises(RuntimeError, match="invalid argument for remove=all"):
         fl.func.functionalize(f, remove="all")
+
+
+class Box:
+    """A container that programs register."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+@pytest.mark.parametrize("make", [Box, lambda x: [x], lambda x: (x,), lambda x: {"x": x}, lambda x: OrderedDict(x=x),
+                                  lambda x: defaultdict(list, x=x), lambda x: deque([x], 3), namedtuple("One", "x")])
+def test_transforms_look_into_every_container_that_pytree_knows(make):
+    fl.utils._pytree.register_pytree_node(Box, lambda box: ([box.value], None), lambda values, _: Box(*values))
+    try:
+        def of(box):
+            return fl.utils._pytree.tree_leaves(box)[0]
+
+        def double(box):
+            return make(of(box) * 2)
+
+        x, kind = fl.arange(3.0), type(make(0))
+        for found, wanted in ((fl.vmap(double)(make(x)), 2 * x), (fl.func.grad(lambda box: (of(box) ** 2).sum())(make(x)), 2 * x),
+                              (fl.func.jvp(double, (make(x),), (make(x),))[1], 2 * x),
+                              (fl.func.vjp(double, make(x))[1](make(x))[0], 2 * x)):
+            assert type(found) is kind and fl.equal(of(found), wanted)
+    finally:
+        fl.utils._pytree._deregister_pytree_node(Box)

@@ -118,7 +118,7 @@ FUNCTIONS: dict[str, tuple[Callable, tuple, tuple]] = {
     "padded": (lambda x: F.pad(x, (1, 2, 3, 3), mode="reflect") + F.pad(x, (2, 1, 6, 0)), (IMAGES,), (0,)),
     "attention": (lambda q, k: F.scaled_dot_product_attention(q, k, k, is_causal=True), (IMAGES, IMAGES.flip(0)), (0, 0)),
     "cross entropy": (lambda a, t: F.cross_entropy(a, t) + F.mse_loss(a, a * 2), (MATRICES, LABELS), (0, 0)),
-    "linalg": (lambda a: torch.linalg.inv(a @ a.T + torch.eye(3, dtype=a.dtype)).det() + torch.linalg.svdvals(a).sum(), (SQUARES,), (0,)),
+    "linalg": (lambda a: torch.linalg.inv(a @ a.mT + torch.eye(3, dtype=a.dtype)).det() + torch.linalg.svdvals(a).sum(), (SQUARES,), (0,)),
     "fft": (lambda a: torch.fft.rfft(a, dim=-1).abs() + torch.fft.fft2(a).real[..., :2], (SQUARES,), (0,)),
     "others": (lambda a: torch.stack([a, a.flip(0)]).diff(dim=1).prod(1) + torch.cat([a[:1], a[1:2]]), (X,), (0,)),
     "split": (lambda a: torch.cat([p * (i + 1) for i, p in enumerate(a.split(2))]) + a.unbind()[0], (X,), (0,)),

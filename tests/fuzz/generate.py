@@ -79,8 +79,8 @@ class Generator:
 
     def __init__(self, lib: Any, table: list[Row], mode: str):
         self.lib, self.mode = lib, mode
-        self.table = table
-        self.weights = [row.weight for row in table]
+        self.table = [row for row in table if mode == "eager" or not row.eager]
+        self.weights = [row.weight for row in self.table]
         self.uses: dict[str, int] = {}
 
     def program(self, seed: int) -> Program:

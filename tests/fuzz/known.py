@@ -445,8 +445,10 @@ KNOWN = (
     Known("a complex result does not fit a real out=; torch keeps its real part",
           error=lambda ours, theirs, step: theirs is None and "out" in step.kwargs and _says(ours, "result type torch.complex")),
     Known("torch leaves more memory behind a loss than its element",
-          error=lambda ours, theirs, step: theirs is None and _of("as_strided", "as_strided_")(step)
+          error=lambda ours, theirs, step: theirs is None and _of("as_strided", "as_strided_", "as_strided_copy")(step)
           and _says(ours, "but the storage has")),
+    Known("a square beyond a dtype is infinite; torch's is not where it is added up in the same instruction",
+          values=lambda step: "RMSprop" in step.op, where=lambda v: np.isnan(v.ours) & _may_overflow(v)),
     Known("what would take more memory than there is: torch makes all that it will choose from",
           error=lambda ours, theirs, step: ours is None and _of("combinations")(step) and _says(theirs, "can't allocate memory")),
     Known("Intel's transforms refuse some empty batches", error=lambda ours, theirs, step: ours is None and _says(theirs, "MKL FFT error")),
@@ -503,6 +505,7 @@ KNOWN = (
     Known("torch's derivative of scatter_reduce repeats the gradient over what no index is for, and divides float16 by zero",
           gradient=_of("scatter_reduce", "scatter_reduce_"), at=lambda step, arrays: _shape_of(step, 2, "index", arrays)
           != _shape_of(step, 3, "src", arrays) or any(a.dtype == np.float16 and np.any(a == 0) for a in arrays.values())),
+    Known("torch's derivative of as_strided_scatter is of what was written over, not of what is left", gradient=_of("as_strided_scatter")),
     Known("torch's view in the dtype that a tensor has already passes no gradient on", gradient=_of("view"),
           at=lambda step, arrays: "torch." in step.code().partition("(")[2]),
     Known("det's gradient is the cofactors; torch gives zeros for a singular matrix", gradient=_of("det")),

@@ -11,7 +11,7 @@ from typing import Any
 import flambeau
 from flambeau.ops.registry import is_operator
 
-from . import indexing, special
+from . import composed, indexing, special
 from .draw import Draw
 from .inputs import DTYPES
 from .layers import LAYERS
@@ -117,12 +117,13 @@ SEVERAL = ("tensors", "operands", "matrices")
 
 @dataclass(frozen=True)
 class Row:
-    """One way to write an operator, and the drawer of its arguments: draw -> (args, kwargs)."""
+    """One way to write an operator, and the drawer of its arguments: draw -> (args, kwargs). `eager`: drawn in that mode alone."""
 
     form: str
     op: str
     draw: Callable[[Draw], tuple[tuple, dict]]
     weight: float = 1.0
+    eager: bool = False
 
     @property
     def name(self) -> str:
@@ -310,5 +311,7 @@ def rows(theirs: ModuleType) -> list[Row]:
     table += [Row("augmented", op, _in_place, 3.0) for op in AUGMENTED]
     table += [Row("prefix", op, _one) for op in PREFIX]
     table += [Row("attribute", name, _one) for name in ATTRIBUTES]
+    table += [Row("call", text, draw, 0.6) for text, draw in composed.calls().items()]
+    table += [Row("call", text, draw, 0.6, True) for text, draw in composed.eager_calls().items()]
     table += [Row("getitem", "", indexing.reading, 40.0), Row("setitem", "", indexing.writing, 30.0)]
     return table

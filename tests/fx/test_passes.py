@@ -20,6 +20,7 @@ from flambeau.fx.passes.split_module import split_module
 from flambeau.fx.passes.split_utils import split_by_tags
 from flambeau.fx.passes.tools_common import legalize_graph
 from flambeau.fx.passes.utils.fuser_utils import fuse_by_partitions, validate_partition
+from flambeau.fx.passes.utils.matcher_utils import SubgraphMatcher
 from flambeau.nn.utils.fx_passes import extract_subgraph, fuse, remove_dropout
 
 
@@ -154,3 +155,26 @@ def test_parts_of_a_graph() -> None:
     _, sin, cos, _, _ = gm.graph.nodes
     part = extract_subgraph(gm, [cos], [sin], [cos])
     torch.testing.assert_close(part(torch.ones(2))[0], torch.ones(2).cos())
+
+
+def test_a_split_keeps_the_modules_of_its_graph() -> None:
+    net, other = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+    gm = symbolic_trace(net)
+    split = split_module(gm, other, lambda node: int(node.target == "1"))
+    x = torch.ones(1, 2)
+    assert split(x).tolist() == net(x).tolist()
+
+
+def test_subgraphs_are_matched() -> None:
+    graph = symbolic_trace(lambda x, y: torch.relu(torch.relu(x + 1).sum() * 2 + y).sum() * 3).graph
+    pattern = symbolic_trace(lambda a: torch.relu(a).sum()).graph
+    found = SubgraphMatcher(pattern).match(graph)
+    assert [match.returning_nodes[0].name for match in found] == ["sum_1", "sum_2"]
+    assert [match.placeholder_nodes[0].name for match in found] == ["add", "add_1"]
+    assert not SubgraphMatcher(pattern, match_placeholder=True).match(graph)
+    tripled = symbolic_trace(lambda a: a * 3).graph
+    assert len(SubgraphMatcher(tripled).match(graph)) == 1 and len(SubgraphMatcher(tripled, ignore_literals=True).match(graph)) == 2
+    assert len(SubgraphMatcher(tripled, match_output=True, ignore_literals=True).match(graph)) == 1
+    doubled = symbolic_trace(lambda a: torch.relu(torch.relu(a))).graph
+    thrice = symbolic_trace(lambda x: torch.relu(torch.relu(torch.relu(x)))).graph
+    assert [len(SubgraphMatcher(doubled, remove_overlapping_matches=apart).match(thrice)) for apart in (True, False)] == [1, 2]

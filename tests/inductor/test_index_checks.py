@@ -56,3 +56,33 @@ def test_the_only_element_is_no_exception(name):
     torch.testing.assert_close(compiled(x, torch.tensor([0, 0])), READS[name](x, torch.tensor([0, 0])))
     with pytest.raises((IndexError, RuntimeError)):
         compiled(x, torch.tensor([0, 1]))
+
+
+WRITES = {
+    "setitem": lambda y, i: y.__setitem__(i, 1.0), "index_fill_": lambda y, i: y.index_fill_(0, i, 1.0),
+    "index_add_": lambda y, i: y.index_add_(0, i, torch.ones(2, 2)), "index_copy_": lambda y, i: y.index_copy_(0, i, torch.ones(2, 2)),
+    "scatter_": lambda y, i: y.scatter_(0, i[:, None], 1.0), "scatter_add_": lambda y, i: y.scatter_add_(0, i[:, None], torch.ones(2, 1)),
+    "put_": lambda y, i: y[:, 0].put_(i, torch.ones(2)),
+    "of a view": lambda y, i: y.t().index_fill_(1, i, 2.0),
+    "truth values": lambda y, i: y.__setitem__((i, 0), True), "read by what nobody reads": lambda y, i: y.index_fill_(0, i, 1.0).exp_(),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_that_nobody_reads_is_checked(name, backend, grad):
+    torch._dynamo.reset()
+
+    def program(x, i):
+        y = x.detach() * 2
+        WRITES[name](y, i)
+        return x + 1
+
+    compiled, x = torch.compile(program, backend=backend), torch.randn(3, 2, requires_grad=grad)
+    for good in ([0, 2], [1, 1]):
+        torch.testing.assert_close(compiled(x, torch.tensor(good)), x + 1)
+    with pytest.raises((IndexError, RuntimeError)) as expected:
+        program(x, torch.tensor([0, 70]))
+    with pytest.raises(expected.type):
+        compiled(x, torch.tensor([0, 70]))

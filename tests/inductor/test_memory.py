@@ -173,7 +173,7 @@ def checkpointed(model: Any, given: tuple) -> Any:
 
 
 def detected(model: Any, given: tuple) -> Any:
-    with torch.autograd.detect_anomaly():
+    with torch.autograd.set_detect_anomaly(True):
         return once(model, given)
 
 
@@ -314,3 +314,26 @@ def test_gradients_take_the_place_of_what_was_saved() -> None:
     """16 saved values of 2 MiB, 16 gradients of 1 MiB, a few temporaries and what waits for the next stage."""
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True, timeout=120)
     assert float(done.stdout) <= 32 + 4 * 2 + memory.STAGE / 2**20 < 32 + 16
+
+
+# --- one place ---
+IN_PLACE: dict[str, tuple[int, Callable]] = {        # how many buffers lie where another does
+    "an activation": (1, lambda x, w: torch.relu(x @ w)),
+    "several": (2, lambda x, w: torch.relu(torch.relu(x @ w) @ w) @ w),
+    "read again": (0, lambda x, w: (y := x @ w, torch.relu(y) @ y)[1]),
+    "read elsewhere too": (0, lambda x, w: (y := x @ w, torch.relu(y + y.flip(0)))[1]),
+    "of another dtype": (0, lambda x, w: torch.relu(x @ w).half()),
+    "read in several passes": (0, lambda x, w: (x @ w).softmax(-1)),
+    "read by two": (0, lambda x, w: (y := x @ w, torch.relu(y), y * 2)[1:]),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_what_is_made_element_by_element_lies_where_its_operand_did(name: str, compiled_graphs: list) -> None:
+    most, program = IN_PLACE[name]
+    for size in (64, 3, 130):
+        torch.compiler.reset()
+        x, w = data(size, size), data(size, size)
+        x[0, 0] = float("nan")
+        torch.testing.assert_close(torch.compile(program)(x, w), program(x, w), rtol=2e-3, atol=2e-3, equal_nan=True)
+    assert max(len(graph.unit.within) for graph in compiled_graphs) == most

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from scipy import special
 
+import flambeau as fl
+import flambeau.nn.functional as F
 from flambeau.core.dtypes import bfloat16, float32
 from flambeau.core.scalar import POSTS
 from flambeau.inductor.loop.ir import Tracer
@@ -44,7 +46,7 @@ def traced(body):
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_an_activation_is_recognised_however_it_is_spelled(name) -> None:
-    for body in (POSTS[name][1], *SPELLINGS.get(name, ())):
+    for body in (POSTS[name].body, *SPELLINGS.get(name, ())):
         assert activation(*traced(body)) == name
 
 
@@ -77,3 +79,36 @@ def test_the_meaning_by_numpy() -> None:
         np.testing.assert_allclose(finish([PostOp(name)], x, []), values, rtol=1e-5, atol=1e-6)
     chain = [PostOp("add", tensor=True), PostOp("linear", alpha=2.0, beta=1.0), PostOp("mul", tensor=True), PostOp("sub", tensor=True)]
     np.testing.assert_allclose(finish(chain, x, [x, x, y, y, x]), ((wide + y) * 2 + 1) * y - wide, rtol=1e-6)
+
+
+# What ends a product, by the row that it is; `y` is like the result.
+ENDS = {"add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "linear": lambda x, y: x * 0.5 + 1,
+        "relu": lambda x, y: F.relu(x), "tanh": lambda x, y: fl.tanh(x), "sigmoid": lambda x, y: fl.sigmoid(x),
+        "gelu_erf": lambda x, y: F.gelu(x), "gelu_tanh": lambda x, y: F.gelu(x, approximate="tanh")}
+WILD = [math.nan, math.inf, -math.inf, -0.0, 3e38, -3e38, 1e-40, 60000.0]
+PRODUCTS = {
+    "linear": lambda x, w, b: F.linear(x, w, b),
+    "bmm": lambda x, w, b: x[None] @ w.t()[None],
+    "conv2d": lambda x, w, b: F.conv2d(x.t().reshape(1, 64, 8, 8), w.reshape(96, 64, 1, 1), b),
+    "conv2d, channels last": lambda x, w, b: F.conv2d(x.reshape(1, 8, 8, 64).permute(0, 3, 1, 2), w[:, :, None, None].expand(
+        96, 64, 3, 3), b, padding=1),
+    "conv_transpose2d": lambda x, w, b: F.conv_transpose2d(x.t().reshape(1, 64, 8, 8), w.t().reshape(64, 96, 1, 1), b, stride=2),
+}
+
+
+@pytest.mark.parametrize("kind", [fl.float32, fl.bfloat16, fl.float16], ids=str)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_what_is_not_finite_or_huge_ends_as_in_eager(name, kind) -> None:
+    """For each number one row of x (one pixel); the other terms of its sums are zeros."""
+    fl._dynamo.reset()
+    assert ENDS.keys() == POSTS.keys()
+    x, w = fl.zeros(64, 64, dtype=kind), fl.zeros(96, 64, dtype=kind)
+    x[::8, 0], w[:, 0] = fl.tensor(WILD).to(kind), 1
+    weights, bias = [w.clone() for _ in ENDS], fl.zeros(96, dtype=kind)
+
+    def program(x, weights, bias):
+        made = [PRODUCTS[name](x, w, bias) for w in weights]
+        return [end(y, x.reshape(-1)[1].expand_as(y)) for y, end in zip(made, ENDS.values())]
+
+    for end, got, want in zip(ENDS, fl.compile(program)(x, weights, bias), program(x, weights, bias)):
+        np.testing.assert_allclose(got.float().numpy(), want.float().numpy(), rtol=1e-2 if kind.itemsize == 2 else 1e-5, err_msg=end)

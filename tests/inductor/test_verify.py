@@ -502,9 +502,17 @@ def without_argument(made: Made) -> str:
     return "arg0"
 
 
+def within_another(made: Made) -> str:
+    first, second = list(made.unit.places)[:2]
+    del made.unit.places[second]
+    made.unit.within[second] = first
+    return second
+
+
 UNITS: list[tuple[str, str, Callable[[Made], str]]] = [
     ("chain", "two live buffers in one place", same_place),
     ("chain", "two live buffers that overlap", overlapping),
+    ("chain", "a buffer that lies in another's place, which is not done with", within_another),
     ("chain", "an arena without room", small_arena),
     ("chain", "a buffer that is not aligned", unaligned),
     ("chain", "a buffer without a place", without_place),

@@ -318,7 +318,6 @@ def test_second_derivatives_of_fused_operators():
     (lambda: nn.LazyLinear(5), (2, 3)), (lambda: nn.LazyConv2d(4, 3), (1, 2, 5, 5)), (lambda: nn.LazyBatchNorm2d(), (2, 3, 4, 4)),
     (lambda: nn.LazyConvTranspose1d(4, 3), (1, 2, 5)),
 ])
-@pytest.mark.filterwarnings("ignore:Lazy modules:UserWarning")
 def test_lazy_modules(make, shape):
     m = make()
     with pytest.raises(RuntimeError, match="uninitialized"):

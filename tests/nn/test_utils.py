@@ -11,6 +11,8 @@ from flambeau import nn
 from flambeau.nn import init
 from flambeau.nn.utils import parametrizations, parametrize
 
+torch = pytest.importorskip("torch")
+
 
 class Symmetric(nn.Module):
     def forward(self, x):
@@ -69,10 +71,36 @@ def test_spectral_norm_bounds_the_largest_singular_value():
         assert np.linalg.svd(layer.weight.detach().numpy())[1][0] == pytest.approx(1, abs=1e-3)
 
 
-def test_orthogonal_parametrization():
-    layer = parametrizations.orthogonal(nn.Linear(5, 3))
-    w = layer.weight.detach().numpy()
-    np.testing.assert_allclose(w @ w.T, np.eye(3), atol=1e-5)
+@pytest.mark.parametrize("trivial", [True, False])
+@pytest.mark.parametrize("kind", [None, "matrix_exp", "cayley", "householder"])
+@pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 4)])
+def test_orthogonal_parametrization(shape, kind, trivial):
+    def made(lib):
+        lib.manual_seed(0)
+        layer = lib.nn.utils.parametrizations.orthogonal(lib.nn.Linear(*shape[::-1]), orthogonal_map=kind, use_trivialization=trivial)
+        state = {name: value.tolist() for name, value in layer.state_dict().items()}
+        with lib.no_grad():
+            layer.parametrizations.weight.original += lib.arange(layer.weight.numel()).view(shape).tril(-1) / 9
+        x = layer.weight
+        (x * lib.arange(x.numel()).view(shape)).sum().backward()
+        return state, x.tolist(), layer.parametrizations.weight.original.grad.tolist()
+
+    (state, weight, grad), (wanted, *others) = made(fl), made(torch)
+    small = np.array(weight) if shape[0] <= shape[1] else np.array(weight).T
+    np.testing.assert_allclose(small @ small.T, np.eye(min(shape)), atol=1e-5)
+    assert state.keys() == wanted.keys()
+    for got, want in (*((state[name], wanted[name]) for name in state), *zip((weight, grad), others)):
+        np.testing.assert_allclose(got, want, atol=2e-5)
+
+
+def test_setting_an_orthogonal_weight():
+    layer = parametrizations.orthogonal(nn.Linear(3, 3))
+    layer.weight = fl.eye(3)[[1, 0, 2]]
+    assert fl.allclose(layer.weight, fl.eye(3)[[1, 0, 2]])
+    with pytest.raises(NotImplementedError, match="use_trivialization=False"):
+        parametrizations.orthogonal(nn.Linear(3, 3), orthogonal_map="cayley", use_trivialization=False).weight = fl.eye(3)
+    with pytest.raises(ValueError, match="orthogonal_map has to be one of"):
+        parametrizations.orthogonal(nn.Linear(3, 3), orthogonal_map="exp")
 
 
 def test_fusing_batch_norm():

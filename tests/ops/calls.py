@@ -152,7 +152,7 @@ CALLS = [
     "F.channel_shuffle(I, 2)", "F.channel_shuffle(I, 1)", "F.pad(I, (1, 1, 1, 1))", "F.pad(I, (0, 0))",
     "F.pad(I, (1, 1, 1, 1), mode='reflect')",
     "F.pad(I, (1, 1, 1, 1), mode='replicate')", "F.pad(I, (1, 1, 1, 1), mode='circular')", "F.pad(J, (1, 1), mode='reflect')",
-    "F.grid_sample(I, X[:, :3, :2][:, None].expand(2, 3, 3, 2))", "F.affine_grid(X[:, :2, :3], (2, 1, 4, 4))",
+    "F.grid_sample(I, X[:, :3, :2][:, None].expand(2, 3, 3, 2), align_corners=False)", "F.affine_grid(X[:, :2, :3], (2, 1, 4, 4), False)",
     "t.native_channel_shuffle(I, 2)",
     # losses
     *(f"F.{name}(x, {'U' if name == 'kl_div' else 'y'})" for name in LOSSES), *(f"F.{name}(x, y, reduction='none')" for name in

@@ -271,6 +271,12 @@ case("nll_loss_backward", T(), x, T(3, kind="int64"), None, 1, -100, T(positive=
 case("mse_loss", x, y, 1)
 case("mse_loss", x, y)
 case("avg_pool2d_backward", T(2, 3, 3, 3), img, [2, 2], [2, 2], [0, 0], False, True, None)
+case("avg_pool2d_backward", T(2, 3, 4, 4), img, [2, 2], [2, 2], [1, 1], True, False, None)
+case("avg_pool2d_backward", T(3, 3, 3), T(3, 5, 6), [2, 2], [2, 2], [0, 0], True, True, 3)
+case("_adaptive_avg_pool2d_backward", T(3, 2, 4), T(3, 5, 6))
+case("native_layer_norm_backward", x, y, [4], T(3, 1), T(3, 1, positive=True), T(4), T(4), [True, True, False])
+case("embedding_dense_backward", T(2, 2, 3), T(2, 2, kind="int64"), 5, 1, True)
+case("im2col", T(3, 6, 6), [2, 3], [2, 1], [1, 0], [2, 2])
 case("max_pool2d_with_indices_backward", T(2, 3, 3, 3), img, [2, 2], [2, 2], [0, 0], [1, 1], False, T(2, 3, 3, 3, kind="int64", high=4))
 case("_adaptive_avg_pool2d_backward", T(2, 3, 2, 2), img)
 case("addcmul", x, y, y, value=2)
@@ -345,5 +351,3 @@ def test_what_is_a_name_only_says_so():
         fl.ops.aten._scaled_dot_product_flash_attention(fl.ones(1, 1, 2, 2), fl.ones(1, 1, 2, 2), fl.ones(1, 1, 2, 2))
     with pytest.raises(AttributeError, match="no operator 'not_there'"):
         fl.ops.aten.not_there  # noqa: B018
-    with pytest.raises(NotImplementedError, match="ceil_mode"):
-        fl.ops.aten.avg_pool2d_backward(fl.ones(1, 1, 2, 2), fl.ones(1, 1, 4, 4), [2, 2], [2, 2], [0, 0], True, True, None)

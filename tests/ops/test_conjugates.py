@@ -140,3 +140,10 @@ def test_vmap_takes_and_gives_conjugates():
     expected = x.resolve_conj().conj_physical()
     assert fl.vmap(lambda v: v.conj())(x).tolist() == expected.tolist() == fl.vmap(lambda v: v * 1)(x.conj()).tolist()
     assert fl.vmap(lambda v: v.conj().imag)(x).tolist() == expected.imag.tolist()
+
+
+def test_devices_that_hold_no_such_views_copy():
+    x = fl.zeros(2, 3, dtype=fl.complex64, device="meta", requires_grad=True)
+    for turned in (x.conj(), x.mH, x._neg_view(), fl.ops.prims.conj_view(x), fl.ops.prims.neg_view(x)):
+        assert not turned._is_view() and not turned.is_conj() and not turned.is_neg()
+        assert turned.grad_fn is not None and turned.device.type == "meta"

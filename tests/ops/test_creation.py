@@ -151,6 +151,7 @@ def test_as_tensor_shares_and_tensor_copies():
     assert copied[0] == 0
 
 
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 def test_read_only_memory_is_not_written():
     array = np.zeros(3)
     array.flags.writeable = False

@@ -34,6 +34,22 @@ def test_as_torch(name):
             np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int64", "complex64"])
+@pytest.mark.parametrize("other", [2, 2.0, 1.5, [2, 1.5], True])
+@pytest.mark.parametrize("name", [n for n in foreach.BINARY if n not in ("addcmul", "addcdiv", "lerp")])
+def test_numbers_as_torch(name, other, kind):
+    def call(lib):
+        try:
+            given = [lib.tensor(v, dtype=getattr(lib, kind)) for v in ([1, 2, 3], [2])]
+            leaves = [t.requires_grad_() for t in given] if kind == "float32" else []
+            made = getattr(lib, f"_foreach_{name}")(given, other)
+            grads = lib.autograd.grad([t.sum() for t in made], leaves) if leaves else []
+        except (RuntimeError, TypeError, NotImplementedError) as error:
+            return type(error)
+        return [(str(t.dtype), t.tolist()) for t in (*made, *grads)]
+    assert call(fl) == call(torch)
+
+
 def test_scalars_norms_and_bad_lists():
     for lib in (fl, torch):
         a = lists(lib)

@@ -164,3 +164,31 @@ def test_many_numbers_into_one_place(name):
     ours, theirs = (abs(float(ADDING[name](lib, lib.zeros(len(numbers), dtype=lib.int64), lib.from_numpy(numbers.copy()))) - right)
                     for lib in (fl, torch))
     assert ours <= 1.5 * theirs + 5e-6 * right     # in what order torch adds a gradient is up to its threads
+
+
+NORMS = {
+    "layer": lambda x: functional.layer_norm(x, x.shape[-1:]), "layer, several": lambda x: functional.layer_norm(x, x.shape[1:]),
+    "group": lambda x: functional.group_norm(x, 4), "instance": functional.instance_norm,
+    "batch": lambda x: functional.batch_norm(x, None, None, training=True),
+}
+
+
+@pytest.mark.parametrize("shape", [(4, 16, 8, 8), (8, 16, 32, 32), (2, 8, 200, 200), (30, 8, 1, 1500)])
+@pytest.mark.parametrize("last", [False, True])
+def test_norms_of_what_lies_far_from_zero(shape, last) -> None:
+    """What is left of numbers near 1000 has seven digits, whichever way the mean was rounded."""
+    fl.compiler.reset()
+    compiled = fl.compile(lambda x: [norm(x) for norm in NORMS.values()])
+    for offset in (0, 1000, -1000):
+        x = from_array((np.random.default_rng(0).standard_normal(shape) + offset).astype(np.float32))
+        x = x.contiguous(memory_format=fl.channels_last) if last else x
+        for (name, norm), got in zip(NORMS.items(), compiled(x), strict=True):
+            want = norm(x.double())
+            assert error(got, want) < 1e-6, (name, offset, error(got, want))
+            assert error(norm(x), want) < 1e-6, (name, offset, error(norm(x), want))
+
+
+def test_norms_of_what_has_no_finite_square() -> None:
+    for size in (1e18, 1e25, 1e30):
+        x = fl.tensor([1.0, -1.0, 3.0, 2.0] * 8) * size
+        assert functional.layer_norm(x, (32,)).isfinite().all() and functional.layer_norm(fl.full((32,), size), (32,), eps=0.1).eq(0).all()

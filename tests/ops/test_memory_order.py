@@ -366,3 +366,26 @@ def test_indices_into_dimensions_of_one_element(shape):
             mine, theirs = (numbers(lib, shape).permute(*order)[tuple(
                 lib.zeros(sizes, dtype=lib.int64) if index else slice(None) for index in taken)] for lib in (fl, torch))
             assert telling(mine) == telling(theirs), (order, taken)
+
+
+GAPS = {
+    "between images": lambda lib: lib.ones(4, 4, 3, 4).contiguous(memory_format=lib.channels_last)[::2],
+    "between pixels": lambda lib: lib.ones(2, 4, 3, 8).contiguous(memory_format=lib.channels_last)[..., ::2],
+    "between channels": lambda lib: lib.ones(2, 8, 3, 4).contiguous(memory_format=lib.channels_last)[:, :4],
+    "of a volume": lambda lib: lib.ones(2, 4, 2, 3, 4).contiguous(memory_format=lib.channels_last_3d).select(2, 1),
+    "none": lambda lib: lib.ones(2, 4, 3, 4).contiguous(memory_format=lib.channels_last),
+    "rows": lambda lib: lib.ones(2, 4, 3, 8)[..., ::2],
+}
+NORMS = {
+    "batch_norm": lambda f, x, m, v: f.batch_norm(x, None, None, training=True),
+    "batch_norm, running": lambda f, x, m, v: f.batch_norm(x, m, v),
+    "group_norm": lambda f, x, m, v: f.group_norm(x, 2), "instance_norm": lambda f, x, m, v: f.instance_norm(x),
+    "instance_norm, running": lambda f, x, m, v: f.instance_norm(x, m, v, use_input_stats=False),
+}
+
+
+@pytest.mark.parametrize("gap", GAPS)
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_of_images_with_gaps(name, gap) -> None:
+    ours, theirs = (NORMS[name](lib.nn.functional, GAPS[gap](lib), lib.zeros(4), lib.ones(4)).stride() for lib in (fl, torch))
+    assert ours == theirs

@@ -91,3 +91,15 @@ def test_what_stands_above_is_off_within() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         (plain @ plain).float().sum().backward()
     assert torch.equal(w.grad, plain.grad)
+
+
+@pytest.mark.parametrize("symbol", ["+", "-", "*", "/"])
+def test_a_tensor_and_a_number_are_told_as_two_tensors(symbol: str) -> None:
+    x = torch.arange(3.0)
+    with Seen() as seen:
+        got = eval(f"x {symbol} 2", {"x": x})
+    (func, args, _), = seen.calls
+    assert got.tolist() == eval(f"x {symbol} 2", {"x": x}).tolist() and args[1] == 2
+    assert func == getattr(torch.ops.aten, {"+": "add", "-": "sub", "*": "mul", "/": "div"}[symbol]).Tensor
+    packet = f"aten::{func.overloadpacket.__name__}"
+    assert func.name() == f"{packet}.Tensor" and func.overloadpacket.name() == packet

@@ -368,3 +368,20 @@ def test_one_implementation_is_asked_for(name):
 def test_a_learning_rate_is_one_number(name):
     with pytest.raises(ValueError, match="Tensor lr must be 1-element"):
         getattr(optim, name)([fl.ones(2, 2, requires_grad=True)], lr=fl.tensor([0.1, 0.2]))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "options"), [case for case in CASES if case[0] != "Adafactor"], ids=str)
+def test_what_is_not_finite_stays_its_own_matter(name, options, kind) -> None:
+    """Each element of weights and gradients meets each: an infinite weight is no NaN of a decay of nothing, nor a gradient of a first 0."""
+    torch = pytest.importorskip("torch")
+    wild = [1.0, -2.0, 0.0, np.nan, np.inf, -np.inf, 1e5]
+    weight, grad = np.meshgrid(np.array(wild, kind), np.array([1.0, -3.0, 0.0, np.nan, np.inf, -np.inf, 1e5], kind))
+    results = []
+    for lib in (torch, fl):
+        w = lib.nn.Parameter(lib.tensor(weight.tolist(), dtype=getattr(lib, kind)))
+        w.grad = lib.tensor(grad.tolist(), dtype=getattr(lib, kind))
+        optimizer = getattr(lib.optim, name)([w], **options)
+        optimizer.step(), optimizer.step()
+        results.append(np.array(w.detach().tolist()))
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5 if kind == "float32" else 1e-12)

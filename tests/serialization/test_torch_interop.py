@@ -166,7 +166,6 @@ def test_modules_that_keep_more_than_parameters_both_ways(kind: str) -> None:
     assert np.allclose(_outputs(here, shape), _outputs(theirs, shape), atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:Lazy modules")
 @pytest.mark.parametrize("make, shape", [(lambda nn: nn.LazyConv2d(3, 3), (1, 2, 5, 5)), (lambda nn: nn.LazyBatchNorm1d(), (2, 3))])
 def test_lazy_modules_both_ways_learn_their_sizes_afterwards(make: Any, shape: tuple[int, ...]) -> None:
     for module in (to_torch(make(flambeau.nn), weights_only=False), from_torch(make(torch.nn), weights_only=False),

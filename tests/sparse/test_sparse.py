@@ -367,3 +367,12 @@ def test_indices_of_rows_and_where_rows_begin(rows: list[int]) -> None:
     assert fl._convert_indices_from_coo_to_csr(index, 5, out_int32=True).dtype is fl.int32
     assert fl._convert_indices_from_csr_to_coo(starts, columns).tolist() == [rows, columns.tolist()]
     assert fl._convert_indices_from_csr_to_coo(starts, columns, transpose=True).tolist() == [columns.tolist(), rows]
+
+
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])
+@pytest.mark.parametrize("other", [9, 2.5, None, "x", (1, 2), True])
+def test_a_product_is_of_tensors(layout, other):
+    x = getattr(fl.eye(3), layout)()
+    for product in (lambda: x @ other, lambda: other @ x):
+        with pytest.raises(TypeError):
+            product()

@@ -63,6 +63,28 @@ def test_scopes_that_decorate_functions_and_generators() -> None:
     assert plain() == 1 and next(run) == 1 and depth == [0] and run.send("x") == (1, "x") and depth == [0]
 
 
+@pytest.mark.parametrize("scope", [fl.no_grad, fl.inference_mode, lambda: fl.set_grad_enabled(False)])
+def test_decorated_generators_are_told_of_errors_and_of_their_end(scope: Any) -> None:
+    told: list[Any] = []
+
+    @scope()
+    def steps() -> Iterator[Any]:
+        try:
+            try:
+                yield fl.is_grad_enabled()
+            except KeyError as error:
+                told.append((error.args, fl.is_grad_enabled()))
+            yield
+        finally:
+            told.append(fl.is_grad_enabled())
+
+    run: Any = steps()
+    assert next(run) is False and fl.is_grad_enabled()
+    run.throw(KeyError("wrong"))
+    run.close()
+    assert told == [(("wrong",), False), False] and fl.is_grad_enabled()
+
+
 def test_flat_gradients() -> None:
     parts = [fl.arange(6).view(2, 3), fl.arange(3)]
     flat = _utils._flatten_dense_tensors(parts)

@@ -26,14 +26,14 @@ from ...core.settings import READ
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES: dict[np.dtype, int] = {np.dtype(np.float16): 1, BFLOAT16: 2, np.dtype(np.float32): 3}
-LAYOUTS = {"given": 0, "free": 1}
+LAYOUTS = {"given": 0, "free": 1, "constant": 2}
 KINDS = {"matmul": 0, "conv_forward": 1, "conv_input_grad": 2, "conv_weight_grad": 3}
 
 
 @dataclass(frozen=True)
 class Operand:
     """An array's dtype, shape and strides (in elements). `layout`: "given" strides, or "free", where oneDNN picks its own and
-    reorders from or to the strides in each run."""
+    reorders from or to the strides in each run; "constant" is free for an input that never changes, which is reordered once."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -150,6 +150,11 @@ def implementation(op: int) -> str:
     return _C.onednn_implementation(op)
 
 
+def splits(op: int) -> bool:
+    """Whether `op` is one of Flambeau's own products, whose post-ops are exact on every number (oneDNN's: POSTS in core/scalar.py)."""
+    return implementation(op) == "amx:split_f32"
+
+
 def run(op: int, *arrays: np.ndarray) -> None:
     """Runs `op`. Raises ValueError for arrays that are not as described."""
     _C.onednn_run(op, *arrays)
@@ -186,4 +191,4 @@ def end_padding(sizes: Sequence[int], out_sizes: Sequence[int], kernel: Sequence
 
 
 __all__ = ["Operand", "PostOp", "available", "conv", "conv_words", "end_padding", "implementation", "library_path", "matmul",
-           "matmul_words", "operand", "run", "split_products", "split_products_set"]
+           "matmul_words", "operand", "run", "split_products", "split_products_set", "splits"]

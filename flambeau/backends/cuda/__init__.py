@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,44 +33,24 @@ def is_built() -> bool:
     return importlib.util.find_spec("cupy") is not None
 
 
-def flash_sdp_enabled() -> bool:
-    """Whether flash attention may be chosen."""
-    return _sdp["flash"]
+def _choice(kind: str, what: str) -> tuple[Callable[[], bool], Callable[[bool], None]]:
+    """The functions that tell whether a way of computing attention may be chosen, and that say so."""
+    def enabled() -> bool:
+        return _sdp[kind]
+
+    def enable(enabled: bool) -> None:
+        _sdp[kind] = enabled
+
+    enabled.__name__ = enabled.__qualname__ = f"{kind}_sdp_enabled"
+    enable.__name__ = enable.__qualname__ = f"enable_{kind}_sdp"
+    enabled.__doc__, enable.__doc__ = f"Whether {what} may be chosen.", f"Allow or forbid {what} on a GPU."
+    return enabled, enable
 
 
-def mem_efficient_sdp_enabled() -> bool:
-    """Whether memory-efficient attention may be chosen."""
-    return _sdp["mem_efficient"]
-
-
-def math_sdp_enabled() -> bool:
-    """Whether attention by plain operators may be chosen."""
-    return _sdp["math"]
-
-
-def cudnn_sdp_enabled() -> bool:
-    """Whether cuDNN's attention may be chosen."""
-    return _sdp["cudnn"]
-
-
-def enable_flash_sdp(enabled: bool) -> None:
-    """Allow or forbid flash attention on a GPU."""
-    _sdp["flash"] = enabled
-
-
-def enable_mem_efficient_sdp(enabled: bool) -> None:
-    """Allow or forbid memory-efficient attention on a GPU."""
-    _sdp["mem_efficient"] = enabled
-
-
-def enable_math_sdp(enabled: bool) -> None:
-    """Allow or forbid attention by plain operators on a GPU."""
-    _sdp["math"] = enabled
-
-
-def enable_cudnn_sdp(enabled: bool) -> None:
-    """Allow or forbid cuDNN's attention on a GPU."""
-    _sdp["cudnn"] = enabled
+flash_sdp_enabled, enable_flash_sdp = _choice("flash", "flash attention")
+mem_efficient_sdp_enabled, enable_mem_efficient_sdp = _choice("mem_efficient", "memory-efficient attention")
+math_sdp_enabled, enable_math_sdp = _choice("math", "attention by plain operators")
+cudnn_sdp_enabled, enable_cudnn_sdp = _choice("cudnn", "cuDNN's attention")
 
 
 def can_use_flash_attention(params: Any, debug: bool = False) -> bool:

@@ -44,9 +44,10 @@ def _to_integer(x: Array, kind: dtype) -> Array:
     return made if high is None else cupy.where(high, made ^ np.uint64(1 << 63), made)
 
 
-def _within_width(x: Any, n: Any) -> Any:
-    """Whether `x` can be shifted so far, as a number of n's type: the machine takes the lowest bits of the distance alone."""
-    return ((n >= 0) & (n < 8 * x.dtype.itemsize)).astype(n.dtype)
+def _distance(x: Any, n: Any) -> tuple[Any, Any]:
+    """How far to shift `x`, and whether it can be shifted so far, both of one dtype: the machine takes the lowest bits of it alone."""
+    n = x.dtype.type(n) if isinstance(n, int) else n
+    return n, ((n >= 0) & (n < 8 * x.dtype.itemsize)).astype(n.dtype)
 
 
 # -- the scalar operations, read by CuPy -------------------------------------------------------------------
@@ -95,12 +96,12 @@ class CupyScalars:
 
     @staticmethod
     def shl(x: Any, n: Any) -> Any:
-        fits = _within_width(x, n)
+        n, fits = _distance(x, n)
         return cupy.left_shift(x, n * fits) * fits
 
     @staticmethod
     def shr(x: Any, n: Any) -> Any:
-        fits = _within_width(x, n)
+        n, fits = _distance(x, n)
         return cupy.right_shift(x, n * fits + (1 - fits) * n.dtype.type(8 * x.dtype.itemsize - 1))
 
     @staticmethod

@@ -66,11 +66,12 @@ def adam(table, blocks, like, beta1, beta2, eps, weight_decay, WIDTH: tl.constex
 
 @triton.jit
 def sgd(table, blocks, like, lr, momentum, dampening, weight_decay, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-        BUFFERS: tl.constexpr, NESTEROV: tl.constexpr, MAXIMIZE: tl.constexpr):
+        DECAY: tl.constexpr, BUFFERS: tl.constexpr, NESTEROV: tl.constexpr, MAXIMIZE: tl.constexpr):
     """Parts: param, grad, momentum buffer. Numbers: 1 where the buffer is fresh, else 0."""
     kind: tl.constexpr = tl.float64 if like.dtype.element_ty == tl.float64 else tl.float32
     row, at, inside, p_at, p, g = _step(table, blocks, like, kind, WIDTH, BLOCK, MAXIMIZE)
-    g = g + p * tl.cast(weight_decay, kind)
+    if DECAY:
+        g = g + p * tl.cast(weight_decay, kind)
     if BUFFERS:
         b_at = _place(row, 3, like) + at
         b = tl.load(b_at, inside, other=0).to(kind)

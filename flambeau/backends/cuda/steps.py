@@ -80,8 +80,8 @@ def sgd_step(params: Sequence, grads: Sequence, buffers: Sequence | None, fresh:
     parts = [params, grads, buffers or grads]
     batches = _batches(parts, [[float(f) for f in fresh]])
     for batch in batches or ():
-        batch.run(_sgd, [np.float64(x) for x in (lr, momentum, dampening, weight_decay)], BUFFERS=buffers is not None,
-                  NESTEROV=bool(nesterov), MAXIMIZE=bool(maximize))
+        batch.run(_sgd, [np.float64(x) for x in (lr, momentum, dampening, weight_decay)], DECAY=weight_decay != 0,
+                  BUFFERS=buffers is not None, NESTEROV=bool(nesterov), MAXIMIZE=bool(maximize))
     return batches is not None
 
 

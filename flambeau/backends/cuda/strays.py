@@ -18,6 +18,7 @@ MOST = 512      # places; operators beyond them share the last
 _WORDS = 2
 
 _numbers: dict[str, int] = {}
+_failed: list[Exception] = []
 _lock = lock()
 _memory: np.ndarray | None = None       # a row for each place
 _used: np.ndarray | None = None         # the rows that are given away
@@ -44,8 +45,15 @@ class Places(dict):
         return self[name]
 
 
+def fail(error: Exception) -> None:
+    """Raise `error` at the next synchronisation: something else, that computes on the GPU unseen, went wrong."""
+    _failed.append(error)
+
+
 def check() -> None:
-    """Raise what kernels have noted; for when the GPU has been waited for. IndexError."""
+    """Raise what kernels have noted, an IndexError, and what `fail` was told; for when the GPU has been waited for."""
+    if _failed:
+        raise _failed.pop(0)
     if _used is not None and _used.any():
         _raise(_used)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
+from ...core.device import device as Device
+from .. import arrays
 from ..reduce_op import RedOpType
-from ..work import Request
+from ..work import Request, Work
 
 
 class Posted(NamedTuple):
@@ -21,6 +25,22 @@ class Engine(Protocol):
 
     rank: int
     size: int
+
+    @property
+    def work(self) -> Callable[..., Work]:
+        """What it hands out."""
+
+    def device(self) -> Device:
+        """Whose arrays it takes."""
+
+    def beside(self, array: Any, out: Any) -> Any:
+        """`array`, or a copy of one that lies where it can't beside the result `out`."""
+
+    def together(self) -> AbstractContextManager:
+        """What is posted in the block may end together."""
+
+    def meet(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Be ready to `send` for each of these (sender, receiver); both call it, with whatever other pairs."""
 
     def broadcast(self, array: Any, src: int) -> Posted:
         """`array` of `src` into everyone's."""
@@ -59,6 +79,28 @@ class Engine(Protocol):
         """Nothing more comes."""
 
 
+class HostEngine:
+    """What engines have in common whose arrays are NumPy's."""
+
+    work = Work
+
+    def device(self) -> Device:
+        """The CPU."""
+        return Device("cpu")
+
+    def beside(self, array: Any, out: Any) -> Any:
+        """`array`, or a copy of one that may share memory with `out`."""
+        return array.copy() if out is not None and arrays.overlap(out, array) else array
+
+    def together(self) -> AbstractContextManager:
+        """Each ends by itself."""
+        return nullcontext()
+
+    def meet(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Always ready."""
+
+
+@functools.cache
 def refuse(op: RedOpType, dtype: Any) -> None:
     """RuntimeError for a reduction that has no meaning for a dtype (torch's names, without "torch.")."""
     name = str(dtype).removeprefix("torch.")

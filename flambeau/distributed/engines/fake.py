@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..reduce_op import RedOpType
-from .base import Posted
+from .base import HostEngine, Posted
 
 _DONE = Posted(None)
 
 
-class FakeEngine:
+class FakeEngine(HostEngine):
     """Rank `rank` of `size`. Everyone else seems to hold what this rank holds; a sum stays what it was, as in torch."""
 
     def __init__(self, rank: int, size: int) -> None:

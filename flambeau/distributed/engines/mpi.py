@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import DistBackendError
 from ..reduce_op import RedOpType
 from ..stores import PrefixStore, Store
-from .base import Posted
+from .base import HostEngine, Posted
 from .pmi import PMIServer
 
 _INSTALL = ("torch.distributed between CPUs needs MPI: pip install 'flambeau[distributed]' (or: pip install mpi4py mpich), or "
@@ -168,7 +168,7 @@ _TYPES = {
 
 
 
-class MPIEngine:
+class MPIEngine(HostEngine):
     """The operations of one group, on a communicator of its own."""
 
     def __init__(self, places: Sequence[int], tag: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import secrets
 import time
@@ -31,6 +32,16 @@ class _Job:
     store: Store | None = None
     here: Store | None = None  # this job's part of it
     begun = 0
+
+
+def _require_initialized(fn: Callable) -> Callable:
+    """`fn`, which raises RuntimeError where `init_rpc` was not called, or `shutdown` was."""
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        agent()
+        return fn(*args, **kwargs)
+
+    return wrapper
 
 
 def is_available() -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from ...autograd.engine import _add, _dependencies, _seed, _walk
+from ...autograd.engine import _add, _dependencies, _Pass, _seed, _walk
 from ...autograd.graph import Edge, Node, edge_of
 from ...core import dispatch
 from ...core.tensor import Tensor
@@ -65,7 +65,8 @@ def _go_on(context: gradients.Context, number: int, start: list[Edge], grads: li
         for edge, grad in zip(start, grads):
             if grad is not None:
                 _add(walk.buffers, edge, grad)
-        _walk(start, walk.buffers, walk.counts, None, None, {}, retain, lambda node, g: gradients.accumulate(context, node, g))
+        under_way = _Pass(walk.counts, walk.buffers, None, lambda node, g: gradients.accumulate(context, node, g))
+        _walk(start, under_way, None, {}, retain)
         ended = [node for node in walk.waited_for if not walk.counts.get(node)]
         walk.waited_for = [node for node in walk.waited_for if walk.counts.get(node)]
         leaving = [(node, context.leaving.pop(node, [])) for node in ended]  # none came: others still count on hearing so

@@ -372,8 +372,8 @@ def compute(record: Any, args: tuple) -> Any:
         return tuple(dtensor(o, mesh, gives, s.shape, s.strides) for o, s in zip(out, specs, strict=True))
     made = dtensor(out, mesh, gives, specs.shape, specs.strides)
     if record.kind == "view" and now[0] == needs[0]:
-        root, chain = (first, ()) if first._view is None else first._view[:2]
-        made._view = View(root, (*chain, (record, args[1:])), 0 if root._grad is None else root._grad.generation)
+        root, chain, _, origin = first._view or View(first, ())
+        made._view = View(root, (*chain, (record, args[1:])), 0 if root._grad is None else root._grad.generation, origin)
         out._view = None
     return made
 

@@ -502,6 +502,7 @@ FUNCTIONS: dict[Any, Callable[..., Variable]] = {
     np.concatenate: _on_tensors("cat", many=True), np.stack: _on_tensors("stack", many=True), np.expand_dims: _on_tensors("unsqueeze"),
     np.reshape: lambda tx, a, shape: as_array(tx, a).method(tx, "reshape", [shape], {}),
     np.transpose: lambda tx, a, axes=NONE: as_array(tx, a).method(tx, "transpose", [] if axes is NONE else [axes], {}),
+    np.ascontiguousarray: lambda tx, a: ArrayVariable(tx.emit_method("contiguous", [as_array(tx, a).tensor], {}), scalar=False),
     np.copy: lambda tx, a: as_array(tx, a).method(tx, "copy", [], {}),
     np.ravel: _ravel, np.squeeze: _squeeze, np.swapaxes: _swapaxes, np.broadcast_to: _on_tensors("broadcast_to"),
     np.linalg.norm: _norm, np.einsum: _einsum, np.outer: _outer, np.roll: _roll, np.repeat: _repeat,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 import operator
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -38,6 +39,8 @@ class Variable:
     """The type that the program sees, unless `python_type` finds it."""
     is_setting = False
     """Does it hold settings of the process?"""
+    beneath: Variable | None = None
+    """Of an instance of a class that derives from int, str or the like: the plain value that it is."""
     born: int
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -345,6 +348,8 @@ class ConstantMethod(NamedMethod):
         return type(getattr(self.owner.value, self.name))
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
+        if isinstance(self.owner.value, re.Pattern) and not all(isinstance(arg, ConstantVariable) for arg in (*args, *kwargs.values())):
+            graph_break("call of C function", f"{self.name}() of a pattern, with something else than text")
         return tx.fold(getattr(self.owner.value, self.name), args, kwargs)
 
 
@@ -371,6 +376,16 @@ class LazyVariable(Variable):
 
 SINGLETONS = (type(None), bool, type(...), type(NotImplemented))
 PLAIN_CONSTANTS = (int, float, complex, str, bytes)
+
+
+PLAIN_PARTS: dict[type, Callable[[Any], Any]] = {
+    int: int.__pos__, float: float.__pos__, complex: complex.__pos__, str: str.__str__, bytes: lambda value: bytes.__add__(value, b"")}
+"""Of an instance of a class that derives from one of these: the plain value, past what the class overrides."""
+
+
+def plain_base(cls: type) -> type | None:
+    """The type of the plain value that instances of a class are, or None."""
+    return next((kind for kind in PLAIN_PARTS if issubclass(cls, kind)), None)
 
 
 def is_plain_constant(value: Any) -> bool:

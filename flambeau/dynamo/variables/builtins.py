@@ -6,14 +6,17 @@ all arguments are known; anything else is a graph break.
 
 from __future__ import annotations
 
+import binascii
 import collections
 import functools
 import itertools
 import math
 import operator
 import os
+import struct
 import sys
 import types
+import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +24,7 @@ from ...core.symbolic import sym_float, sym_int, sym_max, sym_min, sym_sqrt
 from ...core.tensor import is_inference
 from ..break_kinds import graph_break
 from .arrays import CREATION, FUNCTIONS
-from .base import NONE, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler, is_none
+from .base import NONE, PLAIN_PARTS, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler, is_none
 from .dicts import DictVariable, MappingProxyVariable, SetVariable, set_of
 from .floats import FloatVariable, of_floats
 from .functions import MethodVariable
@@ -135,6 +138,7 @@ PURE: set[Any] = {
     abs, ascii, bin, bytes, chr, complex, divmod, hash, hex, oct, ord, pow, repr, round, int, float, str, bool, format,
     *(fn for fn in vars(math).values() if callable(fn)),
     str.upper, str.lower, str.join, str.format, str.split, str.strip, str.replace, str.startswith, str.endswith,
+    struct.pack, struct.unpack, struct.calcsize, zlib.crc32, zlib.adler32, binascii.hexlify, binascii.unhexlify,
     str.maketrans, int.from_bytes, float.fromhex, operator.index, os.fspath, sys.intern,
 }  # fmt: skip
 """Functions of known values that may be computed during capture."""
@@ -179,6 +183,9 @@ for _what, (_kind_of_break, *_targets) in _REFUSED.items():
     HANDLERS.update(dict.fromkeys(_targets, lambda tx, *args, kind=_kind_of_break, what=_what, **kwargs: graph_break(kind, what)))
 for _new in (object.__new__, dict.__new__, list.__new__, collections.OrderedDict.__new__):
     HANDLERS[_new] = lambda tx, cls, *args, **kwargs: tx.allocate(cls.as_constant(), [])
+for _plain in PLAIN_PARTS:
+    HANDLERS[_plain.__new__] = lambda tx, cls, *args, kind=_plain, **kwargs: (
+        tx.call(cls, list(args), kwargs) if cls.as_constant() is kind else tx.allocate(cls.as_constant(), list(args), kwargs))
 
 
 # -- types and attributes ----------------------------------------------------------------------------------------------------
@@ -420,6 +427,9 @@ _OF_SIZES: dict[Any, Callable[[Any], Any]] = {
 
 def _math(function: Callable[[Any], Any], symbolic: Callable[[Any], Any]) -> Callable[..., Variable]:
     def handler(tx: Trace, value: Variable) -> Variable:
+        found = value.special(tx, f"__{function.__name__}__") if isinstance(value, ObjectVariable) else None
+        if found is not None:
+            return tx.call(found, [], {})
         if type(value) is SymVariable and value.python_type() is not bool:
             return tx.literal(symbolic(value.value))
         return tx.fold(function, [value])
@@ -455,11 +465,19 @@ def _str(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
 def _round(tx: Trace, value: Variable, ndigits: Variable = NONE) -> Variable:
     if isinstance(value, TensorVariable):
         tx.raise_(TypeError, f"type {value.python_type().__name__} doesn't define __round__ method")
+    if isinstance(value, ObjectVariable) and (found := value.special(tx, "__round__")) is not None:
+        return tx.call(found, [] if ndigits is NONE else [ndigits], {})
     return tx.fold(round, [value] if ndigits is NONE else [value, ndigits])
 
 
 @handles(divmod)
 def _divmod(tx: Trace, left: Variable, right: Variable) -> Variable:
+    for owner, name, other in ((left, "__divmod__", right), (right, "__rdivmod__", left)):
+        found = owner.special(tx, name) if isinstance(owner, ObjectVariable) else None
+        answer = tx.call(found, [other], {}) if found is not None else ConstantVariable(NotImplemented)
+        if not (isinstance(answer, ConstantVariable) and answer.value is NotImplemented):
+            return answer
+    left, right = left.beneath or left, right.beneath or right
     if not all(isinstance(value, (ConstantVariable, SymVariable)) for value in (left, right)):
         graph_break("unknown operation", f"divmod({left.describe()}, {right.describe()})")
     return TupleVariable([tx.binary(operator.floordiv, left, right), tx.binary(operator.mod, left, right)])
@@ -478,7 +496,8 @@ def _hash(tx: Trace, value: Variable) -> Variable:
         found = value.special(tx, "__hash__")
         if isinstance(found, MethodVariable):
             return tx.call(found, [], {})
-        graph_break("unknown operation", f"hash of {value.describe()}")
+        if value.beneath is None:
+            graph_break("unknown operation", f"hash of {value.describe()}")
     return tx.fold(hash, [value])
 
 

@@ -8,9 +8,9 @@ from ...autograd.grad_mode import GRAD, INFERENCE, enable_grad, inference_mode, 
 from ...core import dispatch
 from ...core.device import device
 from ...fx.node import mark_impure
-from ..break_kinds import describe
+from ..break_kinds import describe, graph_break
 from ..exceptions import RunEagerly
-from ..source import Source
+from ..source import Source, constant_source
 from .base import NONE, Args, ConstantVariable, Kwargs, NamedMethod, Variable
 
 if TYPE_CHECKING:
@@ -191,6 +191,20 @@ class ProfilerScope(Scope):
         super().replay(w)
         for _ in range(self.entered):
             w.effect(f"{w.fetch(self.source)}.__enter__()")
+
+
+class UnhookedScope(ProfilerScope):
+    """`disable_saved_tensors_hooks(message)`: graphs hang no hooks on what they save; a scope that does is a graph break inside of it."""
+
+    @classmethod
+    def existing(cls, value: Any, source: Source) -> UnhookedScope:
+        return cls(type(value), [ConstantVariable(value.hooks)], {}, source)
+
+    def enter_scope(self, tx: Trace) -> tuple[Variable, Variable]:
+        if dispatch.state.saved_hooks is not None and not self.entered:
+            graph_break("unknown context manager", f"{self.kind.__name__} inside of hooks on saved tensors, which is an error")
+        tx.guard("{0} is None", constant_source(dispatch.state).derive("{0}.saved_hooks"), reason="hooks on saved tensors")
+        return super().enter_scope(tx)
 
 
 class ScopeExit(Variable):

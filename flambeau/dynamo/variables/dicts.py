@@ -24,17 +24,12 @@ from .base import (
     Variable,
     by_equality,
 )
-from .identity import IdVariable
+from .identity import CountedVariable, key_among
 from .sequences import IteratorVariable, ListVariable, SequenceVariable, TupleVariable
 
 if TYPE_CHECKING:
     from ..replacement import Writer
     from ..trace import Trace
-
-
-def _plain_id(tx: Trace, key: Variable, owner: Variable) -> Variable:
-    """`id(x)` as a key of a container that existed before: its keys are numbers."""
-    return key.specialize(tx) if isinstance(key, IdVariable) and owner.source is not None else key
 
 
 def _no_key(tx: Trace, key: Variable) -> NoReturn:
@@ -58,6 +53,34 @@ class DictVariable(ModelledVariable):
         self.default_factory = default_factory
         self.plain_source = source
         """Where the entries are read: for a subclass of dict, past what it overrides."""
+        self._before = real
+        self._attributes: Variable | None = None
+
+    # attributes of its own, which an OrderedDict or a Counter may have
+    def attributes(self, tx: Trace) -> Variable | None:
+        """Its `__dict__`, or None where its kind has none."""
+        if self._attributes is None and self.kind.__dictoffset__:
+            self._attributes = DictVariable()
+            if self._before is not None and self.source is not None:
+                self._attributes = tx.wrap(self._before.__dict__, self.source.attr("__dict__"))
+        return self._attributes
+
+    def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
+        held = self.attributes(tx)
+        if held is None:
+            tx.checked(object.__setattr__, self.kind(), name, None)     # Python refuses in its own words
+        else:
+            held.set_item(tx, ConstantVariable(name), value)
+
+    def del_attr(self, tx: Trace, name: str) -> None:
+        held = self.attributes(tx)
+        if held is None or not held.contains(tx, ConstantVariable(name)):
+            tx.checked(object.__delattr__, self.kind(), name)
+        held.del_item(tx, ConstantVariable(name))    # type: ignore[union-attr]
+
+    def has_attr(self, tx: Trace, name: str) -> bool:
+        held = self.attributes(tx)
+        return super().has_attr(tx, name) or (held is not None and held.contains(tx, ConstantVariable(name)))
 
     # reading
     def open(self, tx: Trace) -> dict[Any, tuple[Variable, Variable]]:
@@ -96,7 +119,7 @@ class DictVariable(ModelledVariable):
         return found
 
     def hashed(self, tx: Trace, key: Variable) -> Any:
-        return tx.hashable(_plain_id(tx, key, self))
+        return key_among(tx, key, self, self.open(tx) if isinstance(key, CountedVariable) else self.items)
 
     def item(self, tx: Trace, key: Variable) -> Variable:
         found = self.lookup(tx, key)
@@ -259,7 +282,11 @@ class DictVariable(ModelledVariable):
     def attr(self, tx: Trace, name: str) -> Variable:
         if name == "default_factory" and self.kind is collections.defaultdict:
             return self.default_factory or NONE
-        return super().attr(tx, name)
+        held = None if self.model_of(name) is not None else self.attributes(tx)
+        if held is not None and name == "__dict__":
+            return held
+        found = held.lookup(tx, ConstantVariable(name)) if isinstance(held, DictVariable) else None
+        return super().attr(tx, name) if found is None else found
 
     def _python_method(self, name: str) -> Any:
         """A method that the kind of dict (Counter) has written in Python."""
@@ -314,14 +341,17 @@ class DictVariable(ModelledVariable):
         """A new dict with these entries."""
         by_hand = any(map(by_equality, self.items))
         entries = () if by_hand else self.items.values()
-        plain = "{" + ", ".join(f"{w.value(key)}: {w.value(value)}" for key, value in entries) + "}"
-        if by_hand:
-            made = w.bind(self._of_kind(w, plain))
-            w.remember(self, made)
-            for key, value in self.items.values():
-                w.effect(f"{made}[{w.value(key)}] = {w.value(value)}")
-            return made
-        return self._of_kind(w, plain)
+        text = self._of_kind(w, "{" + ", ".join(f"{w.value(key)}: {w.value(value)}" for key, value in entries) + "}")
+        own = self._attributes.items if isinstance(self._attributes, DictVariable) and self._attributes.source is None else {}
+        if not by_hand and not own:
+            return text
+        made = w.bind(text)
+        w.remember(self, made)
+        for key, value in self.items.values() if by_hand else ():
+            w.effect(f"{made}[{w.value(key)}] = {w.value(value)}")
+        for key, value in own.values():
+            w.effect(f"{made}.__dict__[{w.value(key)}] = {w.value(value)}")
+        return made
 
     def _of_kind(self, w: Writer, plain: str) -> str:
         if self.kind is dict:
@@ -346,7 +376,7 @@ def set_of(tx: Trace, values: Variable, kind: type = set) -> SetVariable:
         return SetVariable(dict(values.items), kind, None, kind(values.order))
     items: dict[Any, Variable] = {}
     for item in tx.iterate(values):
-        items.setdefault(tx.hashable(item), item)
+        items.setdefault(key_among(tx, item, item, items), item)
     return SetVariable(items, kind)
 
 
@@ -471,9 +501,9 @@ class SetVariable(ModelledVariable):
         return ConstantVariable(len(self.order))
 
     def iterate(self, tx: Trace) -> Iterator[Variable]:
-        if any(isinstance(key, IdentityKey) for key in self.order):
-            graph_break("unknown iterable", "a set of objects, whose order depends on their addresses")
         if self.existing is None:
+            if any(isinstance(key, IdentityKey) for key in self.order):
+                graph_break("unknown iterable", "a set of objects, whose order depends on their addresses")
             return iter([item for _, item in self.contents()])
         if self.existing.keys() != self.order:
             graph_break("unknown iterable", "a set that was changed, whose order depends on its history")
@@ -483,7 +513,7 @@ class SetVariable(ModelledVariable):
         return self.hashed(tx, key) in self.order
 
     def hashed(self, tx: Trace, key: Variable) -> Any:
-        return tx.hashable(_plain_id(tx, key, self))
+        return key_among(tx, key, self, self.order)
 
     def _add(self, tx: Trace, value: Variable) -> None:
         self.changed(tx)

@@ -1,4 +1,4 @@
-"""Hooks on tensors, and `tensor.data = ...`."""
+"""Hooks on tensors, `tensor.data = ...` and `tensor.requires_grad = ...`."""
 
 from __future__ import annotations
 
@@ -110,4 +110,20 @@ def set_data(tx: Trace, owner: TensorVariable, value: Variable) -> None:
         tx.effects.data[owner] = detached
 
 
-__all__ = ["HookHandle", "carried", "hook_in_graph", "register_hook", "set_data"]
+def set_requires_grad(tx: Trace, owner: TensorVariable, flag: bool) -> None:
+    """`owner.requires_grad = flag`. Of a leaf that the graph has not used so far it is done before the graph, else after it; then what
+    uses it next breaks the graph."""
+    if flag == tx.known(owner.attr(tx, "requires_grad")):
+        return
+    if owner.source is None or not owner.is_leaf(tx) or not owner.fake.dtype.is_floating_point:
+        graph_break("autograd inside a compiled function", f"{owner.describe()}.requires_grad = {flag}")
+    tx.effects.check(owner)
+    if owner.node.users:
+        tx.effects.late_flags[owner] = flag
+        return
+    tx.effects.flags[owner] = flag
+    for example in (owner.fake, owner.node.meta["val"]):
+        example.requires_grad = flag
+
+
+__all__ = ["HookHandle", "carried", "hook_in_graph", "register_hook", "set_data", "set_requires_grad"]

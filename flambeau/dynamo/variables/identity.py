@@ -1,11 +1,14 @@
-"""`id(x)`: a number that stands for an object. What it is doesn't matter as long as it is only compared and looked up."""
+"""Numbers that stand for an object: `id(x)`, and what a counter gave. What they are doesn't matter as long as they are only compared
+and looked up."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..break_kinds import graph_break
+from ..source import Source
 from .base import ConstantVariable, IdentityKey, Variable
 
 if TYPE_CHECKING:
@@ -56,3 +59,67 @@ class IdVariable(Variable):
 
     def build(self, w: Writer) -> str:
         return f"id({w.value(self.target)})"
+
+
+class CountedVariable(Variable):
+    """What `next(counter)` gave of an existing counter: a new number. As a key, guards tell it from the numbers that are there; whatever
+    else is done to it is done to the number."""
+
+    kind: Any = int
+
+    def __init__(self, tx: Trace, example: int, source: Source) -> None:
+        self.tx, self.example, self.source = tx, example, source
+
+    @property
+    def beneath(self) -> Variable:      # type: ignore[override]
+        """The number, like one that the frame was given."""
+        assert self.source is not None
+        return self.tx.wrap(self.example, self.source)
+
+    def key_among(self, keys: Iterable[Any]) -> Any:
+        """Its key in a container of these."""
+        numbers = [key for key in keys if isinstance(key, (int, float))]
+        if self.example in numbers:
+            return self.key()
+        for number in numbers:
+            self.differs(number)
+        return IdentityKey(self)
+
+    def differs(self, number: float) -> None:
+        """A guard: it is not this one."""
+        assert self.source is not None
+        if number == self.example:
+            graph_break("unknown operation", f"{number!r} as a key beside {self.describe()}")
+        self.tx.guard(f"{{0}} != {number!r}", self.source, reason="a new number", about="any")
+
+    def key(self) -> Any:
+        return self.tx.hashable(self.beneath)
+
+    def truth(self, tx: Trace) -> bool:
+        return self.beneath.truth(tx)
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        return self.beneath.attr(tx, name)
+
+    def has_attr(self, tx: Trace, name: str) -> bool:
+        return hasattr(int, name)
+
+    def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
+        if op in (operator.eq, operator.ne) and isinstance(other, CountedVariable) and other.source == self.source:
+            return ConstantVariable(op is operator.eq)
+        theirs = other.beneath or other
+        return tx.binary(op, theirs, self.beneath) if reflected else tx.binary(op, self.beneath, theirs)
+
+    def build(self, w: Writer) -> str:
+        return w.fetch(self.source)
+
+
+def key_among(tx: Trace, key: Variable, owner: Variable, keys: Iterable[Any]) -> Any:
+    """The key under which a container, which has these already, holds a value. One that existed before has numbers for `id(x)`."""
+    if isinstance(key, CountedVariable):
+        return key.key_among(keys)
+    hashed = tx.hashable(key.specialize(tx) if isinstance(key, IdVariable) and owner.source is not None else key)
+    for other in keys if type(hashed) in (int, float) and tx.counts else ():
+        if isinstance(other, IdentityKey) and isinstance(other.variable, CountedVariable):
+            other.variable.differs(hashed)
+    return hashed

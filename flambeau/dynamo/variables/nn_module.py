@@ -85,7 +85,7 @@ class ModuleObjectVariable(ObjectVariable):
             return None
         return super().attr_or_none(tx, name)
 
-    def plain_setattr(self, setter: types.FunctionType, name: str, value: Variable | None) -> bool:
+    def plain_setattr(self, setter: Any, name: str, value: Variable | None) -> bool:
         """A value that isn't registered with the module, under a name that isn't either."""
         if self.value is None or not _is_base_method(setter, ("__setattr__", "__delattr__")):
             return False
@@ -115,9 +115,11 @@ class ModuleObjectVariable(ObjectVariable):
         if self.value is None or tx.global_module_hooks():
             return False
         present = [name for name in HOOKS if name in self.value.__dict__]
-        if any(self.value.__dict__[name] for name in present):
-            return False
         assert self.source is not None
         for name in present:
-            tx.guard("not {0}", self.source.field(name), reason="hooks", about="length")
+            changed = tx.effects.changed(self.value.__dict__[name])
+            if self.value.__dict__[name] if changed is None else changed.truth(tx):
+                return False
+            if changed is None:
+                tx.guard("not {0}", self.source.field(name), reason="hooks", about="length")
         return True

@@ -14,7 +14,19 @@ from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
 from ..source import Source, constant_source
 from ..surroundings import MISSING, attributes_of, lookup_in_class
-from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, NamedMethod, ValueVariable, Variable
+from .base import (
+    NONE,
+    PLAIN_PARTS,
+    Args,
+    ConstantVariable,
+    IdentityKey,
+    Kwargs,
+    LazyVariable,
+    NamedMethod,
+    ValueVariable,
+    Variable,
+    plain_base,
+)
 from .dicts import DictVariable
 from .functions import FunctionBase, MethodVariable
 from .sequences import ListVariable, TupleVariable
@@ -24,6 +36,8 @@ if TYPE_CHECKING:
     from ..trace import Trace
 
 _HEAP_TYPE = 1 << 9
+METHODS = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+"""What a class may have as a method: a Python function, or one of a built-in class, as in `__getattr__ = dict.__getitem__`."""
 SLOT_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
@@ -31,6 +45,11 @@ def written_in_c(cls: type) -> bool:
     """Is it a class that C code defines? It may be a heap type as well; but then it has methods of its own that are not Python's."""
     methods = [entry for entry in vars(cls).values() if isinstance(entry, (types.WrapperDescriptorType, types.MethodDescriptorType))]
     return not cls.__flags__ & _HEAP_TYPE or any(method.__objclass__ is cls for method in methods)
+
+
+def _is_own(entry: Any, name: str) -> bool:
+    """Is a class's `__setattr__` or `__delattr__` a method of the program's, or another one of a built-in class?"""
+    return isinstance(entry, types.FunctionType) or (isinstance(entry, METHODS) and entry.__name__ != name)
 
 
 def _holds(value: Any, name: str) -> bool:
@@ -59,6 +78,7 @@ class ObjectVariable(Variable):
         self.written: dict[str, Variable | None] = {}
         self.read: dict[str, Variable] = {}
         self.new_args: Args = []
+        self.beneath = container if plain_base(cls) is not None else None
 
     def python_type(self) -> type:
         return self.cls
@@ -80,7 +100,7 @@ class ObjectVariable(Variable):
             found = self.find_attr(tx, name)
             if found is not None:
                 return found
-        if isinstance(fallback, types.FunctionType):
+        if isinstance(fallback, METHODS):
             return tx.call(tx.trusted(fallback), [self, ConstantVariable(name)], {})
         self.no_attr(tx, name)
 
@@ -108,6 +128,8 @@ class ObjectVariable(Variable):
         entry = tx.lookup(self.cls, name) if new is None else MISSING
         if isinstance(entry, property):
             return tx.call(tx.trusted(entry.fget), [self], {})
+        if self.beneath is not None and isinstance(entry, SLOT_DESCRIPTORS) and entry.__objclass__ in PLAIN_PARTS:
+            return self.beneath.attr(tx, name)
         if self.value is not None and name not in self.written:
             found = self.read.get(name) or self.existing_attr(tx, name, entry)
             if found is not None:
@@ -189,7 +211,7 @@ class ObjectVariable(Variable):
     # writing
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
         setter = tx.lookup(self.cls, "__setattr__")
-        if isinstance(setter, types.FunctionType) and not self.plain_setattr(setter, name, value):
+        if _is_own(setter, "__setattr__") and not self.plain_setattr(setter, name, value):
             tx.call(tx.trusted(setter), [self, ConstantVariable(name), value], {})
         elif not self._by_descriptor(tx, name, "__set__", [value]):
             self.store_attr(tx, name, value)
@@ -208,7 +230,7 @@ class ObjectVariable(Variable):
             tx.call(tx.trusted(own), [tx.wrap(entry, constant_source(self.cls).dict_item(name)), self, *args], {})
         return isinstance(own, types.FunctionType)
 
-    def plain_setattr(self, setter: types.FunctionType, name: str, value: Variable | None) -> bool:
+    def plain_setattr(self, setter: Any, name: str, value: Variable | None) -> bool:
         """Does the class's own `__setattr__` do nothing but object's here?"""
         return False
 
@@ -227,7 +249,7 @@ class ObjectVariable(Variable):
 
     def del_attr(self, tx: Trace, name: str) -> None:
         deleter = tx.lookup(self.cls, "__delattr__")
-        if isinstance(deleter, types.FunctionType) and not self.plain_setattr(deleter, name, None):
+        if _is_own(deleter, "__delattr__") and not self.plain_setattr(deleter, name, None):
             tx.call(tx.trusted(deleter), [self, ConstantVariable(name)], {})
         elif not self._by_descriptor(tx, name, "__delete__", []):
             self.delete_attr(tx, name)
@@ -341,6 +363,9 @@ class ObjectVariable(Variable):
                     return tx.logical_not(answer) if inverted else answer
         if self.container is None:
             return None
+        if self.beneath is not None:
+            theirs = other.beneath or other
+            return tx.binary(op, theirs, self.beneath) if reflected else tx.binary(op, self.beneath, theirs)
         made = self.container.binary(tx, op, getattr(other, "container", None) or other, reflected)
         return self if made is self.container else made  # in place
 
@@ -362,6 +387,8 @@ class ObjectVariable(Variable):
         args = "".join(f", {w.value(a)}" for a in self.new_args)
         if isinstance(self.container, TupleVariable):
             return f"tuple.__new__({cls}, ({''.join(w.value(i) + ', ' for i in self.container.items)}))"
+        if self.beneath is not None:
+            args = f", {w.value(self.beneath)}"
         base = next(b for b in self.cls.__mro__ if b.__module__ in ("builtins", "collections", "types", "flambeau._C"))
         return f"{w.constant(base)}.__new__({cls}{args})"
 
@@ -386,6 +413,26 @@ class ObjectVariable(Variable):
                 w.effect(f"{base}.__setitem__({target}, {w.value(key)}, {w.value(value)})")
         elif isinstance(self.container, ListVariable):
             w.effect(f"list.extend({target}, {self.container.wrap_elements(list(map(w.value, self.container.items)), w)})")
+
+
+class ThreadLocalVariable(ObjectVariable):
+    """An existing `threading.local`: its attributes are those of this thread."""
+
+    def existing_attr(self, tx: Trace, name: str, entry: Any) -> Variable | None:
+        assert self.source is not None
+        if name in self.value.__dict__:
+            return tx.wrap(self.value.__dict__[name], self.source.attr(name))
+        tx.guard(f"{name!r} not in {{0}}.__dict__", self.source, about="any")
+        return None
+
+    def store_attr(self, tx: Trace, name: str, value: Variable | None) -> None:
+        tx.effects.touch(self)
+        self.written[name] = value
+
+    def replay(self, w: Writer) -> None:
+        target = w.value(self)
+        for name, value in self.written.items():
+            w.effect(f"{target}.__dict__.pop({name!r}, None)" if value is None else f"{target}.{name} = {w.value(value)}")
 
 
 class InstanceDict(DictVariable):
@@ -495,7 +542,8 @@ class ObjectMethod(NamedMethod):
         graph_break("unknown attribute", f"{owner.describe()}.{name}")
 
     def _container_call(self, tx: Trace, container: Variable, args: Args, kwargs: Kwargs) -> Variable:
-        tx.effects.touch(self.owner)
+        if self.owner.beneath is None:
+            tx.effects.touch(self.owner)
         missing = tx.lookup(self.owner.cls, "__missing__") if self.name == "__getitem__" else None
         if isinstance(missing, types.FunctionType) and not container.contains(tx, args[0]):
             return tx.call(tx.trusted(missing), [self.owner, *args], {})
@@ -668,6 +716,8 @@ class SuperVariable(Variable):
         if not hasattr(type(entry), "__get__"):
             return tx.wrap(entry, constant_source(entry))
         if isinstance(self.owner, ClassVariable) and not is_class:
+            return MethodVariable(tx.trusted(entry), self.owner)
+        if isinstance(entry, types.WrapperDescriptorType) and not isinstance(self.owner, ObjectVariable):
             return MethodVariable(tx.trusted(entry), self.owner)
         graph_break("unknown attribute", f"super().{name} of {self.owner.describe()}")
 

@@ -17,7 +17,7 @@ from ..source import Source
 from ..surroundings import MISSING
 from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, NamedMethod, Variable
 from .dicts import DictVariable
-from .hooks import register_hook, set_data
+from .hooks import register_hook, set_data, set_requires_grad
 from .sequences import ListVariable, SequenceVariable, SliceVariable
 
 if TYPE_CHECKING:
@@ -105,6 +105,8 @@ class TensorVariable(Variable):
         replaced = self.replaced(tx, name)
         if replaced is not None:
             return replaced
+        if name == "requires_grad" and self in tx.effects.late_flags:
+            return ConstantVariable(tx.effects.late_flags[self])
         if name in FACTS:
             return tx.literal(getattr(self.fake, name))
         if name == "data":      # no detach(): writes through it are not counted
@@ -178,6 +180,8 @@ class TensorVariable(Variable):
             return
         if name == "data":
             return set_data(tx, self, value)
+        if name == "requires_grad":
+            return set_requires_grad(tx, self, tx.truth(value))
         if hasattr(type(self.fake), name) or name.startswith(OURS):
             graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
         tx.effects.touch(self)
@@ -310,15 +314,14 @@ def of_class(tensor: Tensor, kind: type) -> Tensor:
 
 
 def _operand(variable: Variable) -> bool:
+    variable = variable.beneath or variable
     if isinstance(variable, (TensorVariable, SymVariable)):
         return True
     return isinstance(variable, ConstantVariable) and isinstance(variable.value, (bool, int, float, complex, str, type(None), np.generic))
 
 
 def _requires_grad_(self: TensorVariable, tx: Trace, flag: Variable | None = None) -> Variable:
-    wanted = flag is None or tx.truth(flag)
-    if wanted != bool(self.fake.requires_grad):
-        graph_break("autograd inside a compiled function", f"{self.describe()}.requires_grad_()")
+    set_requires_grad(tx, self, flag is None or tx.truth(flag))
     return self
 
 
@@ -357,7 +360,7 @@ class SymVariable(Variable):
         return {SymInt: int, SymFloat: float, SymBool: bool}[type(self.value)]
 
     def describe(self) -> str:
-        return f"size {self.value}"
+        return f"number {self.source.words}" if self.source is not None else f"size {self.value}"
 
     def truth(self, tx: Trace) -> bool:
         try:
@@ -432,6 +435,7 @@ def operand_of(tx: Trace, variable: Variable, tensor: Callable[[TensorVariable],
     """An argument of an operator: containers filled with what `tensor` and `size` make of tensors and symbolic sizes, and constants;
     numbers of NumPy as the Python numbers that operators take them for."""
     variable = variable.realize(tx)
+    variable = variable.beneath or variable
 
     def inner(part: Variable) -> Any:
         return operand_of(tx, part, tensor, size)

@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import itertools
 import operator
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -232,6 +233,19 @@ def _traced(function: types.BuiltinFunctionType, module: types.ModuleType) -> Ca
 
 for _module in (bisect, heapq):
     HANDLERS.update({f: _traced(f, _module) for f in vars(_module).values() if isinstance(f, types.BuiltinFunctionType)})
+
+
+def _of_text(function: Any) -> Callable[..., Variable]:
+    def handler(tx: Trace, *args: Variable, **kwargs: Variable) -> Variable:
+        if not all(isinstance(arg, ConstantVariable) for arg in (*args, *kwargs.values())):
+            graph_break("call of skipped function", f"re.{function.__name__}() of something else than text")
+        return tx.fold(function, list(args), kwargs)
+
+    return handler
+
+
+HANDLERS.update({function: _of_text(function) for function in (
+    re.compile, re.match, re.search, re.fullmatch, re.sub, re.subn, re.split, re.findall, re.finditer, re.escape)})
 
 
 class ItemGetter(Variable):

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.symbolic import DataDependentSize, ShapeEnv, SymBool, SymFloat, SymInt, free_variables, hint_of, is_symbolic
+from ...core.symbolic import (
+    ConstraintViolationError,
+    DataDependentSize,
+    ShapeEnv,
+    SymBool,
+    SymFloat,
+    SymInt,
+    free_variables,
+    hint_of,
+    is_symbolic,
+)
 
 
 def hint_int(a: Any, fallback: int | None = None) -> int:
@@ -13,6 +23,11 @@ def hint_int(a: Any, fallback: int | None = None) -> int:
     if found is None and fallback is None:
         raise ValueError(f"the size {a} has no example")
     return int(fallback if found is None else found)  # type: ignore[arg-type]
+
+
+def guard_int(a: Any) -> int:
+    """A size as the number that it is in the example, guarded."""
+    return int(a)
 
 
 def is_concrete_int(a: Any) -> bool:
@@ -61,5 +76,5 @@ def guard_or_true(a: Any) -> bool:
     except DataDependentSize:
         return True
 
-__all__ = ["ShapeEnv", "free_symbols", "guard_or_false", "guard_or_true", "guard_size_oblivious", "has_free_symbols", "hint_int",
-           "is_concrete_int", "is_symbolic", "statically_known_true"]
+__all__ = ["ConstraintViolationError", "ShapeEnv", "free_symbols", "guard_or_false", "guard_or_true", "guard_size_oblivious",
+           "guard_int", "has_free_symbols", "hint_int", "is_concrete_int", "is_symbolic", "statically_known_true"]

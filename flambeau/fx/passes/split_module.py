@@ -59,7 +59,7 @@ def split_module(m: GraphModule, root_m: Any, split_callback: Callable[[Node], i
     for source in output._inputs:
         if source in home:
             home[source].outputs[source] = None
-    return _assembled(m, root_m, nodes, parts, output, qualname_map)
+    return _assembled(m, nodes, parts, output, qualname_map)
 
 
 def _connect(source: Node, part: Partition, home: dict[Node, Partition]) -> None:
@@ -92,7 +92,7 @@ def _in_order(parts: dict[str, Partition]) -> list[Partition]:
     return ordered
 
 
-def _assembled(m: GraphModule, root_m: Any, nodes: list[Node], parts: dict[str, Partition], output: Node,
+def _assembled(m: GraphModule, nodes: list[Node], parts: dict[str, Partition], output: Node,
                qualname_map: dict[str, str] | None) -> GraphModule:
     base = Graph()
     values: dict[Node, Node] = {}
@@ -102,7 +102,7 @@ def _assembled(m: GraphModule, root_m: Any, nodes: list[Node], parts: dict[str, 
     submodules: dict[str, Any] = {}
     for part in _in_order(parts):
         inputs, outputs = list(part.inputs), list(part.outputs)
-        submodules[part.submod_name] = GraphModule(root_m, extract_graph(part.nodes, inputs, outputs), part.submod_name)
+        submodules[part.submod_name] = GraphModule(m, extract_graph(part.nodes, inputs, outputs), part.submod_name)
         for node in part.nodes:
             if qualname_map is not None and node.op in ("call_module", "get_attr"):
                 qualname_map[f"{part.submod_name}.{node.target}"] = str(node.target)
@@ -115,7 +115,7 @@ def _assembled(m: GraphModule, root_m: Any, nodes: list[Node], parts: dict[str, 
             values[node] = base.call_function(_item, (call, i))
             values[node].meta = dict(node.meta)
     base.node_copy(output, values.__getitem__)
-    kept = {str(n.target): _attribute(root_m, str(n.target)) for n in base.nodes if n.op == "get_attr"}
+    kept = {str(n.target): _attribute(m, str(n.target)) for n in base.nodes if n.op == "get_attr"}
     return GraphModule({**submodules, **kept}, base, type(m).__name__)
 
 

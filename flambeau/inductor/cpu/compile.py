@@ -23,7 +23,7 @@ import subprocess
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flambeau import _C
@@ -174,13 +174,14 @@ class _Failed(Exception):
 class _Run:
     """The compiler at work on one source, beside the process, in a folder of its own."""
 
-    def __init__(self, source: str, key: str, folder: Path):
+    def __init__(self, source: str, key: str, folder: Path, libraries: Sequence[str]):
         stats["calls"] += 1
         self.key, self.folder, self.made = key, folder, folder / "unit.so"
         self._process: subprocess.Popen[bytes] | None = None
         self._started, self._failure = time.perf_counter(), ""
         self._ended, self._words = threading.Event(), folder / "unit.txt"
-        self.command = [str(compiler()), *flags(), *(f"-I{d}" for d in INCLUDES), "-o", str(self.made), str(folder / "unit.cpp")]
+        self.command = [str(compiler()), *flags(), *(f"-I{d}" for d in INCLUDES), "-o", str(self.made), str(folder / "unit.cpp"),
+                        *libraries]
         try:
             (folder / "unit.cpp").write_text(source + _MARK % key)
             self._start()
@@ -260,13 +261,14 @@ def _is_library(content: bytes, key: str) -> bool:
 class Build:
     """A library on its way: g++ runs beside the process from the moment that this is made until `finish`.
 
-    Whatever goes wrong is tried once more, in a temporary folder: the fault may lie with the cache's disk, or be over.
+    Whatever goes wrong is tried once more, in a temporary folder: the fault may lie with the cache's disk, or be over. `libraries` are what
+    it is linked with, of which the source has to say what is in them.
     """
 
-    def __init__(self, source: str):
+    def __init__(self, source: str, libraries: Sequence[str] = ()):
         if compiler() is None:
             raise NoCompiler("there is no C++ compiler")
-        self.source, self.key = source, key_of(source)
+        self.source, self.key, self._libraries = source, key_of(source), libraries
         self.path = library_path(self.key)
         self._owner = os.getpid()
         self._run: _Run | None = None
@@ -279,7 +281,7 @@ class Build:
     def _start(self, elsewhere: bool) -> None:
         """Start g++. `_Failed` where there is no folder to do it in."""
         try:
-            self._run = _Run(self.source, self.key, self._make_folder(elsewhere))
+            self._run = _Run(self.source, self.key, self._make_folder(elsewhere), self._libraries)
         except OSError as error:
             raise _Failed(f"has no folder to work in ({error})") from None
         _running.add(self)  # from here on `_give_up` cleans up, whatever interrupts
@@ -352,6 +354,13 @@ class Build:
                 self.finish()
         self._clean()
 
+    def content(self) -> bytes:
+        """Wait for the library; its bytes. CompilerError."""
+        path = self.finish()
+        content = read_sealed(path) or read(path)
+        assert content is not None
+        return content
+
     def load(self, functions: Mapping[str, int]) -> list[_C.NativeGraph]:
         """These functions of the library, by how many arrays each takes, ready to call. CompilerError."""
         while True:
@@ -407,6 +416,23 @@ def open_library(key: str, functions: Mapping[str, int]) -> list[_C.NativeGraph]
 def is_sound(path: Path) -> bool:
     """Whether a library is there and whole."""
     return read_sealed(path) is not None
+
+
+# The instruction sets that a loader asks the processor for, as the compiler's macros have them (has_feature of aoti.h).
+_FEATURES = ("sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "bmi", "bmi2", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd",
+             "avx512vbmi", "avx512vbmi2", "avx512vnni", "avx512bitalg", "avx512ifma", "avx512vpopcntdq", "avx512bf16")
+
+
+@functools.cache
+def needed_features() -> tuple[str, ...]:
+    """What a processor has to have for libraries that are built here."""
+    command = [str(compiler()), *flags(), "-dM", "-E", "-x", "c++", os.devnull]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=time_limit(), check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CompilerError(f"the C++ compiler {compiler()} does not tell its macros", f"{' '.join(command)}\n{error}") from None
+    defined = {line.split()[1] for line in told.splitlines() if line.startswith("#define ")}
+    return tuple(name for name in _FEATURES if f"__{name.upper().replace('.', '_')}__" in defined)
 
 
 _running: set[Build] = set()

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from flambeau.backends.cpu import onednn
-from flambeau.core.expr import evaluate, free_variables, to_cpp
+from flambeau.core.expr import Expr, evaluate, free_variables, to_cpp
+from flambeau.core.scalar import POSTS
+from flambeau.inductor.cpu.cpp import MEMORY_TYPES
 from flambeau.inductor.loop.ir import Extern, Program, View
 from flambeau.inductor.loop.post_ops import SLOW, PostOp
 
@@ -26,8 +29,8 @@ def operand(view: View, layout: str = "given") -> onednn.Operand:
     return onednn.Operand(np.dtype(view.dtype.numpy), tuple(view.shape), tuple(view.strides), layout)  # type: ignore
 
 
-def call(words: Sequence[Any], views: Sequence[View], pointer: Pointer) -> list[str]:
-    """C++ that makes (once, or for each new size) and runs the operation that `words` describe."""
+def call(words: Sequence[Any], views: Sequence[View], pointer: Pointer, result: View) -> list[str]:
+    """C++ that makes (once, or for each new size) and runs the operation that `words` describe, if its result has elements."""
     words = [int(w) if isinstance(w, (bool, np.integer)) else w for w in words]
     static = all(isinstance(w, int) for w in words)
     pointers = ", ".join(f"(void*)({pointer(v.buffer, v.offset)})" for v in views)
@@ -37,6 +40,8 @@ def call(words: Sequence[Any], views: Sequence[View], pointer: Pointer) -> list[
         lines += ["    static int64_t op = 0;", f"    if (op == 0 && fl::library.find(rt)) op = {make};"]
     else:
         lines += [f"    const int64_t op = fl::library.find(rt) ? {make} : 0;"]
+        if varying := [to_cpp(n) for n in result.shape if isinstance(n, Expr)]:
+            lines[0] = f"if ({' && '.join(f'{n} > 0' for n in varying)}) {{"
     lines += [f"    void* const operands[] = {{{pointers}}};",
               "    if (op == 0 || fl::library.run(op, operands) != 0) return fl::library.fail(rt);", "}"]
     return lines
@@ -78,14 +83,22 @@ def matmul_words(step: Extern) -> tuple[tuple, list[View]]:
 
 def _matmul(step: Extern, program: Program, pointer: Pointer) -> list[str]:
     words, views = matmul_words(step)
-    return call(words, views, pointer)
+    return call(words, views, pointer, step.outputs[0])
 
 
 def _convolution(kind: str) -> Callable[[Extern, Program, Pointer], list[str]]:
     def printed(step: Extern, program: Program, pointer: Pointer) -> list[str]:
-        words, views = convolution_words(kind, step)
-        return call(words, views, pointer)
+        words, views = convolution_words(kind, _keeping(step, program))
+        return call(words, views, pointer, step.outputs[0])
     return printed
+
+
+def _keeping(step: Extern, program: Program) -> Extern:
+    """With a weight that is reordered once and for all, where it may be."""
+    image, weight, result = step.layouts
+    if program.assumed.frozen and weight == "free" and program.buffers[step.inputs[1].buffer].kind == "constant":
+        return replace(step, layouts=(image, "constant", result))
+    return step
 
 
 def convolution_words(kind: str, step: Extern) -> tuple[tuple[int, ...], list[View]]:
@@ -113,11 +126,16 @@ def choose_layouts(step: Extern) -> bool:
         step.layouts = layouts
         try:
             words, _ = convolution_words(kind, step)
-            onednn._create(tuple(int(w) for w in words))
+            onednn._create(_likely(words))
             return True
         except (NotImplementedError, ValueError, RuntimeError):
             continue
     return False
+
+
+def _likely(words: Sequence[Any]) -> tuple[int, ...]:
+    """A description with likely numbers for those that are not known."""
+    return tuple(int(evaluate(w, dict.fromkeys(free_variables(w), LIKELY_SIZE))) for w in words)
 
 
 def _likely_layouts(kind: str, step: Extern) -> tuple[str, str, str]:
@@ -140,19 +158,21 @@ def _roles(kind: str, step: Extern) -> tuple[View, View, View]:
 
 
 def runs_fast(step: Extern) -> bool:
-    """Whether oneDNN has a fast kernel for the call as it now is, epilogue and all."""
+    """Whether oneDNN has a fast kernel for the call as it now is, epilogue and all, that is right on every number."""
     if not onednn.split_products_set() and any(post.kind in SLOW for post in step.epilogue):
         return False
+    exact = all(POSTS[post.kind].exact for post in step.epilogue)
     if step.op in CONVOLUTIONS:
         *_, read = _epilogue(step, step.inputs[2:])
         by_channel = any(_is_bias(view, 1) for view in read)      # slow beside planes, which is not to be seen from outside
-        return not (by_channel and step.outputs[0].strides[1] != 1) and choose_layouts(step)
+        return exact and not (by_channel and step.outputs[0].strides[1] != 1) and choose_layouts(step)
     words, _ = matmul_words(step)
+    sizes = dict.fromkeys(frozenset().union(*map(free_variables, words)), LIKELY_SIZE)
     try:
-        onednn._create(tuple(int(evaluate(w, dict.fromkeys(free_variables(w), LIKELY_SIZE))) for w in words))
+        op = onednn._create(_likely(words))
     except (NotImplementedError, ValueError, RuntimeError, ZeroDivisionError):     # the last: no such sizes, n // (m // 512) of these
         return False
-    return True
+    return exact or (not sizes and onednn.splits(op))
 
 
 def _attention(step: Extern, program: Program, pointer: Pointer) -> list[str]:
@@ -187,13 +207,26 @@ def _draw(step: Extern, program: Program, pointer: Pointer) -> list[str]:
     return ["{", f"    const int64_t words[] = {{{words}}};", f"    if (fl::draw(rt, words, {pointers})) return 1;", "}"]
 
 
+def _running(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+    """Running sums or products along a dimension; floats add up in float64, as in eager."""
+    x, out = step.inputs[0], step.outputs[0]
+    _, dim, *reverse = step.args
+    sizes = (math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1:])) if x.shape else (1, 1, 1)
+    memory, sign = MEMORY_TYPES[x.dtype.name], RUNNING[step.op]
+    number = "double" if x.dtype.is_floating_point else memory
+    given = f"({memory}*){pointer(x.buffer, x.offset)}, ({memory}*){pointer(out.buffer, out.offset)}"
+    arguments = f"{', '.join(map(to_cpp, sizes))}, {'true' if any(reverse) else 'false'}, {number}({int(sign == '*')})"
+    return [f"fl::run_along(rt, {given}, {arguments}, []({number} a, {number} b) {{ return a {sign} b; }});"]
+
+
 # Products and convolutions, which take epilogues, and below them every call that generated code makes itself.
 EXTERNS: dict[str, Callable[[Extern, Program, Pointer], list[str]]] = {
     "mm": _matmul, "bmm": _matmul, **{op: _convolution(kind) for op, kind in CONVOLUTIONS.items()},
 }
 ATTENTION = ("flash_attention", "flash_attention_backward")
 DRAWS = ("philox_uniform", "philox_normal")
-CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention), **dict.fromkeys(DRAWS, _draw)}
+RUNNING = {"cumsum": "+", "cumprod": "*"}
+CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention), **dict.fromkeys(DRAWS, _draw), **dict.fromkeys(RUNNING, _running)}
 
 
 
@@ -202,5 +235,5 @@ def runs_in_python(node: Any) -> bool:
     return isinstance(node, Extern) and node.op not in CALLS and node.body is None
 
 
-__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "DRAWS", "EXTERNS", "call", "choose_layouts",
+__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "DRAWS", "EXTERNS", "RUNNING", "call", "choose_layouts",
            "operand", "runs_fast", "runs_in_python"]

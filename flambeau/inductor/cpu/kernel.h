@@ -78,6 +78,31 @@ FL_INLINE int attention(FlambeauRuntime* rt, const int64_t* words, void* const* 
     return 0;
 }
 
+// --- running sums and products, of what comes before along `n` or after it: out and x are (outer, n, inner), contiguous ---
+
+constexpr int64_t running_block = 64;  // columns that are added up side by side
+constexpr int64_t running_alone = 1 << 15;  // elements from which on threads share the work
+
+template <class A, class T, class Combine>
+static void run_along(FlambeauRuntime* rt, const T* x, T* out, int64_t outer, int64_t n, int64_t inner, bool reverse, A start, Combine combine) {
+    const int64_t blocks = (inner + running_block - 1) / running_block, parts = outer * blocks;
+#pragma omp parallel for num_threads(rt->num_threads) if (outer * n * inner >= running_alone && parts > 1)
+    for (int64_t part = 0; part < parts; part++) {
+        const int64_t first = part % blocks * running_block, count = inner - first < running_block ? inner - first : running_block;
+        const int64_t base = part / blocks * n * inner + first;
+        A so_far[running_block];
+        for (int64_t c = 0; c < count; c++) so_far[c] = start;
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t at = base + (reverse ? n - 1 - i : i) * inner;
+#pragma omp simd
+            for (int64_t c = 0; c < count; c++) {
+                so_far[c] = combine(so_far[c], A(x[at + c]));
+                out[at + c] = T(so_far[c]);
+            }
+        }
+    }
+}
+
 // --- timing, while somebody watches ---
 
 #ifndef FL_CLOCK

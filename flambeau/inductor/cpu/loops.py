@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from typing import NamedTuple
 
 from flambeau.core.dtypes import bool_
@@ -19,12 +20,13 @@ INNER_BLOCK = 4096
 COLUMN_BLOCK = 64
 KEPT_FOR = 64                # iterations of an outer loop for which values are kept in arrays
 KEPT_BLOCK = 256             # of so many elements
-SUM_BLOCK = 1024             # elements of a row that are added up in their own dtype, on as many lanes as vectors have
-SUM_ROWS = 64                # rows, of which columns are, and elements that lie apart
+SUM_BLOCK = 256              # elements of a row that are added up in their own dtype, on as many lanes as vectors have
+SUM_ROWS = 16                # rows, of which columns are, and elements that lie apart
+LANES_FROM = 64              # elements of a row
 
 
-def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
-    """A kernel as a C++ function; `stored` are the buffers that others read."""
+def print_kernel(kernel: Kernel, program: Program, stored: set[str], shared: Set[str] = frozenset()) -> Printed:
+    """A kernel as a C++ function; `stored` are the buffers that others read, `shared` those that lie where another of its does."""
     p = CppPrinter(kernel, program, stored)
     p.prepare()
     p.connect()
@@ -33,7 +35,8 @@ def print_kernel(kernel: Kernel, program: Program, stored: set[str]) -> Printed:
     parameters = ["int nt"] if p.parallel else []
     for name in order:
         const = "" if name in p.written else "const "
-        parameters.append(f"{const}{MEMORY_TYPES[program.buffers[name].dtype.name]}* __restrict__ {p.pointer(name)}")
+        alone = "" if name in shared else "__restrict__ "
+        parameters.append(f"{const}{MEMORY_TYPES[program.buffers[name].dtype.name]}* {alone}{p.pointer(name)}")
     symbols = sorted(p.symbols)
     parameters += [f"{'double' if s[0] == 'f' else 'int64_t'} {s}" for s in symbols]
     text = f"({', '.join(parameters)}) {{\n" + "\n".join(p.lines) + "\n}\n"
@@ -127,7 +130,7 @@ def _parts(p: CppPrinter, folds: list[int], most: int) -> Parts | None:
 
 def _has_lanes(p: CppPrinter, roots: list[Value]) -> bool:
     """Whether the innermost loop runs on all lanes of vectors: it is long, and its elements lie side by side."""
-    return p.program.hint(p.sizes[p.inner[-1]]) >= SUM_ROWS and all(
+    return p.program.hint(p.sizes[p.inner[-1]]) >= LANES_FROM and all(
         coefficient(v.attr.index, p.innermost) in (0, 1) for v in walk(roots) if v.op == "load")
 
 

@@ -9,12 +9,13 @@ They go by reference counts: what somebody else still holds stays as it is.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from flambeau.core.expr import Expr, Index
+from flambeau.core.expr import Expr, Index, bounds
 from flambeau.inductor.loop.ir import Program, View
+from flambeau.inductor.loop.scheduler import Kernel, Node
 
 ALIGNMENT = 64
 LARGE = 1 << 20    # bytes from which on a buffer has memory of its own in a program with stages
@@ -53,16 +54,48 @@ def coming_and_going(program: Program) -> tuple[set[str], set[str]]:
     return comes, {name for name in comes | program.donated if name not in results}
 
 
+def written_over(program: Program, nodes: Sequence[Node], lives: Lives, apart: Sequence[str]) -> dict[str, str]:
+    """Temporaries that may lie in the memory of what is made of them, and in whose: a kernel reads each element for the last time where
+    it writes one of the same size. What lies `apart` has an array of its own."""
+    found: dict[str, str] = {}
+    elsewhere = set(apart)
+    for k, node in enumerate(nodes):
+        if not isinstance(node, Kernel):
+            continue
+        taken: set[str] = set()
+        for name in sorted(node.reads):
+            made = read_in_place(program, node, name)
+            if (made is not None and made not in taken and name not in elsewhere and program.buffers[name].kind == "temp"
+                    and lives.first[name] < lives.last[name] == k == lives.first.get(made)):
+                found[name] = made
+                taken.add(made)
+    return found
+
+
+def read_in_place(program: Program, kernel: Kernel, name: str) -> str | None:
+    """The buffer that a kernel of nothing but pointwise steps makes of `name`, if every element is written where one was read."""
+    if kernel.style != "rows" or kernel.split is not None:
+        return None
+    users = [m.step for m in kernel.members if name in m.step.reads]
+    if len(users) != 1 or name in kernel.writes:
+        return None
+    step, old = users[0], program.buffers[name]
+    new = program.buffers[step.buffer]
+    same = (new.kind in ("temp", "output") and new.dtype is old.dtype and new.numel == old.numel and step.kind == "pointwise"
+            and all(access.index == step.index for access in step.loads if access.buffer == name))
+    return step.buffer if same else None
+
+
 def plan_memory(program: Program, lives: Lives, apart: Sequence[str]) -> MemoryPlan:
     """Byte offsets in one arena for all temporaries but those `apart`, and its size.
 
-    Memory is used again after the last reader: greedily the smallest free stretch that fits (sizes known), or one of the
-    same symbolic size.
+    Memory is used again after the last reader: greedily the smallest free stretch that fits (sizes known), or a whole one that is
+    surely large enough.
     """
     elsewhere = set(apart)
     temporaries = [name for name in lives.first if name not in elsewhere]
     born, dying = _by_node(lives.first, temporaries), _by_node(lives.last, temporaries)
-    arena = _Arena()
+    arena = _Arena(program.hint)
     for k in range(lives.nodes):
         for name in born.get(k, ()):
             arena.take(name, _aligned(_bytes(program, name)))
@@ -122,9 +155,10 @@ def _aligned(size: Index) -> Index:
 
 
 class _Arena:
-    """Offsets handed out and taken back. Known sizes: stretches that split and merge. Symbolic ones: exact reuse."""
+    """Offsets handed out and taken back. Known sizes: stretches that split and merge. Symbolic ones: stretches that stay whole."""
 
-    def __init__(self) -> None:
+    def __init__(self, hint: Callable[[Index], int]) -> None:
+        self.hint = hint
         self.places: dict[str, Index] = {}
         self.sizes: dict[str, Index] = {}
         self.end: Index = 0
@@ -134,9 +168,10 @@ class _Arena:
     def take(self, name: str, size: Index) -> None:
         self.sizes[name] = size
         if isinstance(size, Expr) or isinstance(self.end, Expr):
-            spare = self.symbolic.get(size)
-            if spare:
-                self.places[name] = spare.pop()
+            large = [free for free, places in self.symbolic.items() if places and bounds(free - size)[0] >= 0]
+            if large:
+                free = self.sizes[name] = min(large, key=self.hint)
+                self.places[name] = self.symbolic[free].pop()
                 return
             self.places[name] = self.end
             self.end = self.end + size
@@ -170,4 +205,4 @@ class _Arena:
         self.free = merged
 
 
-__all__ = ["Lives", "MemoryPlan", "coming_and_going", "plan_memory", "plan_stages"]
+__all__ = ["Lives", "MemoryPlan", "coming_and_going", "plan_memory", "plan_stages", "read_in_place", "written_over"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -13,14 +14,12 @@ import numpy as np
 from flambeau.core import dispatch
 from flambeau.core.device import CPU
 from flambeau.core.dtypes import DTYPES, uint8
-from flambeau.core.expr import Expr, Index, evaluate
-from flambeau.core.symbolic import SymFloat
+from flambeau.core.expr import Index, evaluate
 from flambeau.core.tensor import Tensor, from_array, laid_out
 from flambeau.core.watching import unwatched
 from flambeau.inductor import call as calls
 from flambeau.inductor.cpu.unit import Segment, Unit
 from flambeau.inductor.loop import post_ops
-from flambeau.inductor.loop.boxes import Slot
 from flambeau.inductor.loop.ir import Extern, Program, View
 from flambeau.inductor.loop.scheduler import Node
 from flambeau.ops.registry import PRIMITIVES
@@ -56,7 +55,7 @@ class _Calling:
             self._segment(segment)
             if segment.dead and segment is not unit.segments[-1]:
                 self.steps.append(calls.Drop(tuple(segment.dead)))
-        return calls.Call(calls.symbols_of(program), self.steps, [self._result(v) for v in program.outputs],
+        return calls.Call(calls.symbols_of(program), calls.overlapped(self.steps), [self._result(v) for v in program.outputs],
                           takes_arrays=self.arrays, gives_arrays=self.arrays)
 
     def _take(self, name: str, position: int | None) -> calls.Take:
@@ -128,7 +127,7 @@ class NativeCode:
             "__name__": __name__, **DTYPES,
             "empty": np.empty, "empty_strided": empty_strided, "fit": fit, "strided": strided_view, "tensor": from_array,
             "laid_out": laid_out, "CPU": CPU,
-            "extern": self._extern,
+            "extern": self._extern, "begin": functools.partial(_begin, under_way := calls.UnderWay()), "end": under_way.end,
             "constants": self.constants, "steps": [(s.step, k) for s, k in zip(self.call.of(calls.Primitive), self.in_python, strict=True)],
         }
         scope |= dict(zip(self.functions, runs, strict=True))
@@ -233,10 +232,18 @@ def _extern(step: Extern, views: Sequence[np.ndarray], strides: Sequence[tuple[i
     return [result if layout is None else fit(result, layout) for result, layout in zip(results, strides, strict=True)]
 
 
+def _begin(under_way: calls.UnderWay, number: int, called: tuple[Extern, int], views: Sequence[np.ndarray],
+           strides: Sequence[tuple[int, ...] | None], sizes: dict[str, int]) -> list[np.ndarray]:
+    """Begin a step; its results will be in these arrays."""
+    step, _ = called
+    tensors = [from_array(v, view.dtype) for v, view in zip(views, step.inputs, strict=True)]
+    return under_way.begin(number, step.target.begin(*calls.fill(step.args, tensors, sizes)), strides, fit)
+
+
 def run_eager(step: Extern, views: Sequence[np.ndarray], sizes: dict[str, int]) -> list[np.ndarray]:
     """The results of a primitive, or of an operator's kernel, on arrays: in memory of their own, in any layout."""
     if step.op == "kernel":
-        results = step.target.kernels["cpu"](*fill(step.args, views, sizes))
+        results = step.target.kernels["cpu"](*calls.fill(step.args, views, sizes))
         arrays = list(results) if isinstance(results, tuple) else [results]
     else:
         tensors = [from_array(v, view.dtype) for v, view in zip(views, step.inputs, strict=True)]
@@ -249,21 +256,8 @@ def run_eager(step: Extern, views: Sequence[np.ndarray], sizes: dict[str, int]) 
 
 def call_primitive(step: Extern, tensors: Sequence[Tensor], sizes: dict[str, int]) -> tuple[Tensor, ...]:
     """The results of a step's primitive on tensors."""
-    results = step.target(*fill(step.args, tensors, sizes))
+    results = step.target(*calls.fill(step.args, tensors, sizes))
     return results if isinstance(results, tuple) else (results,)
 
 
-def fill(template: Any, tensors: Sequence[Any], sizes: Mapping[str, Any]) -> Any:
-    """A step's arguments: the tensors in their places, sizes worked out."""
-    if isinstance(template, Slot):
-        return tensors[template]
-    if isinstance(template, Expr):
-        return evaluate(template, sizes)
-    if isinstance(template, SymFloat):
-        return template.value(sizes)
-    if isinstance(template, (tuple, list)):
-        return type(template)(fill(t, tensors, sizes) for t in template)
-    return template
-
-
-__all__ = ["NativeCode", "call_of", "call_primitive", "fill", "run_eager"]
+__all__ = ["NativeCode", "call_of", "call_primitive", "run_eager"]

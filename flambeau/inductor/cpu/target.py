@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.backends.cpu import onednn
 from flambeau.backends.cpu.blas import is_long
-from flambeau.core.dtypes import bfloat16, bool_, dtype, float16, float32
+from flambeau.core.dtypes import bfloat16, bool_, dtype, float16, float32, float64, int32, int64
 from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.inductor.cpu import scans
-from flambeau.inductor.cpu.externs import ATTENTION, CONVOLUTIONS, DRAWS, EXTERNS, choose_layouts, runs_fast
+from flambeau.inductor.cpu.externs import ATTENTION, CONVOLUTIONS, DRAWS, EXTERNS, RUNNING, choose_layouts, runs_fast
 from flambeau.inductor.loop.boxes import CHEAP, Box, boxes_in, index_of, origin_of, template
 from flambeau.inductor.loop.ir import Extern, Value
 from flambeau.inductor.loop.products import product_calls
@@ -33,12 +33,14 @@ class OnCpu:
     stores_narrow = False
 
     def call(self, lowering: Lowering, node: Any, prim: Any, args: list) -> Any:
-        """Attention, loops over sequences, and random numbers."""
+        """Attention, loops over sequences, running sums, and random numbers."""
         name = getattr(prim, "lowering", None)
         if name in ATTENTION and boxes_in(args)[0].dtype is float32:
             return _attention(lowering, node, name, args)
         if isinstance(prim, Scan) and prim.body is not None:
             return scans.lower(lowering, node, prim, args)
+        if getattr(prim, "name", None) in RUNNING and node.meta["val"].dtype in (float32, float64, int32, int64):
+            return lowering.call(node, prim.name, args, tuple(map(lowering.contiguous, boxes_in(args))))
         if getattr(prim, "name", None) in DRAWS and _worth_a_call(lowering, node.meta["val"].dtype, args[2]):
             return lowering.call(node, prim.name, args)
         return None
@@ -95,7 +97,8 @@ def _convolution(lowering: Lowering, node: Any, args: list) -> Box | None:
     val, op = node.meta["val"], node.target.name
     shape = index_of(tuple(val._layout.shape))
     first, second = (a.realize() for a in args[:2])
-    if not all(isinstance(n, int) for n in (*shape, *first.shape, *second.shape)) or 0 in shape or len(shape) < 3:
+    known = (*shape[1:], *first.shape[1:], *second.shape[1:])     # batches may vary
+    if not all(isinstance(n, int) for n in known) or 0 in shape or len(shape) < 3:
         return None
     order = (0, *range(2, len(shape)), 1)
     as_given = first.strides == tuple(contiguous_strides(first.shape)) and lowering.becomes_result(node)

@@ -16,13 +16,13 @@ from flambeau.core.scalar import FOLDS
 from flambeau.inductor.cpu.cpp import MEMORY_TYPES, Printed
 from flambeau.inductor.cpu.externs import CALLS, runs_in_python
 from flambeau.inductor.cpu.loops import print_kernel
-from flambeau.inductor.cpu.memory import Lives, coming_and_going, plan_memory, plan_stages
+from flambeau.inductor.cpu.memory import Lives, coming_and_going, plan_memory, plan_stages, written_over
 from flambeau.inductor.cpu.scans import StepFunction, print_scan
 from flambeau.inductor.loop.ir import Compute, Extern, Program, Scanned, View
 from flambeau.inductor.loop.scheduler import Kernel, Node, schedule
 
 INCLUDES = [Path(__file__).parents[2] / "include", Path(__file__).parent]
-HEADERS = ("runtime.h", "kernel.h", "philox_rounds.h", "scalar.h", "convert.h", "functions.h", "remote.h", "vectors.h")
+HEADERS = ("runtime.h", "package.h", "kernel.h", "philox_rounds.h", "scalar.h", "convert.h", "functions.h", "remote.h", "vectors.h")
 
 _FOLD_TYPES = "float, double, int8_t, uint8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t"
 _PROLOGUE = """#include "runtime.h"
@@ -53,6 +53,7 @@ class Unit:
     symbols: list[str]                    # sizes, in the order of the scalars
     arena: Index                          # bytes
     places: dict[str, Index] = field(default_factory=dict)   # temporaries: byte offsets in the arena
+    within: dict[str, str] = field(default_factory=dict)     # temporaries that lie where another buffer does
     kernels: list[Printed] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
 
@@ -93,11 +94,14 @@ class _UnitPrinter:
     def run(self, stages: bool) -> Unit:
         printed, touched = self._printed()
         in_python = list(map(runs_in_python, self.nodes))
-        lives, arguments = Lives(touched), self._arguments(in_python)
+        arguments = self._arguments(in_python)
+        within = self._written_over(printed, touched, arguments)
+        held = [[within.get(name, name) for name in names] for names in touched]
+        lives = Lives(held)
         plan = plan_stages(self.program, lives, in_python, arguments) if stages else None
         plan = plan or plan_memory(self.program, lives, arguments)
-        unit = Unit("", [], plan.apart, self.symbols, plan.arena, plan.places, self.kernels, self.nodes)
-        unit.segments = self._segments(in_python, touched, lives, plan.apart, plan.cuts)
+        unit = Unit("", [], plan.apart, self.symbols, plan.arena, plan.places, within, self.kernels, self.nodes)
+        unit.segments = self._segments(in_python, held, lives, plan.apart, plan.cuts | _where_begun_is_needed(self.nodes))
         bodies = [f'extern "C" FL_CALLS int run_{segment.run}'
                   + self._function(segment, unit, printed, {name for k in segment.nodes for name in touched[k]})
                   for segment in unit.segments if isinstance(segment.run, int)]
@@ -183,7 +187,7 @@ class _UnitPrinter:
         """The program as one function of a unit: the text from its parameters on."""
         printed, touched = self._printed()
         plan = plan_memory(self.program, Lives(touched), self._arguments([False] * len(self.nodes)))
-        unit = Unit("", [], plan.apart, self.symbols, plan.arena, plan.places, self.kernels, self.nodes)
+        unit = Unit("", [], plan.apart, self.symbols, plan.arena, plan.places, {}, self.kernels, self.nodes)
         everything = Segment(0, range(len(self.nodes)), plan.apart)
         return unit, self._function(everything, unit, printed, {name for names in touched for name in names}, watched=False)
 
@@ -192,6 +196,17 @@ class _UnitPrinter:
         printed = [print_kernel(n, self.program, self._stored(n)) if isinstance(n, Kernel) else None for n in self.nodes]
         return printed, [[name for name, _ in kernel.pointers] if kernel is not None else [*sorted(node.reads), *node.writes]
                          for node, kernel in zip(self.nodes, printed, strict=True)]
+
+    def _written_over(self, printed: list[Printed | None], touched: list[list[str]], arguments: Sequence[str]) -> dict[str, str]:
+        """The temporaries that lie where another buffer does; the kernels that write over them are printed as such."""
+        within = written_over(self.program, self.nodes, Lives(touched), arguments)
+        for k, node in enumerate(self.nodes):
+            over = {name: within[name] for name in node.reads if name in within and within[name] in node.writes}
+            if over and isinstance(node, Kernel):
+                printed[k] = print_kernel(node, self.program, self._stored(node), {*over, *over.values()})
+        for name in reversed(within):       # what is made last is where all before it lie
+            within[name] = within.get(within[name], within[name])
+        return within
 
     def _call_function(self, name: str, count: int, body: str) -> str:
         parameters = "".join(f", void* p{k}" for k in range(count))
@@ -219,10 +234,13 @@ class _UnitPrinter:
                 lines.append(f'if ({s} >= 1L << 30) return rt->fail(rt, "a size of %ld is too large", {s});')
         for k, name in enumerate(segment.arguments):
             lines.append(f"{self._memory(name)}* const {name} = ({self._memory(name)}*)args[{k}];")
-        placed = [name for name in unit.places if name in touched]
+        inside = sorted(name for name in touched if name in unit.within)
+        held = touched | {unit.within[name] for name in inside}
+        placed = [name for name in unit.places if name in held]
         if placed:
             lines.append(f"char* const arena = (char*)args[{len(segment.arguments)}];")
         lines += [f"{self._memory(name)}* const {name} = ({self._memory(name)}*)(arena + {to_cpp(unit.places[name])});" for name in placed]
+        lines += [f"{self._memory(name)}* const {name} = {unit.within[name]};" for name in inside]
         for n, k in enumerate(segment.nodes):
             lines += [*self._call(self.nodes[k], printed[k]), *([f"FL_LAP({n});"] if watched else [])]
         inner = "\n    ".join(lines)
@@ -232,6 +250,14 @@ class _UnitPrinter:
     def _memory(self, name: str) -> str:
         """The C++ type of a buffer's elements as they lie in memory."""
         return MEMORY_TYPES.get(self.program.buffers[name].dtype.name, "char")
+
+
+def _where_begun_is_needed(nodes: Sequence[Node]) -> set[int]:
+    """The first node that needs the results of each that was begun: what is before it runs meanwhile."""
+    found = set()
+    for begun in (node for node in nodes if isinstance(node, Extern) and node.begins):
+        found.update([k for k, node in enumerate(nodes) if node.reads & set(begun.writes)][:1])
+    return found
 
 
 __all__ = ["Compute", "HEADERS", "INCLUDES", "Segment", "Unit", "print_unit"]

@@ -172,7 +172,7 @@ class _Calling:
         results = {v.buffer for v in program.outputs if isinstance(v, View)}
         keep = [calls.Keep(self.kept)] if self.settled else []
         steps = self._body(set(range(len(self.steps))) - self.settled, results, keep)
-        call = calls.Call(self.symbols, steps, [self._result(v) for v in program.outputs], takes_arrays=self.arrays,
+        call = calls.Call(self.symbols, calls.overlapped(steps), [self._result(v) for v in program.outputs], takes_arrays=self.arrays,
                           gives_arrays=self.arrays)
         return CudaCode(call, settle, dict(program.constants), program.exact)
 
@@ -336,7 +336,8 @@ class CudaCode:
         scope: dict[str, Any] = {
             "__name__": __name__, **DTYPES,
             "empty": cupy.ndarray, "current_stream": cubins.stream_pointer(), "strided": _strided(cupy), "fit": _fit(cupy),
-            "tensor": _tensor, "constants": self.constants, "extern": _extern(call_primitive, _fit(cupy)), "strays": Places(),
+            "tensor": _tensor, "constants": self.constants, "extern": _extern(call_primitive, _fit(cupy)),
+            "begin": _begin(under_way := calls.UnderWay(), _fit(cupy)), "end": under_way.end, "strays": Places(),
             "steps": {s.number: s.step for call in self.calls() for s in call.of(calls.Primitive)},
             "product": lambda *arrays: _LIBRARIES["blas"].matmul(*arrays), "convolve": lambda *args: _LIBRARIES["dnn"].run(*args),
             **loaded, **prepared,
@@ -394,6 +395,14 @@ def _extern(call_primitive: Callable, fit: Callable) -> Callable:
         results = call_primitive(step, [_tensor(v) for v in views], sizes)
         return [fit(r._data, s) for r, s in zip(results, strides, strict=True)]
     return extern
+
+
+def _begin(under_way: calls.UnderWay, fit: Callable) -> Callable:
+    """Begins a step; its results will be in the arrays that are returned."""
+    def begin(number: int, step: Extern, views: Sequence[Any], strides: Sequence[tuple], sizes: dict[str, int]) -> list[Any]:
+        begun = step.target.begin(*calls.fill(step.args, [_tensor(v) for v in views], sizes))
+        return under_way.begin(number, begun, strides, fit)
+    return begin
 
 
 # -- CUDA graphs ---------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from flambeau.core.device import device
 from flambeau.core.expr import Expr, evaluate, free_variables, is_var
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Layout
-from flambeau.inductor.call import ByAddress, ByArrays, Call, Keep, Launch, Look, Make, Primitive, Step, Take
+from flambeau.inductor.call import Await, ByAddress, ByArrays, Call, Keep, Launch, Look, Make, Primitive, Step, Take
 from flambeau.inductor.loop.ir import ALL_OUTPUTS
 
 ARRAYS = 64     # of a program of an operator (max_bases in csrc/gpu_program.cpp)
@@ -102,9 +102,13 @@ class Writer:
             self._name(name, self._new(None), None, None)
         strides = [None if layout is None else self._numbers(layout) for _, layout in step.results]
         late = {name: n for name, n in self.sizes.items() if name not in self.known}
-        bound = functools.partial(_call_extern, self.scope["extern"], step.step, strides, self.known, tuple(late))
+        call = functools.partial(self.scope["begin"], step.number) if step.step.begins else self.scope["extern"]
+        bound = functools.partial(_call_extern, call, step.step, strides, self.known, tuple(late))
         parameters = (*map(self._look, step.inputs), *late.values())
         self.steps.append(programs.Launch(bound, 0, parameters, tuple([self.bases[name] for name, _ in step.results])))
+
+    def _await(self, step: Await) -> None:
+        self.steps.append(programs.Launch(functools.partial(self.scope["end"], step.number), 0, ()))
 
     def _name(self, buffer: str, base: int, shape: tuple | None, strides: tuple | None) -> None:
         self.bases[buffer], self.layouts[buffer] = base, (shape, strides)
@@ -149,7 +153,7 @@ class Writer:
 # What the others do (letting go of memory) is seen from the steps themselves.
 _WRITE: dict[type[Step], Callable[[Writer, Any], None]] = {
     Take: Writer._take, Make: Writer._make, Launch: Writer._launch, ByAddress: Writer._by_address, ByArrays: Writer._by_arrays,
-    Primitive: Writer._primitive,
+    Primitive: Writer._primitive, Await: Writer._await,
 }
 
 

@@ -445,6 +445,11 @@ class Extern:
         """The buffers that are written."""
         return tuple(view.buffer for view in self.outputs)
 
+    @property
+    def begins(self) -> bool:
+        """Whether it can be begun now and waited for later: a collective."""
+        return getattr(self.target, "begin", None) is not None
+
 
 Step = Compute | Extern
 
@@ -453,8 +458,10 @@ ALL_OUTPUTS = 1 << 30   # however many a graph has
 
 
 class Assumed(NamedTuple):
-    """What the caller of a program sees to, on a GPU."""
+    """What the caller of a program sees to."""
 
+    frozen: bool = False  # constants keep their contents
+    # On a GPU:
     small: bool = False  # no buffer will have 2^31 elements, whatever the sizes
     multiples: frozenset[str] = frozenset()  # the size symbols whose values will be multiples of 16
     unaligned: frozenset[str] = frozenset()  # the inputs whose addresses need not be multiples of 16 bytes

@@ -31,7 +31,7 @@ class PostOp:
 
     def __call__(self, o: Any, *operands: Any) -> Any:
         """The loop body."""
-        return POSTS[self.kind][1](o, *operands, **({"alpha": self.alpha, "beta": self.beta} if self.kind == "linear" else {}))
+        return POSTS[self.kind].body(o, *operands, **({"alpha": self.alpha, "beta": self.beta} if self.kind == "linear" else {}))
 
 
 SLOW = ("tanh", "gelu_tanh")    # in oneDNN: a layer of 512 x 768 x 3072 takes a tenth longer than with a kernel for it (Zen 3)
@@ -99,7 +99,7 @@ def _written(polynomial: Polynomial) -> str:
 def _forms() -> dict[str, str]:
     o = Tracer()
     x = o.make("held", (), float32, "x")
-    return {str(form(POSTS[name][1](o, x), x)): name for name in ACTIVATIONS}
+    return {str(form(POSTS[name].body(o, x), x)): name for name in ACTIVATIONS}
 
 
 def activation(value: Value, x: Value, rounded: bool = False) -> str | None:

@@ -239,6 +239,8 @@ class Scheduler:
         self.needs: list[set[int]] = []       # those that it names
         self.writers: dict[str, set[int]] = {}   # buffer -> nodes that wrote parts of it
         self.readers: dict[str, list[int]] = {}
+        self.begun: list[int] = []               # what can be begun, in its order, which other processes have, too
+        self.needs_no_result: set[tuple[int, int]] = set()   # of these (node, node before), the first only comes after the second
         self.pieces: set[str] = set()            # buffers of folds in pieces
         self.tiny: dict[tuple, list[int]] = {}   # kernels that were begun for tiny steps, by the sizes of their loops
 
@@ -267,6 +269,8 @@ class Scheduler:
             if isinstance(step, Compute) and self._is_tiny(step):
                 self.tiny.setdefault(_key_of_sizes(step), []).append(at)
         self._depend(at, needs - {at})
+        if isinstance(step, Extern) and step.begins:
+            self._follow(at, needs)
         for name in step.writes:
             self.writers.setdefault(name, set()).add(at)
         for name in step.reads:
@@ -354,22 +358,42 @@ class Scheduler:
                 if self.before[k] >> at & 1:
                     self.before[k] |= self.before[at]
 
+    def _follow(self, at: int, needs: set[int]) -> None:
+        """Node `at` can be begun, after what was before."""
+        last = set(self.begun[-1:])
+        self._depend(at, last)
+        if not last <= needs:
+            self.needs_no_result.update((at, k) for k in last)
+        self.begun.append(at)
+
+    def _keys(self) -> list[int]:
+        """For each node after how many in a row that can be begun it comes; before all else for these themselves."""
+        if not self.begun:
+            return [0] * len(self.nodes)
+        depth = [0] * len(self.nodes)
+        for k in sorted(range(len(self.nodes)), key=lambda k: self.before[k].bit_count()):   # what a node needs has fewer before it
+            needs = [d for d in self.needs[k] if (k, d) not in self.needs_no_result]
+            depth[k] = max((depth[d] + (d in self.begun) for d in needs), default=0)
+        return [-1 if k in self.begun else d for k, d in enumerate(depth)]
+
     def _order(self) -> list[int]:
-        """The nodes by dependence, otherwise as they came."""
+        """The nodes by dependence, otherwise as they came; what can be begun as soon as it can be, and what follows it after all that
+        does not, so that both go on at one time."""
+        keys = self._keys()
         waiting = list(map(len, self.needs))
-        ready = [k for k, n in enumerate(waiting) if n == 0]
+        ready = sorted((keys[k], k) for k, n in enumerate(waiting) if n == 0)
         followers: list[list[int]] = [[] for _ in self.nodes]
         for k, needs in enumerate(self.needs):
             for d in needs:
                 followers[d].append(k)
         order = []
         while ready:
-            k = heapq.heappop(ready)
+            _, k = heapq.heappop(ready)
             order.append(k)
             for f in followers[k]:
                 waiting[f] -= 1
                 if waiting[f] == 0:
-                    heapq.heappush(ready, f)
+                    heapq.heappush(ready, (keys[f], f))
         assert len(order) == len(self.nodes), "kernels depend on each other in a circle"
         return order
 

@@ -8,9 +8,10 @@ from typing import Any
 from flambeau.core import dispatch
 from flambeau.core.dtypes import int64
 from flambeau.core.expr import Expr, free_variables
+from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, fake
-from flambeau.inductor.cpu.externs import ATTENTION, CALLS, CONVOLUTIONS, DRAWS
-from flambeau.inductor.cpu.native import fill
+from flambeau.inductor.call import fill
+from flambeau.inductor.cpu.externs import ATTENTION, CALLS, CONVOLUTIONS, DRAWS, RUNNING
 from flambeau.inductor.gpu import dnn
 from flambeau.inductor.loop.boxes import Slot
 from flambeau.inductor.loop.ir import Extern, View
@@ -186,9 +187,16 @@ def _drawn(step: Extern) -> Wrong:
         want = want * n
 
 
+def _along(step: Extern) -> Wrong:
+    """Running sums go over contiguous memory."""
+    for view in (*step.inputs, *step.outputs):
+        if list(view.strides) != list(contiguous_strides(view.shape)):
+            yield f"{view.buffer} is not contiguous: strides {list(view.strides)}"
+
+
 _LIE: dict[str, Callable[[Extern], Wrong]] = {
     "mm": _matrices, "bmm": _matrices, **dict.fromkeys(CONVOLUTIONS, _convolved), **dict.fromkeys(ATTENTION, _heads),
-    **dict.fromkeys(DRAWS, _drawn), "scan": _looped,
+    **dict.fromkeys(DRAWS, _drawn), **dict.fromkeys(RUNNING, _along), "scan": _looped,
 }
 
 EXTERN: tuple[Callable[[Extern, Facts], Wrong], ...] = (

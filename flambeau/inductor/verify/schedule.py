@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
 
 from flambeau.core.expr import Index, coefficient, evaluate, substitute, to_python
 from flambeau.core.scalar import FOLDS
-from flambeau.inductor.loop.ir import Extern, Step, View
+from flambeau.inductor.loop.ir import Extern, Program, Step, View
 from flambeau.inductor.loop.scheduler import Kernel, Member, kernel_var
 from flambeau.inductor.verify.places import Site, grid, merged
 from flambeau.inductor.verify.steps import Facts, Wrong
@@ -124,11 +124,11 @@ def all_steps_run_once(nodes: Nodes, steps: Sequence[Step]) -> Iterator[tuple[St
 # --- memory ---
 
 
-def lives(nodes: Nodes, names: Any) -> dict[str, tuple[int, int]]:
-    """For each of these buffers the first and the last node that touches it."""
+def lives(nodes: Nodes, names: Any, within: Mapping[str, str] | None = None) -> dict[str, tuple[int, int]]:
+    """For each of these buffers the first and the last node that touches it, or what lies `within` it."""
     found: dict[str, tuple[int, int]] = {}
     for k, node in enumerate(nodes):
-        for name in {*node.reads, *node.writes}:
+        for name in {(within or {}).get(name, name) for name in (*node.reads, *node.writes)}:
             if name in names:
                 found[name] = (found.get(name, (k, k))[0], k)
     return found
@@ -136,7 +136,7 @@ def lives(nodes: Nodes, names: Any) -> dict[str, tuple[int, int]]:
 
 def memory_is_apart(unit: Any, facts: Facts) -> Wrong:
     """Temporaries that are needed at one time never share bytes, and the arena has room for all."""
-    places, alive = unit.places, lives(unit.nodes, unit.places)
+    places, alive = unit.places, lives(unit.nodes, unit.places, unit.within)
     for sizes in facts.sizes:
         spans = {}
         end = int(evaluate(unit.arena, sizes))
@@ -164,9 +164,32 @@ def _shared(spans: Mapping[str, tuple[int, int]], alive: Mapping[str, tuple[int,
         open_spans.append(name)
 
 
+def what_lies_within_is_read_where_it_is_written_over(unit: Any, facts: Facts) -> Wrong:
+    """Buffers of one place follow each other: the last kernel that reads one writes the next element by element over it."""
+    alone = lives(unit.nodes, facts.program.buffers)
+    by_place: dict[str, list[str]] = {}
+    for name, place in unit.within.items():
+        by_place.setdefault(place, [place]).append(name)
+    for names in by_place.values():
+        order = sorted(names, key=lambda name: alone[name])
+        for old, new in pairwise(order):
+            (_, last), (first, _) = alone[old], alone[new]
+            node = unit.nodes[first]
+            if last != first or not isinstance(node, Kernel) or not _is_written_over(node, facts.program, old, new):
+                yield f"{old} and {new} lie in one place, but {old} is read after {new} is written, or elsewhere"
+
+
+def _is_written_over(kernel: Kernel, program: Program, old: str, new: str) -> bool:
+    """Whether one pointwise step alone reads `old`, at the place where it writes `new`, in one pass of a kernel that folds nothing."""
+    readers = [m.step for m in kernel.members if old in m.step.reads]
+    return (kernel.style == "rows" and kernel.split is None and [step.buffer for step in readers] == [new]
+            and readers[0].kind == "pointwise" and {a.index for a in readers[0].loads if a.buffer == old} == {readers[0].index}
+            and program.buffers[old].numel == program.buffers[new].numel and program.buffers[old].dtype is program.buffers[new].dtype)
+
+
 def crossing_has_memory(unit: Any, facts: Facts) -> Wrong:
     """What one node makes and another reads has a place: an argument, or one in the arena."""
-    given = {*unit.arguments, *unit.places}
+    given = {*unit.arguments, *unit.places, *unit.within}
     made: set[str] = set()
     for node in unit.nodes:
         for name in sorted(node.reads & made - given):
@@ -192,7 +215,8 @@ def memory_comes_and_goes(unit: Any, facts: Facts) -> Wrong:
             if name in here:
                 yield f"{name} gets memory before segment {k}, but has some"
         here.update(segment.born)
-        touched = {name for n in segment.nodes for name in (*unit.nodes[n].reads, *unit.nodes[n].writes)} & set(unit.arguments)
+        touched = {unit.within.get(name, name) for n in segment.nodes
+                   for name in (*unit.nodes[n].reads, *unit.nodes[n].writes)} & set(unit.arguments)
         for name in sorted(touched - here):
             yield f"segment {k} touches {name}, whose memory is gone or was never there"
         for name in sorted(touched - set(segment.arguments)):
@@ -203,6 +227,7 @@ def memory_comes_and_goes(unit: Any, facts: Facts) -> Wrong:
         here -= set(segment.dead)
 
 
-UNIT: tuple[Callable[[Any, Facts], Wrong], ...] = (memory_is_apart, crossing_has_memory, memory_comes_and_goes)
+UNIT: tuple[Callable[[Any, Facts], Wrong], ...] = (memory_is_apart, what_lies_within_is_read_where_it_is_written_over,
+                                                            crossing_has_memory, memory_comes_and_goes)
 
 __all__ = ["KERNEL", "UNIT", "all_steps_run_once", "kernel_var", "lives", "loops_of", "steps_of"]

@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...ops.aten_schemas import ALIASES, REDUCTIONS, Argument, Schema, _pairs
+from ...core.schema import Argument, FunctionSchema
+from ...ops.aten_schemas import ALIASES, REDUCTIONS, _pairs
 from ...ops.script_types import fields_of, known, result_of
 from ..printer import literal
 from ..types import INT, TENSOR, Type
@@ -24,7 +25,7 @@ class Misfit(Exception):
 class Matched(NamedTuple):
     """A call of an overload: the text of its arguments, and what it gives."""
 
-    schema: Schema
+    schema: FunctionSchema
     arguments: list[str]
     result: Type
 
@@ -83,7 +84,7 @@ class Converter:
             return value
         return None
 
-    def matched(self, schema: Schema, args: Sequence[Value], kwargs: Mapping[str, Value], implicit: bool,
+    def matched(self, schema: FunctionSchema, args: Sequence[Value], kwargs: Mapping[str, Value], implicit: bool,
                 names: Mapping[str, str] | None = None, numbers: bool = False) -> Matched:
         """The call as this overload; `names` are what a function calls the overload's arguments."""
         given = self._by_name(schema, args, kwargs, names or {})
@@ -106,12 +107,13 @@ class Converter:
     def _argument(self, a: Argument, value: Value, implicit: bool, found: dict[str, Type], numbers: bool) -> Value:
         if a.name == "reduction" and value.constant in REDUCTIONS:
             return Value(INT, str(REDUCTIONS.index(value.constant)))
-        sized = a.type.rstrip("?").endswith("]") and not a.type.rstrip("?").endswith("[]")
-        if a.type == "str" and value.constant is not NOTHING and value.type != STR:
+        sized = a.kind.rstrip("?").endswith("]") and not a.kind.rstrip("?").endswith("[]")
+        if a.kind == "str" and value.constant is not NOTHING and value.type != STR:
             raise Misfit(f"Expected a value of type 'str' but instead found type '{value.type}'.")
-        return self.converted(value, type_of(a.type), implicit, found, sized, numbers)
+        return self.converted(value, type_of(a.kind), implicit, found, sized, numbers)
 
-    def _by_name(self, schema: Schema, args: Sequence[Value], kwargs: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:
+    def _by_name(self, schema: FunctionSchema, args: Sequence[Value], kwargs: Mapping[str, Value],
+                 names: Mapping[str, str]) -> dict[str, Value]:
         positional = [a for a in schema.arguments if not a.kwarg_only]
         if len(args) > len(positional) or (positional and len(args) == len(positional) > 0 and self._spread(positional, args)):
             args = self._spread(positional, args) or _too_many(schema, len(args))
@@ -129,10 +131,10 @@ class Converter:
     @staticmethod
     def _spread(positional: list[Argument], args: Sequence[Value]) -> list[Value] | None:
         """`view(2, 3)` as `view([2, 3])`: the last arguments are a list of ints."""
-        at = next((i for i, a in enumerate(positional) if a.type.rstrip("?") in _LISTED), None)
+        at = next((i for i, a in enumerate(positional) if a.kind.rstrip("?") in _LISTED), None)
         if at is None or at >= len(args):
             return None
-        kind = _LISTED[positional[at].type.rstrip("?")]
+        kind = _LISTED[positional[at].kind.rstrip("?")]
         if any(v.type not in (kind, TENSOR) for v in args[at:]) or all(v.type != kind for v in args[at:]):
             return None
         if at != len(positional) - 1 and len(args) <= len(positional):
@@ -155,16 +157,16 @@ class Converter:
                     except Misfit as misfit:
                         misfits.append(f"  {schema.text}:\n  {misfit}\n")
                         continue
-                    return Value(found.result, f"torch.{schema.name}({', '.join(found.arguments)})", fields=fields_of(schema))
+                    return Value(found.result, f"torch.{schema.operator}({', '.join(found.arguments)})", fields=fields_of(schema))
         raise Misfit("Arguments for call are not valid.\nThe following variants are available:\n" + "\n".join(dict.fromkeys(misfits))
                      if misfits else f"Unknown builtin op: aten::{name}")
 
 
-def _too_many(schema: Schema, count: int) -> Any:
+def _too_many(schema: FunctionSchema, count: int) -> Any:
     raise Misfit(f"Expected at most {len(schema.arguments)} arguments but found {count} positional arguments.")
 
 
-def _ways(schema: Schema, fn: Callable, args: Sequence[Value], kwargs: Mapping[str, Value]) -> list[tuple]:
+def _ways(schema: FunctionSchema, fn: Callable, args: Sequence[Value], kwargs: Mapping[str, Value]) -> list[tuple]:
     """The arguments as given, and by the names that the overload has for the parameters of an operator."""
     ways: list[tuple] = []
     pairs = _pairs(schema, fn)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from ...core.schema import split
 from ..types import ANY, INT, NONE, TENSOR, Type
 from ..values import Class
 
@@ -153,10 +154,10 @@ def type_of(notation: str) -> Type:
     if listed:
         return Type("List", (type_of(listed[1]),))
     if notation.startswith("("):
-        return Type("Tuple", tuple(map(type_of, notation[1:-1].split(","))))
-    of = re.fullmatch(r"(Dict|Future)\[(.*)\]", notation)
+        return Type("Tuple", tuple(map(type_of, split(notation[1:-1]))))
+    of = re.fullmatch(r"(Dict|Future)\((.*)\)", notation)
     if of:
-        return Type(of[1], tuple(map(type_of, of[2].split(","))))
+        return Type(of[1], tuple(map(type_of, split(of[2]))))
     return NONE if notation == "None" else Type(_SAME.get(notation, notation))
 
 

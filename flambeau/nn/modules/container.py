@@ -294,7 +294,7 @@ class ParameterList(Module):
         return self
 
     def extra_repr(self) -> str:
-        return "\n".join(f"({i}): {_described(value)}" for i, value in enumerate(self))
+        return "\n".join(f"  ({i}): {_described(value, str(getattr(value, 'dtype', '')))}" for i, value in enumerate(self))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("ParameterList should not be called.")
@@ -370,14 +370,15 @@ class ParameterDict(_Named):
         self._update(sorted(parameters.items()) if named else parameters)
 
     def extra_repr(self) -> str:
-        return "\n".join(f"({key}): {_described(value)}" for key, value in self.items())
+        kinds = {key: value.type() if isinstance(value, Tensor) else "" for key, value in self.items()}
+        return "\n".join(f"  ({key}): {_described(value, kinds[key])}" for key, value in self.items())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("ParameterDict should not be called.")
 
 
-def _described(value: Any) -> str:
+def _described(value: Any, elements: str) -> str:
     if not isinstance(value, Tensor):
         return f"Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
-    return f"{kind} containing: [{value.dtype} of size {'x'.join(str(n) for n in value.shape)}]"
+    return f"{kind} containing: [{elements} of size {'x'.join(str(n) for n in value.shape)}]"

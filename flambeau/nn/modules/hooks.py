@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from ...autograd import Function
-from ...autograd.graph import HookDict, RemovableHandle
+from ...autograd.handles import HookDict, RemovableHandle
 from ...core import dispatch
 from ...core.tensor import Tensor
 
@@ -139,6 +140,8 @@ class BackwardHooks:
                 full = answer if isinstance(answer, tuple) else (answer,)
         self.grad_outputs = full
         if self.post and not self.wraps_input:
+            warnings.warn("Full backward hook is firing when gradients are computed with respect to module outputs since no inputs require "
+                          "gradients. What it gets as grad_input is None", stacklevel=5)
             self._call_post((None,) * self.input_count)
         return tuple(full[i] for i in positions)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from ...core.tensor import Tensor
@@ -29,9 +30,12 @@ class _InstanceNorm(_NormBase):
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
         channels = input.ndim - self.spatial - 1
-        if input.shape[channels] != self.num_features and self.affine:
-            raise ValueError(f"expected input's size at dim={channels} to match num_features ({self.num_features}), but got: "
-                             f"{input.shape[channels]}.")
+        if input.shape[channels] != self.num_features:
+            if self.affine:
+                raise ValueError(f"expected input's size at dim={channels} to match num_features ({self.num_features}), but got: "
+                                 f"{input.shape[channels]}.")
+            warnings.warn(f"input's size at dim={channels} does not match num_features. You can silence this warning by not passing in "
+                          "num_features, which is not used because affine=False", stacklevel=3)
         if input.ndim == self.spatial + 1:
             return self._normalise(input.unsqueeze(0)).squeeze(0)
         return self._normalise(input)

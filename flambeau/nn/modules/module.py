@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 from ...core.device import device as device_type
 from ...core.dtypes import as_dtype, dtype_of_name
 from ...core.dtypes import dtype as dtype_type
+from ...core.settings import Conversions
 from ...core.tensor import Tensor, look_at
 from ...ops.creation import empty_like
+from ...utils.swapping import swap_tensors
 from ..parameter import Buffer, Parameter, is_lazy
 from . import state
 from .hooks import (
@@ -185,12 +187,19 @@ class Module:
 
     def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """`hook(module, grad_input, grad_output)` when the gradients of the inputs are known; it may return other grad_input."""
-        self._is_full_backward_hook = True
+        self._of_kind(full=True)
         return RemovableHandle(self._backward_hooks, hook, prepend=prepend)
 
     def register_backward_hook(self, hook: Callable) -> RemovableHandle:
-        """The old name; behaves as `register_full_backward_hook`."""
-        return self.register_full_backward_hook(hook)
+        """The old name; behaves as `register_full_backward_hook`, which no module may have beside it."""
+        self._of_kind(full=False)
+        return RemovableHandle(self._backward_hooks, hook)
+
+    def _of_kind(self, full: bool) -> None:
+        if self._is_full_backward_hook is (not full):
+            raise RuntimeError("Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only one of "
+                               "them.")
+        self._is_full_backward_hook = full
 
     def register_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
         """`hook(module, state_dict, prefix, local_metadata)` after `state_dict()`; changes the dict in place."""
@@ -489,9 +498,9 @@ class Module:
         if recurse:
             for module in self.children():
                 module._apply(fn)
-        for param in self._parameters.values():
+        for name, param in self._parameters.items():
             if param is not None:
-                _apply_to_parameter(param, fn)
+                self._parameters[name] = _converted(param, fn)
         for name, buffer in self._buffers.items():
             if buffer is not None:
                 self._buffers[name] = fn(buffer)
@@ -516,6 +525,9 @@ class Module:
         def convert(t: Tensor) -> Tensor:
             wanted = kind if kind is not None and (t.dtype.is_floating_point or t.dtype.is_complex) else t.dtype
             extra = {"memory_format": memory_format} if memory_format is not None and not is_lazy(t) and t.ndim in (4, 5) else {}
+            if t.is_meta and where is not None and device_type(where).type != "meta":
+                raise NotImplementedError("Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead of "
+                                          "torch.nn.Module.to() when moving module from meta to a different device.")
             return t.to(where if where is not None else t.device, wanted, **extra)
 
         return self._apply(convert)
@@ -633,17 +645,25 @@ def _drop(name: str, *homes: dict) -> None:
         home.pop(name, None)
 
 
-def _apply_to_parameter(param: Parameter, fn: Callable) -> None:
-    """Convert in place, so that optimizers and other modules that hold the parameter follow."""
+def _converted(param: Parameter, fn: Callable) -> Parameter:
+    """The parameter, converted in place, so that optimizers and other modules that hold it follow; or as `torch.__future__` has it."""
     if is_lazy(param):
         made = fn(param.detach()._as_subclass(Tensor))
         look_at(param, made)
-        return
-    grad = param.grad
-    param.grad = None
-    param.data = fn(param.data)     # type: ignore[attr-defined]
-    if grad is not None:
-        param.grad = fn(grad.detach()).requires_grad_(grad.requires_grad)
+        return param
+    data, grad = fn(param.detach()), param.grad
+    grad = None if grad is None else fn(grad.detach()).requires_grad_(grad.requires_grad)
+    if Conversions.swap or not Conversions.overwrite:
+        param.grad = None
+    if not Conversions.swap and not Conversions.overwrite and data.is_meta == param.is_meta:
+        param.data, param.grad = data, grad     # type: ignore[attr-defined]
+        return param
+    made = Parameter(data, param.requires_grad)
+    made.grad = grad
+    if Conversions.swap:
+        swap_tensors(param, made)
+        return param
+    return made
 
 
 def _parse_to(args: tuple, kwargs: dict) -> tuple[Any, Any, Any]:

@@ -20,7 +20,11 @@ class LocalResponseNorm(FunctionModule, function=F.local_response_norm):
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
-CrossMapLRN2d = LocalResponseNorm
+class CrossMapLRN2d(LocalResponseNorm):
+    """LocalResponseNorm by its older name."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__(size, alpha, beta, k)
 
 
 def _shape_of(normalized_shape: Any) -> tuple[int, ...]:

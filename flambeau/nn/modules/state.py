@@ -9,7 +9,9 @@ from typing import Any
 
 from ...core import dispatch
 from ...core.homes import own_name
+from ...core.settings import Conversions
 from ...core.tensor import Tensor
+from ...utils.swapping import swap_tensors
 from ..parameter import Parameter, is_lazy
 
 EXTRA_STATE = "_extra_state"
@@ -122,12 +124,14 @@ def _load_one(module: Any, name: str, target: Tensor, key: str, value: Any, assi
                       "corresponding key in the module instead of copying them in place?)", stacklevel=2)
     try:
         with dispatch.grad_enabled(False):
-            if assign:
+            if Conversions.swap:
+                _swap(target, value, assign)
+            elif assign:
                 _assign(module, name, target, value)
             else:
                 target.copy_(value)
     except Exception as error:
-        verb = "assigning" if assign else "copying"
+        verb = "swapping" if Conversions.swap else "assigning" if assign else "copying"
         error_msgs.append(f'While {verb} the parameter named "{key}", whose dimensions in the model '
                           f"are {target.shape} and whose dimensions in the checkpoint are {value.shape}, an exception occurred : "
                           f"{error.args}.")
@@ -140,6 +144,17 @@ def _assign(module: Any, name: str, target: Tensor, value: Tensor) -> None:
         else:
             value = Parameter(value, requires_grad=target.requires_grad)
     setattr(module, name, value)
+
+
+def _swap(target: Tensor, value: Tensor, assign: bool) -> None:
+    """Let the target become what its class makes of the value (`module_load`)."""
+    made = target.module_load(value, assign=assign)
+    if made is target or made is value:
+        raise RuntimeError(f"module_load of {type(target).__name__} returned one of the tensors that it was given: return another, such as "
+                           "its detach()")
+    if isinstance(target, Parameter) and not isinstance(made, Parameter):
+        made = Parameter(made, requires_grad=target.requires_grad)
+    swap_tensors(target, made.requires_grad_(target.requires_grad))
 
 
 def load_state_dict(module: Any, state: Mapping[str, Any], strict: bool, assign: bool) -> _IncompatibleKeys:

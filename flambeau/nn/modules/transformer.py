@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -128,6 +129,19 @@ def _length(x: Tensor, layer: Any) -> Any:
     return x.shape[1] if layer.self_attn.batch_first else x.shape[0]
 
 
+def _not_nested(layer: Any) -> str | None:
+    """Why torch computes a stack of these layers without nested tensors. (Here there are none.)"""
+    if not isinstance(layer, TransformerEncoderLayer):
+        return "encoder_layer was not TransformerEncoderLayer"
+    attention = layer.self_attn
+    return next((f"encoder_layer.{why}" for why, holds in (
+        ("norm_first was True", layer.norm_first),
+        ("self_attn.batch_first was not True(use batch_first for better inference performance)", not attention.batch_first),
+        ("self_attn was passed bias=False", attention.in_proj_bias is None),
+        ("activation_relu_or_gelu was not True", not layer.activation_relu_or_gelu),
+        ("self_attn.num_heads is odd", attention.num_heads % 2)) if holds), None)
+
+
 class TransformerEncoder(Module):
     """A stack of encoder layers."""
 
@@ -137,6 +151,9 @@ class TransformerEncoder(Module):
         self.layers = _get_clones(encoder_layer, num_layers)
         self.num_layers, self.norm = num_layers, norm
         self.enable_nested_tensor, self.mask_check, self.use_nested_tensor = enable_nested_tensor, mask_check, False
+        why = _not_nested(encoder_layer)
+        if enable_nested_tensor and why:
+            warnings.warn(f"enable_nested_tensor is True, but self.use_nested_tensor is False because {why}", stacklevel=2)
 
     def forward(self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
                 is_causal: bool | None = None) -> Tensor:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...aot.early import wanted_by
 from ...autograd.grad_mode import is_grad_enabled, no_grad
 from ...core.device import device
 from ...core.tensor import Tensor
@@ -51,11 +52,11 @@ class DistributedDataParallel(Module, Joinable):
                 raise NotImplementedError(f"DistributedDataParallel({name}=) is not implemented; {instead}")
         if skip_all_reduce_unused_params:
             raise NotImplementedError("DistributedDataParallel(skip_all_reduce_unused_params=True) is not implemented; leave it out")
-        if device_ids or output_device is not None:
-            kinds = {p.device.type for p in module.parameters()}
+        places = {p.device for p in module.parameters()}
+        if (device_ids or output_device is not None) and ([d.type for d in places] != ["cuda"] or len(device_ids or [0]) > 1):
             raise ValueError("DistributedDataParallel device_ids and output_device arguments only work with single-device/multiple-device "
                              f"GPU modules or CPU modules, but got device_ids {device_ids}, output_device {output_device}, and module "
-                             f"parameters on {kinds}; leave them out: a module runs where its parameters are")
+                             f"parameters on {places}; leave them out: a module runs where its parameters are")
         self._skipped = skipped = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         self.module = module
         if not (trained := self._trained()):
@@ -66,7 +67,7 @@ class DistributedDataParallel(Module, Joinable):
         self.device, self.broadcast_buffers = trained[0][1].device, broadcast_buffers is not False and forward_sync_buffers is not False
         self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
         self.gradient_as_bucket_view, self.check_reduction = gradient_as_bucket_view, check_reduction
-        self.device_ids = self.output_device = None
+        self.device_ids, self.output_device = device_ids or None, output_device
         self.require_backward_grad_sync = self.require_forward_param_sync = True
         if init_sync:
             self._same_everywhere()
@@ -120,7 +121,13 @@ class DistributedDataParallel(Module, Joinable):
             self.reducer.divisor = int(work.result()[0].item())
         if self.require_forward_param_sync:
             self._spread_buffers(self._source() if work is not None else 0)
-        outputs = self.module(*inputs, **kwargs)
+        if self.device_ids is not None:
+            inputs, kwargs = pytree.tree_map_only(Tensor, lambda t: t.to(self.device), (inputs, kwargs))
+        if not (is_grad_enabled() and self.require_backward_grad_sync):
+            outputs = self.module(*inputs, **kwargs)
+        else:
+            with wanted_by(self.reducer):  # a compiled backward hands its gradients over before it ends
+                outputs = self.module(*inputs, **kwargs)
         if is_grad_enabled() and self.require_backward_grad_sync:
             self.require_forward_param_sync = True
             self.reducer.prepare(t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor))
@@ -177,7 +184,7 @@ class DistributedDataParallel(Module, Joinable):
 
     def _source(self, has_inputs: bool = True) -> int:
         """The last process that still has inputs (or, of the last to end, that was there to the end)."""
-        rank = tensor([self.process_group.rank() if has_inputs else -1])
+        rank = tensor([self.process_group.rank() if has_inputs else -1], device=self.process_group.device())
         self.process_group.allreduce(rank, RedOpType.MAX).wait()
         return int(rank.item())
 

@@ -30,6 +30,7 @@ def fuse(model: Any, inplace: bool = False, no_trace: bool = False) -> Any:
             continue
         _set(gm, str(before.target), fuse_conv_bn_eval(conv, norm))
         modules[str(before.target)] = dict(gm.named_modules())[str(before.target)]
+        _set(gm, str(node.target), layers.Identity())
         node.replace_all_uses_with(before)
         gm.graph.erase_node(node)
     gm.recompile()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ...core import dispatch
@@ -48,7 +48,8 @@ class ParametrizationList(ModuleList):
             for module in reversed(list(self)):
                 inverse = getattr(module, "right_inverse", None)
                 if inverse is not None:
-                    new = inverse(new)
+                    with suppress(NotImplementedError):     # of a map that has none, the tensor itself is what it is computed from
+                        new = inverse(new)
         self.is_tensor = isinstance(new, Tensor)
         self.ntensors = 1 if self.is_tensor else len(new)
         if self.is_tensor:

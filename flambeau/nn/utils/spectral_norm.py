@@ -8,9 +8,8 @@ from ...core import dispatch
 from ...core.tensor import Tensor
 from .. import functional as F
 from ..modules.module import Module
-from ..parameter import Parameter
 from .parametrizations import matrix_of
-from .weight_norm import hook_of
+from .weight_norm import hook_of, put_back
 
 
 class SpectralNorm:
@@ -61,14 +60,4 @@ def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int 
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     """Put the weight back as one parameter."""
-    key = hook_of(module, SpectralNorm, name)
-    if key is None:
-        raise ValueError(f"spectral_norm of '{name}' not found in {module}")
-    with dispatch.grad_enabled(False):
-        weight = module._forward_pre_hooks[key].compute_weight(module, False)
-    delattr(module, name)
-    for suffix in ("_u", "_v", "_orig"):
-        delattr(module, name + suffix)
-    del module._forward_pre_hooks[key]
-    module.register_parameter(name, Parameter(weight.detach()))
-    return module
+    return put_back(module, SpectralNorm, "spectral_norm", name, ("_u", "_v", "_orig"), False)

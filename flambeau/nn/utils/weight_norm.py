@@ -7,9 +7,9 @@ from typing import Any
 
 from ...core import dispatch
 from ...core.tensor import Tensor
+from ...ops.linalg.norms import norm_except_dim
 from ..modules.module import Module
 from ..parameter import Parameter
-from .parametrizations import norm_except_dim
 
 
 class WeightNorm:
@@ -50,14 +50,20 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     return module
 
 
+def put_back(module: Module, kind: Any, called: str, name: str, suffixes: tuple[str, ...], *how: Any) -> Module:
+    """The weight that the hook of class `kind` computes as one parameter, without the hook and what it is computed from."""
+    key = hook_of(module, kind, name)
+    if key is None:
+        raise ValueError(f"{called} of '{name}' not found in {module}")
+    with dispatch.grad_enabled(False):
+        weight = module._forward_pre_hooks[key].compute_weight(module, *how)
+    for suffix in ("", *suffixes):
+        delattr(module, name + suffix)
+    del module._forward_pre_hooks[key]
+    module.register_parameter(name, Parameter(weight))
+    return module
+
+
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
     """Put the weight back as one parameter."""
-    key = hook_of(module, WeightNorm, name)
-    if key is None:
-        raise ValueError(f"weight_norm of '{name}' not found in {module}")
-    with dispatch.grad_enabled(False):
-        weight = module._forward_pre_hooks[key].compute_weight(module)
-    delattr(module, name)
-    del module._parameters[name + "_g"], module._parameters[name + "_v"], module._forward_pre_hooks[key]
-    setattr(module, name, Parameter(weight))
-    return module
+    return put_back(module, WeightNorm, "weight_norm", name, ("_g", "_v"))

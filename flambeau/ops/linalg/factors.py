@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtypes import int32, int64
+from ...core.dtypes import INT, int32, int64
 from ...core.size import broadcast_shapes
 from ...core.tensor import Tensor
 from .. import prims
@@ -112,18 +112,23 @@ def _rows(x: Tensor, rows: Tensor) -> Tensor:
     return prims.gather(x, x.ndim - 2, expand_to(prims.unsqueeze(rows, rows.ndim), tuple(x.shape)))
 
 
+def _regular(factor: Tensor, info: Tensor, why: str) -> Tensor:
+    """The factor; LinAlgError `why` (of which element is zero) where `info` tells of one."""
+    if info._data is None:
+        return checked(factor, info == 0)
+    if bool((info != 0).any()):
+        raise LinAlgError(why.format(int(info.max())))
+    return factor
+
+
 def _lu(A: Tensor, pivot: bool, name: str, check: bool) -> tuple[Tensor, Tensor, Tensor]:
     _check(A, name)
     if not pivot:
         raise NotImplementedError(f"{name} without pivoting; use pivot=True")
     lu, pivots, info = lu_factor_prim(A)
-    if check and info._data is None:
-        lu = checked(lu, info == 0)
-    elif check and bool((info != 0).any()):
-        at = int(info.max())
-        raise LinAlgError(f"torch.{name}: U[{at},{at}] is zero and using it on lu_solve would result in a division by zero. If you still "
-                          "want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)")
-    return lu, pivots, info
+    why = "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. If you still want to perform the " \
+          "factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
+    return _regular(lu, info, f"torch.{name}: {why}") if check else lu, pivots, info
 
 
 @operator
@@ -183,6 +188,8 @@ def _eye(like: Tensor, m: Any, n: Any) -> Tensor:
 def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """X with A X = B (X A = B if not left, and A^H for A if adjoint), given lu_factor's answer for A."""
     _check(LU, "linalg.lu_solve", square=True)
+    if pivots.dtype is not int32:
+        raise RuntimeError(f"linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32, but it is of {pivots.dtype}")
     if B.ndim < 2:
         raise RuntimeError(f"linalg.lu_solve: The input tensor B must have at least 2 dimensions, got shape {list(B.shape)}.")
     if not left:
@@ -273,11 +280,7 @@ def _ldl_factor(input: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]
 def _ldl(A: Tensor, hermitian: bool, name: str, check: bool) -> tuple[Tensor, Tensor, Tensor]:
     _check(A, name, square=True)
     ld, pivots, info = _ldl_factor(A, hermitian)
-    if check and info._data is None:
-        ld = checked(ld, info == 0)
-    elif check and bool((info != 0).any()):
-        raise LinAlgError(f"torch.{name}: D[{int(info.max())}] is zero: the input matrix is singular")
-    return ld, pivots, info
+    return _regular(ld, info, f"torch.{name}: D[{{0}}] is zero: the input matrix is singular") if check else ld, pivots, info
 
 
 @operator
@@ -329,6 +332,8 @@ def _ldl_solve(ld: Tensor, pivots: Tensor, b: Tensor, hermitian: bool) -> Tensor
 def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
     """X with A X = B, given ldl_factor's answer for A."""
     _check(LD, "linalg.ldl_solve", square=True)
+    if pivots.dtype.category != INT:
+        raise RuntimeError(f"linalg.ldl_solve: Expected pivots to be integers. Got {pivots.dtype}")
     if B.ndim < 2:
         raise IndexError(f"linalg.ldl_solve: Expected B to have at least 2 dimensions, but it has {B.ndim} instead")
     batch = tuple(broadcast_shapes(tuple(LD.shape[:-2]), tuple(B.shape[:-2])))

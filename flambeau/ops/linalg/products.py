@@ -101,7 +101,7 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
     return dot(input.conj(), other)
 
 
-@operator(method=True, autocast="narrow")
+@operator(method=True, autocast="inside")
 @with_out
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """Sums of products over the last dimensions."""
@@ -362,7 +362,7 @@ def _contract(x: Tensor, a: list[str], y: Tensor, b: list[str], keep: set[str], 
         x, y = (cast(t, promote_types(x.dtype, y.dtype)) for t in (x, y))
     left = _grouped(x, a, (batch, rows, summed))
     right = _grouped(y, b, (batch, summed, columns))
-    product = prims.bmm(left, right) if batch else prims.mm(prims.squeeze(left, (0,)), prims.squeeze(right, (0,)))
+    product = bmm(left, right) if batch else mm(prims.squeeze(left, (0,)), prims.squeeze(right, (0,)))
     names = batch + rows + columns
     return product.reshape([sizes[n] for n in names]), names
 
@@ -408,7 +408,7 @@ def _letters(numbers: Sequence) -> str:
     return "".join("..." if n is Ellipsis else alphabet[n] for n in numbers)
 
 
-@operator(autocast="narrow if several", tags=("spread",))
+@operator(autocast="inside", tags=("spread",))
 def einsum(equation: Any, *operands: Any) -> Tensor:
     """Sums of products by subscripts ('bij,bjk->bik', '...ii->...i'); operands are contracted from left to right."""
     if not isinstance(equation, str):
@@ -428,7 +428,7 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     return prims.permute(x, tuple(names.index(n) for n in output))
 
 
-@operator(autocast={"cpu": "narrow", "cuda": "promote"})
+@operator(autocast={"cpu": "inside", "cuda": "promote"})
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) -> Tensor:
     """Sums of products over the last `dims` dimensions of a and the first of b, or over the pairs of dimensions given."""
     result = _summed_products(a, b, dims)
@@ -464,7 +464,8 @@ def _summed_products(a: Tensor, b: Tensor, dims: Any) -> Tensor:
     n, k, m = (math.prod(t.shape[d] for d in dims) for t, dims in ((a, rows), (a, first), (b, columns)))
     left = prims.permute(a, (*rows, *first)).reshape(n, k)
     right = prims.permute(b, (*second, *columns)).reshape(k, m)
-    return prims.mm(left, right).reshape([a.shape[d] for d in rows] + [b.shape[d] for d in columns])
+    product = prims.mm if type(n) is int and n == 1 and type(m) is int and m == 1 else mm    # one sum is no product to autocast
+    return product(left, right).reshape([a.shape[d] for d in rows] + [b.shape[d] for d in columns])
 
 
 # -- other products ----------------------------------------------------------------------------------------------
@@ -533,7 +534,8 @@ def _in_best_order(parts: list[Tensor]) -> Tensor:
         for i in range(n - width):
             j = i + width
             ways = [(cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)]
-            cost[i, j], split[i, j] = min(ways, key=lambda way: (way[0], -way[1]))  # of equal ones the one that starts from the left
+            # Of equal ones torch takes the left product of three first, and of more the right one: of infinities the order tells.
+            cost[i, j], split[i, j] = min(ways, key=lambda way: (way[0], -way[1] if n == 3 else way[1]))
 
     def product(i: int, j: int) -> Tensor:
         return parts[i] if i == j else prims.mm(product(i, split[i, j]), product(split[i, j] + 1, j))
@@ -664,7 +666,7 @@ def _centred(x: Tensor) -> Tensor:
     return x - x.mean(1, True)
 
 
-@operator(method=True)
+@operator(method=True, autocast="inside")
 def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
     """Covariances of the rows of a matrix, whose columns are observations: `fweights` says how often each was made, `aweights` how much
     it counts."""
@@ -675,14 +677,14 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     x = x if x.dtype.category >= FLOAT else x.to(result_type(x, 1.0))
     if w is None:
         x = _centred(x)
-        return (prims.mm(x, x.mH) / max(x.shape[1] - correction, 0)).squeeze()    # one variable: its variance
+        return (mm(x, x.mH) / max(x.shape[1] - correction, 0)).squeeze()    # one variable: its variance
     total = w.sum()
     x = x - (x * w).sum(1, keepdim=True) / total
     if correction and aweights is not None:
         total = total - correction * (w * aweights).sum() / total
     elif correction:
         total = total - correction
-    return (prims.mm(*_alike(x, (x * w).mH)) / total.clamp(min=0)).squeeze()
+    return (mm(*_alike(x, (x * w).mH)) / total.clamp(min=0)).squeeze()
 
 
 def _alike(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -708,7 +710,7 @@ def _weights(x: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> Ten
     return None if not given else given[0] if len(given) == 1 else given[0] * given[1]
 
 
-@operator(method=True)
+@operator(method=True, autocast="inside")
 def corrcoef(input: Tensor) -> Tensor:
     """Correlation coefficients of the rows of a matrix, which rounding takes nowhere beyond [-1, 1] (nor their imaginary parts)."""
     c = cov(input)

@@ -139,7 +139,7 @@ def gelu_backward(g: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
     return prims.mul(g, prims.add(prims.mul(prims.add(t, 1.0), 0.5), slope))
 
 
-@operator(name="_gelu", fused=True, batch=by_names, vjp=lambda g, input, approximate: (gelu_backward(g, input, approximate),))
+@operator(name="_gelu", aten="gelu", fused=True, batch=by_names, vjp=lambda g, input, approximate: (gelu_backward(g, input, approximate),))
 @in_float
 def _gelu(input: Tensor, approximate: str) -> Tensor:
     return (gelu_erf if approximate == "none" else gelu_tanh)(prims, input)
@@ -162,7 +162,7 @@ def silu_backward(g: Tensor, x: Tensor) -> Tensor:
     return prims.mul(prims.mul(g, s), prims.add(prims.mul(x, prims.sub(1.0, s)), 1.0))
 
 
-@operator(name="_silu", fused=True, batch=by_names, vjp=lambda g, input: (silu_backward(g, input),))
+@operator(name="_silu", aten="silu", fused=True, batch=by_names, vjp=lambda g, input: (silu_backward(g, input),))
 @in_float
 def _silu(input: Tensor) -> Tensor:
     return prims.mul(input, prims.sigmoid(input))

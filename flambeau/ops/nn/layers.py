@@ -30,7 +30,7 @@ def _conj(x: Tensor) -> Tensor:
     return x.conj() if x.dtype.is_complex else x
 
 
-@operator(name="_linear", batch=first_alone, vjp=Linear(
+@operator(name="_linear", aten=lambda x, w, bias: "mm" if bias is None else "addmm", batch=first_alone, vjp=Linear(
     input=lambda g, weight, input_shape: prims.mm(_flat(g), _conj(weight)).reshape(input_shape),
     weight=lambda g, input: prims.mm(prims.permute(_flat(g), (1, 0)), _conj(_flat(input))),
     bias=lambda g: prims.sum(_flat(g), (0,))), flops=lambda out, input, weight, bias: 2 * math.prod(input) * weight[0])
@@ -117,7 +117,7 @@ def _embedding_vjp(g: Tensor, weight_shape: tuple, indices: Tensor, padding_idx:
     return (embedding_backward(g, indices, weight_shape[0], padding_idx, scale_grad_by_freq),)
 
 
-@operator(name="_embedding", vjp=_embedding_vjp)
+@operator(name="_embedding", aten="embedding", vjp=_embedding_vjp)
 def _embedding(weight: Tensor, indices: Tensor, padding_idx: int | None, scale_grad_by_freq: bool) -> Tensor:
     return prims.index_select(weight, 0, indices)
 
@@ -198,6 +198,10 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
     elif input.ndim == 1:
         if offsets is None:
             raise ValueError("offsets has to be a 1D Tensor but got None")
+        if not isinstance(offsets, Tensor):
+            raise TypeError(f"embedding_bag(): argument 'offsets' must be a Tensor, not {type(offsets).__name__}")
+        if offsets.ndim != 1:
+            raise ValueError(f"offsets has to be a 1D Tensor, but got shape {list(offsets.shape)}")
         flat = cast(input, int64)
         bag, bags = _bags(flat, cast(offsets, int64), include_last_offset)
     else:

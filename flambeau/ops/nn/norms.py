@@ -33,11 +33,19 @@ def _spread(x: Tensor, dims: Sequence[int], shape: Sequence) -> Tensor:
 
 
 def _moments(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """(mean, biased variance, x - mean) over `dims`."""
+    """(mean, biased variance, x - mean) over `dims`. What the first mean is off by is the mean of what is left, which is summed beside
+    its squares (the corrected two-pass algorithm of Chan, Golub and LeVeque 1983)."""
     n = 1.0 * _count(x.shape, dims)
-    mean = prims.truediv(prims.sum(x, dims), n)
-    centred = prims.sub(x, _spread(mean, dims, x.shape))
-    return mean, prims.truediv(prims.sum(prims.mul(centred, centred), dims), n), centred
+    near = prims.truediv(prims.sum(x, dims), n)
+    left = prims.sub(x, _spread(near, dims, x.shape))
+    rest = prims.truediv(prims.sum(left, dims), n)
+    square = prims.truediv(prims.sum(prims.mul(left, left), dims), n)
+    return prims.add(near, rest), _less_square(square, rest), prims.sub(left, _spread(rest, dims, x.shape))
+
+
+def _less_square(square: Tensor, mean: Tensor) -> Tensor:
+    """The variance, of the means of a square and of what is squared: infinite where both overflow, never below zero."""
+    return prims.maximum(prims.sub(square, prims.minimum(prims.mul(mean, mean), finfo(mean.dtype).max)), 0.0)
 
 
 def _moments_of_channels(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -53,9 +61,8 @@ def _moments_of_channels(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     shifted = prims.sub(x, _channelwise(first, x.shape))
     offset = prims.truediv(prims.sum(shifted, over), n)
     square = prims.truediv(prims.sum(prims.mul(shifted, shifted), over), n)
-    var = prims.maximum(prims.sub(square, prims.mul(offset, offset)), 0.0)
     mean = prims.add(first, offset)
-    return mean, var, prims.sub(x, _channelwise(mean, x.shape))
+    return mean, _less_square(square, offset), prims.sub(x, _channelwise(mean, x.shape))
 
 
 # -- layer_norm: statistics over the trailing dimensions, affine over the same -------------------------------------
@@ -110,7 +117,7 @@ def _layer_statistics(input: Tensor, dims: int, eps: float) -> tuple[Tensor, Ten
     return mean, prims.rsqrt(prims.add(var, eps))
 
 
-@operator(name="_layer_norm", fused=True, batch=first_alone, vjp=_layer_norm_vjp)
+@operator(name="_layer_norm", aten="native_layer_norm", fused=True, batch=first_alone, vjp=_layer_norm_vjp)
 def _layer_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int,
                 eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(normalised, mean, 1 / sqrt(var + eps)) over the last `dims` dimensions."""
@@ -263,7 +270,7 @@ def _batch_norm_train_vjp(gs: tuple, input: Tensor, weight: Tensor | None, weigh
     return gx, *_in_dtypes((gw, gb), (weight_dtype, bias_dtype), needs[1:])
 
 
-@operator(name="_batch_norm_train", fused=True, vjp=_batch_norm_train_vjp)
+@operator(name="_batch_norm_train", aten="native_batch_norm", fused=True, vjp=_batch_norm_train_vjp)
 def _batch_norm_train(input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(normalised, mean, biased variance) with the statistics of this batch."""
     x, shape = widened(input), tuple(input.shape)
@@ -291,7 +298,7 @@ def _batch_norm_eval_vjp(g: Tensor, input: Tensor, weight: Tensor | None, weight
     return gx, *_in_dtypes(sums, (weight_dtype, bias_dtype), needs[1:])
 
 
-@operator(name="_batch_norm_eval", fused=True, batch=merged, vjp=_batch_norm_eval_vjp)
+@operator(name="_batch_norm_eval", aten="native_batch_norm", fused=True, batch=merged, vjp=_batch_norm_eval_vjp)
 def _batch_norm_eval(input: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, eps: float) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias with given statistics."""
     x, shape = widened(input), tuple(input.shape)
@@ -341,14 +348,21 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     if type(n) is int and n == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
     _check_running(running_mean, running_var)
+    return _train(input, weight, bias, running_mean, running_var, momentum, eps)[0]
+
+
+def _train(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+           momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """`_batch_norm_train`, after which the running statistics move."""
     out, mean, var = _batch_norm_train(input, weight, bias, sym_float(eps))
+    n = _count(input.shape, _over(input.ndim))
     if type(n) is int and n == 0:   # nothing to learn from
-        return out
+        return out, mean, var
     with dispatch.grad_enabled(False):
         _move(running_mean, mean, momentum)
         if running_var is not None:
-            _move(running_var, var.detach() * (n / (n - 1)), momentum)
-    return out
+            _move(running_var, var.detach() * (math.nan if type(n) is int and n == 1 else n / (n - 1)), momentum)
+    return out, mean, var
 
 
 def _move(running: Tensor | None, statistic: Tensor, momentum: Any) -> None:
@@ -409,7 +423,7 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
                   momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
     """Normalise each channel of each sample by its own statistics, or by the running ones."""
     if not use_input_stats:
-        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+        return batch_norm(in_rows(input), running_mean, running_var, weight, bias, False, momentum, eps)
     shape = tuple(input.shape)
     spatial = math.prod(shape[2:])
     if type(spatial) is int and spatial == 1:

@@ -6,7 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ...core.tensor import Tensor
+import numpy as np
+
+from ...core.device import CPU, device
+from ...core.dtypes import int64
+from ...core.tensor import Tensor, from_array
 from .. import prims
 from ..higher_order import scan
 from ..promotion import cast
@@ -20,6 +24,27 @@ def _parts(x: Tensor, count: int) -> list[Tensor]:
     """The last dimension in `count` equal parts."""
     size = x.shape[-1] // count
     return [x.narrow(-1, k * size, size) for k in range(count)]
+
+
+# -- sequences of different lengths --------------------------------------------------------------------------
+def indices(values: Sequence[int], where: device = CPU) -> Tensor:
+    """Numbers as a tensor of int64."""
+    return from_array(np.asarray(values, np.int64), int64).to(where)
+
+
+def packed(x: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The steps of sequences (time, batch, ...) of these lengths, the longest first, step after step; and how many have each step."""
+    counts = [sum(n > t for n in lengths) for t in range(lengths[0])]
+    rows = [t * len(lengths) + b for t, count in enumerate(counts) for b in range(count)]
+    return x.reshape(-1, *x.shape[2:]).index_select(0, indices(rows, x.device)), indices(counts)
+
+
+def unpacked(data: Tensor, counts: Sequence[int], steps: int, padding: float) -> tuple[Tensor, Tensor]:
+    """Sequences (time, batch, ...) of packed ones, of which `counts` have each step, with `padding` after each; and their lengths."""
+    batch = counts[0]
+    rows = indices([t * batch + b for t, count in enumerate(counts) for b in range(count)], data.device)
+    out = data.new_full((steps * batch, *data.shape[1:]), padding).index_put((rows,), data)
+    return out.reshape(steps, batch, *data.shape[1:]), indices([sum(count > b for count in counts) for b in range(batch)])
 
 
 # -- LSTM ----------------------------------------------------------------------------------------------------
@@ -155,7 +180,7 @@ def one_direction(mode: str, x: Tensor, state: State, weights: Weights, reverse:
     """(time, batch, features) through one layer in one direction. `mask` (time, batch, 1) says which steps exist."""
     projected = linear(x, weights.w_ih, weights.b_ih)
     w, b, projection = weights.w_hh, weights.b_hh, weights.projection
-    if mask is None and projection is None and len(x) and all(s.dtype is w.dtype for s in (projected, *state)):
+    if mask is None and projection is None and x.shape[0] and all(s.dtype is w.dtype for s in (projected, *state)):
         after = recurrent_steps(projected, w, b, state, mode, reverse)
         return after[0], tuple(s[0 if reverse else -1] for s in after)
     gates = projected.unbind(0)

@@ -474,6 +474,13 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     return _merged(parts.transpose(1, 2), shape, input, (0, *range(3, parts.ndim), 1, 2))
 
 
+def _warn_of_default(align_corners: bool | None) -> None:
+    if align_corners is None:
+        warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify "
+                      "align_corners=True if the old behavior is desired.", stacklevel=4)
+
+
+
 # -- sampling ------------------------------------------------------------------------------------------------------
 @operator
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
@@ -481,6 +488,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
 
     `theta` is (n, 2, 3) for a `size` of (n, c, h, w), (n, 3, 4) for (n, c, d, h, w).
     """
+    _warn_of_default(align_corners)
     spatial = tuple(size)[2:]
     rank = len(spatial)
     if rank not in (2, 3):
@@ -646,6 +654,7 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
                 align_corners: bool | None = None) -> Tensor:
     """The input (n, c, *sizes) read at the positions `grid` (n, *out sizes, rank), given in [-1, 1] from the last dimension on; NaN
     stands for -1."""
+    _warn_of_default(align_corners)
     rank = input.ndim - 2
     if rank not in (2, 3) or grid.ndim != input.ndim or grid.shape[-1] != rank or grid.shape[0] != input.shape[0]:
         raise RuntimeError("grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, batch size and a last "

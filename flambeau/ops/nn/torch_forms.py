@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...core import dispatch
 from ...core.dtypes import bool_
 from ...core.tensor import Tensor
 from ..order import in_rows
@@ -13,7 +12,6 @@ from ..promotion import cast
 from ..registry import operator
 from ..writing import with_out
 from . import layers, norms, resize, windows
-from .activations import widened
 from .dropout import alpha_dropout, dropout, feature_alpha_dropout, feature_dropout
 
 Stats = Tensor | None
@@ -26,38 +24,19 @@ def batch_norm(input: Tensor, weight: Stats, bias: Stats, running_mean: Stats, r
     return norms.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
-def _statistics(x: Tensor, dims: list[int], eps: float) -> tuple[Tensor, Tensor]:
-    return x.mean(dims), (x.var(dims, correction=0) + eps).rsqrt()
-
-
-def _normalized(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, scale: Tensor) -> Tensor:
-    shape = [1, -1] + [1] * (x.ndim - 2)
-    out = (x - mean.reshape(shape)) * scale.reshape(shape)
-    out = out if weight is None else out * weight.reshape(shape)
-    return out if bias is None else out + bias.reshape(shape)
-
-
 @operator
 @with_out
 def native_batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
                       training: bool, momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """batch_norm, with the mean and 1 / the deviation that it used (none of the running ones)."""
-    if (running_mean is None) != (running_var is None):
-        raise ValueError("running_mean and running_var must either both be None or neither be None")
-    if not training:
-        if running_mean is None or running_var is None:
-            raise RuntimeError("native_batch_norm(): expected running_mean and running_var where training=False")
-        out = _normalized(widened(input), weight, bias, running_mean, (widened(running_var) + eps).rsqrt())
-        return cast(out, input.dtype), input.new_empty(0), input.new_empty(0)
-    dims = [d for d in range(input.ndim) if d != 1]
-    x = widened(input)
-    mean, scale = _statistics(x, dims, eps)
-    with dispatch.grad_enabled(False):
-        if running_mean is not None:
-            running_mean.copy_(widened(running_mean) * (1 - momentum) + mean * momentum)
-        if running_var is not None:
-            running_var.copy_(widened(running_var) * (1 - momentum) + x.var(dims) * momentum)
-    return tuple([cast(t, input.dtype) for t in (_normalized(x, weight, bias, mean, scale), mean.detach(), scale.detach())])
+    norms._check_running(running_mean, running_var)
+    if training:
+        out, mean, var = norms._train(input, weight, bias, running_mean, running_var, momentum, eps)
+        return out, cast(mean.detach(), input.dtype), cast((var.detach() + eps).rsqrt(), input.dtype)
+    if running_mean is None or running_var is None:
+        raise RuntimeError("native_batch_norm(): expected running_mean and running_var where training=False")
+    out = norms._batch_norm_eval(input, weight, bias, running_mean, running_var, float(eps))
+    return out, input.new_empty(0), input.new_empty(0)
 
 
 @operator

@@ -86,7 +86,7 @@ def _batched(input: Tensor, spatial: int, name: str) -> tuple[Tensor, bool]:
 
 
 # -- convolution ---------------------------------------------------------------------------------------------
-@operator(name="_conv_bias", batch=merged, flops=convolution_flops, vjp=Linear(
+@operator(name="_conv_bias", aten="convolution", batch=merged, flops=convolution_flops, vjp=Linear(
     input=lambda g, weight, input_shape, stride, padding, dilation, groups: prims.convolution_input_grad(
         g, prims.conjugated(weight), tuple(input_shape), stride, padding, dilation, groups),
     weight=lambda g, input, weight_shape, stride, padding, dilation, groups: prims.convolution_weight_grad(
@@ -248,6 +248,15 @@ def _tap(x: Tensor, offset: Sequence[int], sizes: Sequence, stride: Sequence[int
     return x
 
 
+def _put(x: Tensor, start: Sequence[int], spatial: Sequence, stride: Sequence[int]) -> Tensor:
+    """The transpose of `_tap`: zeros, with the elements of x from `start` on, `stride` apart."""
+    lead, none = (0,) * (x.ndim - len(spatial)), (0,) * x.ndim
+    high = [n - lo - (m - 1) * s - 1 for n, lo, m, s in zip(spatial, start, x.shape[len(lead):], stride)]
+    if any(s > 1 for s in stride):
+        x = prims.pad_zeros(x, none, none, lead + tuple(s - 1 for s in stride))
+    return prims.pad_zeros(x, lead + tuple(start), lead + tuple(high), none)
+
+
 def _padded(x: Tensor, low: Sequence[int], sizes: Sequence, kernel: Sequence[int], stride: Sequence[int],
             dilation: Sequence[int]) -> Tensor:
     """Zeros around the spatial dimensions as far as the windows reach (cropped where they stop short)."""
@@ -275,16 +284,14 @@ def _check_sizes(x: Tensor, sizes: Sequence, name: str) -> None:
 # -- max pooling -------------------------------------------------------------------------------------------------
 def _flat_positions(like: Tensor, sizes: Sequence, stride: Sequence[int], start: Sequence[int], shape: Sequence) -> Tensor:
     """For each window, the position in the flattened spatial dimensions that the tap at `start` reads (i64)."""
-    total: Any = None
-    rank = len(sizes)
-    for d in range(rank):
+    def along(d: int) -> Tensor:
         step = math.prod(shape[d + 1:])
         line = prims.iota(sizes[d], start[d] * step, stride[d] * step, int64, like.device)
-        for _ in range(rank - 1 - d):
+        for _ in sizes[d + 1:]:
             line = prims.unsqueeze(line, line.ndim)
-        line = prims.expand(line, tuple(sizes))
-        total = line if total is None else prims.add(total, line)
-    return total
+        return prims.expand(line, tuple(sizes))
+
+    return functools.reduce(prims.add, map(along, range(len(sizes))))
 
 
 def _max_pool_backward_vjp(g: Tensor, indices: Tensor) -> tuple:
@@ -295,20 +302,15 @@ def _max_pool_backward_vjp(g: Tensor, indices: Tensor) -> tuple:
 def max_pool_backward(g_: Tensor, indices: Tensor, shape: tuple, kernel: tuple, stride: tuple, padding: tuple,
                       dilation: tuple) -> Tensor:
     """Gradient of max pooling: each window's gradient goes to the element it took, tap by tap."""
-    g, rank = g_, len(kernel)
-    sizes, spatial = tuple(g.shape[-rank:]), shape[-rank:]
-    lead = len(shape) - rank
-    total: Any = None
-    for tap in _taps(kernel):
+    rank = len(kernel)
+    sizes, spatial = tuple(g_.shape[-rank:]), shape[-rank:]
+
+    def share(tap: tuple[int, ...]) -> Tensor:
         start = [t * d - p for t, d, p in zip(tap, dilation, padding)]
-        taken = prims.eq(indices, expand_to(_flat_positions(g, sizes, stride, start, spatial), indices.shape))
-        part = prims.where(taken, g, 0.0)
-        high = [n - lo - (m - 1) * s - 1 for n, lo, m, s in zip(spatial, start, sizes, stride)]
-        if any(s > 1 for s in stride):
-            part = prims.pad_zeros(part, (0,) * g.ndim, (0,) * g.ndim, (0,) * lead + tuple(s - 1 for s in stride))
-        part = prims.pad_zeros(part, (0,) * lead + tuple(start), (0,) * lead + tuple(high), (0,) * g.ndim)
-        total = part if total is None else prims.add(total, part)
-    return total
+        taken = prims.eq(indices, expand_to(_flat_positions(g_, sizes, stride, start, spatial), indices.shape))
+        return _put(prims.where(taken, g_, 0.0), start, spatial, stride)
+
+    return functools.reduce(prims.add, map(share, _taps(kernel)))
 
 
 def _max_pool_vjp(gs: tuple, input_shape: tuple, out1: Tensor, kernel: tuple, stride: tuple, padding: tuple,
@@ -318,7 +320,7 @@ def _max_pool_vjp(gs: tuple, input_shape: tuple, out1: Tensor, kernel: tuple, st
     return (max_pool_backward(gs[0], out1, tuple(input_shape), kernel, stride, padding, dilation),)
 
 
-@operator(name="_max_pool", fused=True, batch=merged, vjp=_max_pool_vjp)
+@operator(name="_max_pool", aten="max_pool2d_with_indices", fused=True, batch=merged, vjp=_max_pool_vjp)
 def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple,
               ceil_mode: bool) -> tuple[Tensor, Tensor]:
     """(maxima, their positions in the flattened spatial dimensions); the first of equals, NaN wins."""
@@ -469,17 +471,10 @@ def avg_pool_backward(g_: Tensor, shape: tuple, kernel: tuple, stride: tuple, pa
                       count_include_pad: bool, divisor: int | None) -> Tensor:
     """Gradient of average pooling: each window's gradient, divided, goes to all its elements."""
     rank = len(kernel)
-    sizes, spatial, lead = tuple(g_.shape[-rank:]), shape[-rank:], len(shape) - rank
+    sizes, spatial = tuple(g_.shape[-rank:]), shape[-rank:]
     g = _divided(cast(g_, compute_dtype(g_.dtype)), sizes, spatial, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
-    spaced = prims.pad_zeros(g, (0,) * g.ndim, (0,) * g.ndim, (0,) * lead + tuple(s - 1 for s in stride)) \
-        if any(s > 1 for s in stride) else g
-    total: Any = None
-    for tap in _taps(kernel):
-        low = [t - p for t, p in zip(tap, padding)]
-        high = [n - lo - (m - 1) * s - 1 for n, lo, m, s in zip(spatial, low, sizes, stride)]
-        part = prims.pad_zeros(spaced, (0,) * lead + tuple(low), (0,) * lead + tuple(high), (0,) * g.ndim)
-        total = part if total is None else prims.add(total, part)
-    return cast(total, g_.dtype)
+    parts = (_put(g, [t - p for t, p in zip(tap, padding)], spatial, stride) for tap in _taps(kernel))
+    return cast(functools.reduce(prims.add, parts), g_.dtype)
 
 
 def _divided(total: Tensor, sizes: tuple, spatial: tuple, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool,
@@ -497,7 +492,7 @@ def _avg_pool_vjp(g: Tensor, input_shape: tuple, kernel: tuple, stride: tuple, p
     return (avg_pool_backward(g, tuple(input_shape), kernel, stride, padding, ceil_mode, count_include_pad, divisor),)
 
 
-@operator(name="_avg_pool", fused=True, batch=merged, vjp=_avg_pool_vjp)
+@operator(name="_avg_pool", aten="avg_pool2d", fused=True, batch=merged, vjp=_avg_pool_vjp)
 def _avg_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool, count_include_pad: bool,
               divisor: int | None) -> Tensor:
     rank = len(kernel)
@@ -767,16 +762,8 @@ def _fold_columns(input: Tensor, target: tuple, kernel: tuple, dilation: tuple, 
     """The sum over the taps of where each puts its elements."""
     sizes, taps = _columns(target, kernel, stride, padding, dilation), math.prod(kernel)
     parts = input.reshape(input.shape[0], input.shape[1] // taps, taps, *sizes)
-    total: Any = None
-    for number, tap in enumerate(_taps(kernel)):
-        part = prims.select(parts, 2, number)
-        if any(s > 1 for s in stride):
-            part = prims.pad_zeros(part, (0,) * 4, (0,) * 4, (0, 0, *(s - 1 for s in stride)))
-        low = [t * d - p for t, d, p in zip(tap, dilation, padding)]
-        high = [n - lo - (m - 1) * s - 1 for n, lo, m, s in zip(target, low, sizes, stride)]
-        part = prims.pad_zeros(part, (0, 0, *low), (0, 0, *high), (0,) * 4)
-        total = part if total is None else prims.add(total, part)
-    return total
+    starts = [[t * d - p for t, d, p in zip(tap, dilation, padding)] for tap in _taps(kernel)]
+    return functools.reduce(prims.add, [_put(prims.select(parts, 2, n), start, target, stride) for n, start in enumerate(starts)])
 
 
 def _columns_window(name: str, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> tuple[tuple, ...]:

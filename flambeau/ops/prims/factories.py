@@ -13,7 +13,7 @@ from ...core.device import CPU, device
 from ...core.dtypes import dtype, float32, int64
 from ...core.size import plain_numbers
 from ...core.tensor import Tensor, fake, laid_out
-from ..primitives import kernel_for, register
+from ..primitives import InAten, kernel_for, register
 from ..registry import PRIMITIVES, Primitive, Spec
 
 
@@ -39,11 +39,13 @@ class FactoryPrimitive(Primitive):
             raise RuntimeError(f"Storage size calculation overflowed with sizes={list(spec.shape)}") from error
 
 
-def _factory(name: str, kernel: Any, loop: Any, samples: Any) -> Any:
+def _factory(name: str, kernel: Any, loop: Any, samples: Any, call: Any = None) -> Any:
     def add(shape: Any) -> Primitive:
-        return register(PRIMITIVES, name, FactoryPrimitive(
+        record = FactoryPrimitive(
             name, shape, kernel=kernel, loop=loop, tags=("factory", "recomputable"), tensors=0, kind="factory",
-            doc=shape.__doc__ or "", samples=samples, why_absent={"derivative": "no tensor inputs"}))
+            doc=shape.__doc__ or "", samples=samples, why_absent={"derivative": "no tensor inputs"})
+        record.aten = InAten(call=call)
+        return register(PRIMITIVES, name, record)
     return add
 
 
@@ -58,7 +60,8 @@ def _full(shape: Sequence, value: Any, kind: dtype, where: device) -> np.ndarray
 
 @_factory("full", _full,
           lambda o, idx, shape, value, kind, where: o.constant(value, kind),
-           samples=lambda r: [((2, 3), 1.5, float32, CPU)])
+          lambda r: [((2, 3), 1.5, float32, CPU)],
+          lambda shape, value, kind, where: ("full", (list(shape), value), {"dtype": kind, "device": where}))
 def full(shape: tuple[int, ...], value: Any, kind: dtype, where: device) -> Spec:
     """A tensor of `shape` filled with the number `value`."""
     return Spec(tuple(shape), kind)
@@ -66,7 +69,7 @@ def full(shape: tuple[int, ...], value: Any, kind: dtype, where: device) -> Spec
 
 @_factory("empty", lambda shape, kind, where: np.empty(shape, kind.numpy),
           lambda o, idx, shape, kind, where: o.constant(0, kind),
-           samples=lambda r: [((2, 3), float32, CPU)])
+          lambda r: [((2, 3), float32, CPU)], lambda shape, kind, where: ("empty", (list(shape),), {"dtype": kind, "device": where}))
 def empty(shape: tuple[int, ...], kind: dtype, where: device) -> Spec:
     """An uninitialised tensor of `shape`."""
     return Spec(tuple(shape), kind)
@@ -79,7 +82,8 @@ def _empty_strided(shape: Sequence, strides: Sequence, kind: dtype, where: devic
 
 
 @_factory("empty_strided", _empty_strided, lambda o, idx, shape, strides, kind, where: o.constant(0, kind),
-           samples=lambda r: [((2, 3), (1, 2), float32, CPU)])
+          lambda r: [((2, 3), (1, 2), float32, CPU)], lambda shape, strides, kind, where: (
+              "empty_strided", (list(shape), list(strides)), {"dtype": kind, "device": where}))
 def empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: dtype, where: device) -> Spec:
     """An uninitialised tensor of `shape` with these strides."""
     return Spec(tuple(shape), kind, tuple(strides))

@@ -17,7 +17,7 @@ from ...core.size import broadcast_shapes, contiguous_strides, elementwise_strid
 from ...core.symbolic import unknown_size
 from ...core.tensor import Tensor, example_of
 from ..batching import each, refused, spread
-from ..primitives import channels_last_like, compiled, lies_like
+from ..primitives import InAten, channels_last_like, compiled, lies_like
 from ..registry import General, Linear, Spec, primitive
 from .views import pad_zeros
 
@@ -266,6 +266,7 @@ def _scatter_axes(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) 
 
 
 @primitive("scatter", sharding=_scatter_axes, kernel=_scatter_kernel, loop="scatter", tensors=4, tags=("positioned",),
+           aten=InAten(call=lambda x, dim, index, src, reduce: ("scatter" if reduce == "set" else "scatter_add", (x, dim, index, src), {})),
            samples=_scatter_samples("set", "add"), derivative=Linear(
     x=lambda g, dim, index, reduce: g if reduce == "add" else g.scatter(dim, index, 0),
     src=lambda g, dim, index, src_shape: grown(g.gather(dim, index), src_shape)))
@@ -340,6 +341,7 @@ def _index_add_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
 
 
 @primitive("index_select", batch=_index_select_batch, kernel=_index_select_kernel, loop=_index_select_loop, tags=("positioned",),
+           aten=InAten(call=lambda x, dim, index: ("index_select", (x, dim, index), {}) if index.ndim == 1 else None),
            derivative=Linear(x=lambda g, x_shape, dim, index: index_add(g.new_zeros(tuple(x_shape)), dim, index, g)),
            samples=lambda r: [(r.standard_normal((3, 4)), 1, r.integers(0, 4, 5)),
                               (r.standard_normal((3, 4)), 0, r.integers(0, 3, (2, 2)))])

@@ -11,6 +11,7 @@ import numpy as np
 from ...backends.cpu import blas
 from ...core.tensor import Tensor
 from ..batching import each, spread
+from ..primitives import InAten
 from ..registry import Linear, Spec, primitive
 from .pointwise import conjugated
 
@@ -57,7 +58,8 @@ def _by(shape: tuple) -> str:
 
 
 @primitive("bmm", sharding="...nk,...km->...nm", kernel=lambda a, b: blas.bmm(a, b), loop="extern", tensors=2, tags=("linear", "extern"),
-           flops=_product_flops, derivative=Linear(a=lambda g, b: bmm(g, _h(b)), b=lambda g, a: bmm(_h(a), g)),
+           flops=_product_flops, aten=InAten(call=lambda a, b: ("bmm", (a, b), {}) if a.ndim == 3 else None),
+           derivative=Linear(a=lambda g, b: bmm(g, _h(b)), b=lambda g, a: bmm(_h(a), g)),
            samples=lambda r: [(r.standard_normal((2, 3, 4)), r.standard_normal((2, 4, 2))),
                               (r.standard_normal((2, 1, 3, 4)), r.standard_normal((2, 1, 4, 2)))])
 def bmm(a: Tensor, b: Tensor) -> Spec:
@@ -75,7 +77,7 @@ def _grouped_flops(out: Sequence[int], a: Sequence[int], b: Sequence[int], ends:
 
 
 @primitive("grouped_mm", kernel=lambda a, b, ends: blas.grouped_mm(a, b, ends), loop="extern", tensors=3, tags=("linear", "extern"),
-           flops=_grouped_flops, batch=each,
+           flops=_grouped_flops, batch=each, aten=InAten("_grouped_mm"),
            derivative=Linear(a=lambda g, b, ends: grouped_mm(g, _h(b), ends), b=lambda g, a, ends: grouped_mm(_h(a), g, ends)),
            samples=lambda r: [(r.standard_normal((5, 3)), r.standard_normal((2, 3, 4)), np.array([2, 5], np.int32)),
                               (r.standard_normal((2, 3, 4)), r.standard_normal((4, 5)), np.array([0, 4], np.int32)),

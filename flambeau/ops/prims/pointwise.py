@@ -14,6 +14,7 @@ from ...backends.cpu import native
 from ...core.dtypes import bool_, complex64, complex128, float32, float64, int64
 from ...core.symbolic import SymFloat
 from ...core.tensor import Tensor
+from ..primitives import NO_CALL, InAten
 from ..registry import pointwise
 
 _TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
@@ -38,7 +39,7 @@ def _whole(high: int, inputs: int = 2) -> Any:
 add = pointwise("add", lambda o, x, y: o.add(x, y), d=dict(x=1, y=1))
 sub = pointwise("sub", lambda o, x, y: o.sub(x, y), d=dict(x=1, y=-1))
 mul = pointwise("mul", lambda o, x, y: o.mul(x, y), d=dict(x=lambda y: y, y=lambda x: x))
-truediv = pointwise("truediv", lambda o, x, y: o.truediv(x, y),
+truediv = pointwise("truediv", lambda o, x, y: o.truediv(x, y), aten=InAten("div", True),
                     samples=lambda r: [(r.standard_normal((2, 3)), r.uniform(0.5, 2, (2, 3)))],
                     d=dict(x=lambda g, y: g / conjugated(y), y=lambda g, x, y: -g * conjugated((x / y) / y)))
 floordiv = pointwise("floordiv", lambda o, x, y: o.floordiv(x, y), samples=_between(0.3, 2, 2), d=dict(x=0, y=0))
@@ -164,17 +165,17 @@ where = pointwise("where", lambda o, condition, x, y: o.where(condition, x, y),
                   result=lambda c, x, y: next((a.dtype for a in (x, y) if isinstance(a, Tensor)), None) or _kind_of_number(x),
                   d=dict(x=lambda g, condition: g.where(condition, 0), y=lambda g, condition: _zero_where(condition, g)))
 convert = pointwise("convert", lambda o, x, dtype: o.to_dtype(x, dtype), tensors=1, result=lambda x, dtype: dtype,
-                    kernel=lambda x, dtype: _convert(x, dtype),
+                    kernel=lambda x, dtype: _convert(x, dtype), aten=InAten("_to_copy", True),
                     samples=lambda r: [(r.standard_normal((2, 3)), complex128),
                                        (r.standard_normal((2, 3)) * 5, int64)], d=dict(x=lambda g, x_dtype: g.to(x_dtype)))
 conj = pointwise("conj", lambda o, x: o.conj(x), kernel=np.conj,
                  samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)], d=dict(x=lambda g: g.conj()))
 real = pointwise("real", lambda o, x: o.real(x), samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)],
                  kernel=lambda x: x.real.copy(order="K"), result=lambda x: x.dtype.to_real(),
-                 d=dict(x=lambda g, x_dtype: g.to(x_dtype)))
+                 d=dict(x=lambda g, x_dtype: g.to(x_dtype)), aten=NO_CALL)
 imag = pointwise("imag", lambda o, x: o.imag(x), samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)],
                  kernel=lambda x: x.imag.copy(order="K"), result=lambda x: x.dtype.to_real(),
-                 d=dict(x=lambda g, x_dtype: g.to(x_dtype) * 1j))
+                 d=dict(x=lambda g, x_dtype: g.to(x_dtype) * 1j), aten=NO_CALL)
 complex = pointwise("complex", lambda o, x, y: o.complex(x, y), kernel=lambda x, y: _complex(x, y),
                     result=lambda x, y: x.dtype.to_complex(), d=dict(x=lambda g: real(g), y=lambda g: imag(g)))
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from ...backends.cpu import native
 from ...core import dispatch
-from ...core.dtypes import bool_, int64
+from ...core.dtypes import FLOAT, bool_, int64
 from ...core.scalar import compute_dtype
 from ...core.tensor import Tensor
-from ..primitives import compiled, lies_like
+from ..primitives import InAten, compiled, lies_like
 from ..registry import General, Linear, Spec, primitive
 
 
@@ -25,6 +25,11 @@ def _restore(g: Tensor, dims: Sequence[int], shape: Sequence) -> Tensor:
     for d in sorted(dims):
         g = g.unsqueeze(d)
     return g.expand(tuple(shape))
+
+
+def _kept(x: Tensor) -> dict[str, Any]:
+    """The dtype of a fold of integers, which ATen's folds widen."""
+    return {} if x.dtype.category >= FLOAT else {"dtype": x.dtype}
 
 
 def _accumulating(x: np.ndarray) -> Any:
@@ -40,6 +45,7 @@ def _sum_kernel(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 
 
 @primitive("sum", kernel=_sum_kernel, loop="sum", tags=("reduction", "linear"),
+           aten=InAten(call=lambda x, dims: ("sum", (x, list(dims)), _kept(x))),
            derivative=Linear(x=lambda g, x_shape, dims: _restore(g, dims, x_shape)),
            samples=lambda r: [(r.standard_normal((2, 3, 4)), (0, 2)), (r.standard_normal((2, 3)), (0, 1))])
 def sum(x: Tensor, dims: tuple[int, ...]) -> Spec:
@@ -81,6 +87,7 @@ def _prod_kernel(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 
 
 @primitive("prod", kernel=_quiet(_prod_kernel), loop="prod",
+           aten=InAten(call=lambda x, dims: ("prod", (x, *dims), _kept(x)) if len(dims) == 1 else None),
            tags=("reduction",), derivative=General(_prod_vjp),
            samples=lambda r: [(r.standard_normal((2, 3, 4)), (1,))])
 def prod(x: Tensor, dims: tuple[int, ...]) -> Spec:
@@ -160,6 +167,7 @@ def _scan_kernel(ufunc: np.ufunc) -> Any:
 
 
 @primitive("cumsum", kernel=_scan_kernel(np.add), loop=None, tags=("linear",),
+           aten=InAten(call=lambda x, dim, reverse: None if reverse else ("cumsum", (x, dim), _kept(x))),
            derivative=Linear(x=lambda g, dim, reverse: cumsum(g, dim, not reverse)),
            samples=lambda r: [(r.standard_normal((2, 3)), 1, False), (r.standard_normal((2, 3)), 0, True)],
            why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})
@@ -199,7 +207,7 @@ def _cumprod_grad_with_zeros(g: Tensor, x: Tensor, dim: int) -> Tensor:
     return pieces[0].new_cat(pieces, dim)
 
 
-@primitive("cumprod", kernel=_scan_kernel(np.multiply),
+@primitive("cumprod", kernel=_scan_kernel(np.multiply), aten=InAten(call=lambda x, dim: ("cumprod", (x, dim), _kept(x))),
            derivative=General(_cumprod_vjp), why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"},
            samples=lambda r: [(r.standard_normal((2, 3)), 1), (np.array([2.0, 0.0, 3.0]), 0)])
 def cumprod(x: Tensor, dim: int) -> Spec:
@@ -247,6 +255,7 @@ def _logcumsumexp_vjp(g: Tensor, x: Tensor, out: Tensor, dim: int, reverse: bool
 
 
 @primitive("logcumsumexp", kernel=_quiet(_running_exponentials), derivative=General(_logcumsumexp_vjp),
+           aten=InAten(call=lambda x, dim, reverse: None if reverse else ("logcumsumexp", (x, dim), {})),
            samples=lambda r: [(r.standard_normal((2, 5)), 1, False), (r.standard_normal((4, 2)), 0, True)],
            why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})
 def logcumsumexp(x: Tensor, dim: int, reverse: bool) -> Spec:

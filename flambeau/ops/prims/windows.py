@@ -9,7 +9,7 @@ from typing import Any
 from ...backends.cpu import conv
 from ...core.tensor import Tensor
 from ..batching import of_none, spread
-from ..primitives import channels_last_like
+from ..primitives import InAten, channels_last_like
 from ..registry import Linear, Spec, primitive
 from .pointwise import conjugated
 from .views import slice_
@@ -112,7 +112,7 @@ def _cropped(x: Tensor, shape: Sequence) -> Tensor:
 
 @primitive("convolution_input_grad",
            sharding=lambda g, w, *rest: _sharded("no*,oc*->nc*", "n*,**->n*", rest[-1]),
-           batch=_input_grad_batch, flops=lambda out, g, w, *attrs: convolution_flops(g, out, w),
+           batch=_input_grad_batch, aten=InAten("convolution_backward"), flops=lambda out, g, w, *attrs: convolution_flops(g, out, w),
            kernel=lambda g, w, *attrs: conv.convolution_input_grad(g, w, *attrs), loop="extern",
            tensors=2, tags=("linear", "extern"), derivative=Linear(
                g_=lambda g, w, g__shape, x_shape, stride, padding, dilation, groups: _cropped(convolution(
@@ -129,7 +129,7 @@ def convolution_input_grad(g_: Tensor, w: Tensor, x_shape: Sequence[int], stride
 
 @primitive("convolution_weight_grad",
            sharding=lambda g, x, *rest: _sharded("no*,nc*->oc*", "n*,n*->**", rest[-1]),
-           batch=_weight_grad_batch, flops=lambda out, g, x, *attrs: convolution_flops(g, x, out),
+           batch=_weight_grad_batch, aten=InAten("convolution_backward"), flops=lambda out, g, x, *attrs: convolution_flops(g, x, out),
            kernel=lambda g, x, *attrs: conv.convolution_weight_grad(g, x, *attrs), loop="extern",
            tensors=2, tags=("linear", "extern"), derivative=Linear(
                g_=lambda g, x, stride, padding, dilation, groups: convolution(

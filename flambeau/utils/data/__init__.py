@@ -1,29 +1,20 @@
 """`torch.utils.data`: datasets, samplers, and the loader that makes batches of them."""
 
+# isort: off
 from ..._lazy import submodules
 from .collate import default_collate, default_convert
 from .dataloader import DataLoader
 from .datapipes.checks import (
-    DataChunk,
-    DFIterDataPipe,
-    argument_validation,
-    guaranteed_datapipes_determinism,
-    non_deterministic,
-    runtime_validation,
+    DataChunk, DFIterDataPipe, argument_validation, guaranteed_datapipes_determinism, non_deterministic, runtime_validation,
     runtime_validation_disabled,
 )
 from .datapipes.datapipe import IterDataPipe, MapDataPipe, functional_datapipe
 from .dataset import ChainDataset, ConcatDataset, Dataset, IterableDataset, StackDataset, Subset, TensorDataset, random_split
 from .sampler import (
-    BatchSampler,
-    DistributedSampler,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
+    BatchSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler,
 )
 from .worker import WorkerInfo, get_worker_info
+# isort: on
 
 _SUBMODULES = ("collate", "dataloader", "datapipes", "dataset", "distributed", "sampler", "worker")
 __getattr__ = submodules(__name__, *_SUBMODULES)

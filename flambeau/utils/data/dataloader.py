@@ -147,7 +147,7 @@ class DataLoader:
         return _MappedIterator(pinned, batches) if self.pin_memory and device_count() else batches
 
     def _batches(self) -> Iterator[Any]:
-        return _WorkerIterator(self) if self.num_workers else _HereIterator(self)
+        return _MultiProcessingDataLoaderIter(self) if self.num_workers else _SingleProcessDataLoaderIter(self)
 
     @property
     def _dataset_kind(self) -> int:
@@ -232,7 +232,7 @@ class _BaseDataLoaderIter:
         raise NotImplementedError(f"{type(self).__name__} must define __next__")
 
 
-class _HereIterator(_BaseDataLoaderIter):
+class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
     """One pass in this process. Whoever catches an error may go on with the next batch."""
 
     def __init__(self, loader: Any) -> None:
@@ -303,7 +303,7 @@ class _WorkerPool:
                 raise OSError(error.errno, f"{error.strerror}: the queues of a DataLoader's workers need some in /dev/shm") from error
             raise
         self.numbers = itertools.count()  # of tasks, never used twice: so an answer to an older pass is recognised
-        self.user: weakref.ref[_WorkerIterator] | None = None
+        self.user: weakref.ref[_MultiProcessingDataLoaderIter] | None = None
 
     def _start(self, context: Any, loader: DataLoader, number: int) -> None:
         plan = WorkerPlan(number, loader.num_workers, loader.dataset, _fetcher(loader), loader.worker_init_fn)
@@ -354,7 +354,7 @@ def _take_back(tasks: Any) -> None:
         pass
 
 
-class _WorkerIterator(_BaseDataLoaderIter):
+class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """One pass over the data by a pool. Each task goes to one worker; its answer is waited for when its turn comes."""
 
     def __init__(self, loader: Any) -> None:
@@ -453,9 +453,7 @@ class _WorkerIterator(_BaseDataLoaderIter):
             self.pool.close()
 
 
-_SingleProcessDataLoaderIter = _HereIterator
 _InfiniteConstantSampler = _Endless
-_MultiProcessingDataLoaderIter = _WorkerIterator
 _collate_fn_t = Callable[[list[Any]], Any]
 _worker_init_fn_t = Callable[[int], None]
 _sharding_worker_init_fn = absent("torch.utils.data.dataloader._sharding_worker_init_fn", "write an IterableDataset")

@@ -53,7 +53,8 @@ class RandomSampler(Sampler[int]):
         if not isinstance(replacement, bool):
             raise TypeError(f"replacement should be a boolean value, but got replacement={replacement}")
         self.data_source, self.replacement, self.generator = data_source, replacement, generator
-        self._num_samples = None if num_samples is None else _positive("num_samples", num_samples)
+        self._num_samples = num_samples
+        _positive("num_samples", self.num_samples)
 
     @property
     def num_samples(self) -> int:

@@ -1,0 +1,145 @@
+"""Exported programs in another language: a table of what it has for ATen's operators, and how all else is taken apart.
+
+A row is found by an overload (`add.Tensor`) or by an operator's name, which stands for all overloads that have no row of their own.
+What has no row is taken apart: by `core_table.py`, or by the operator's own body, down to primitives (`primitive:NAME`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..fx import Node
+from ..ops.aten import AtenOperator, Overload
+from ..ops.aten_forms import FORMS
+from ..ops.aten_schemas import operation
+from ..ops.custom import CustomOperator
+from ..ops.primitives import Primitive
+from ..ops.registry import PRIMITIVES
+from .core_table import TABLE
+from .decompose import CustomDecompTable
+
+Form = Callable[..., Any]
+
+
+class Row:
+    """How an operator is written, from which version on, and for which arguments (`takes(*args)` of fake tensors and numbers)."""
+
+    def __init__(self, write: Form, since: int, takes: Callable[..., bool] | None) -> None:
+        self.write, self.since, self.takes = write, since, takes
+
+
+class Forms:
+    """A table of translations: for each operator that a language has a form of, the function that writes it."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[Row]] = {}
+
+    def form(self, *names: str, since: int = 0, takes: Callable[..., bool] | None = None) -> Callable[[Form], Form]:
+        """Decorate `write(o, *args, **kwargs)`, which writes an operator with a writer `o`, its tensors as the writer's values."""
+        def enter(write: Form) -> Form:
+            for name in names:
+                self.rows.setdefault(name, []).append(Row(write, since, takes))
+            return write
+
+        return enter
+
+    def rows_of(self, target: Any) -> Iterator[Row]:
+        """The rows for an operator, those of its overload first."""
+        yield from sorted(self.rows.get(key_of(target), ()), key=lambda row: -row.since)
+        if isinstance(target, Overload):
+            yield from sorted(self.rows.get(target.__name__, ()), key=lambda row: -row.since)
+
+    def find(self, target: Any, args: tuple, kwargs: dict, version: int = 0) -> Form | None:
+        """The function that writes this call; None if it has to be taken apart."""
+        for row in self.rows_of(target):
+            if row.since <= version and (row.takes is None or row.takes(*args, **kwargs)):
+                return row.write
+        return None
+
+    def primitives_without(self) -> list[str]:
+        """The primitives that have no form, which is why operators have none."""
+        return sorted(name for name, prim in PRIMITIVES.items() if not any(True for _ in self.rows_of(prim)))
+
+
+_PYTHON = {getattr(operator, name): f"python:{name}" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "neg")}
+
+
+def key_of(target: Any) -> str:
+    """What an operator is called in a table."""
+    if target in _PYTHON:
+        return _PYTHON[target]
+    if isinstance(target, Overload):
+        return f"{target.__name__}.{target._overloadname}"
+    if isinstance(target, AtenOperator):
+        return target.__name__
+    if isinstance(target, Primitive):
+        return f"primitive:{target.name}"
+    info = getattr(target, "_operator", None)
+    return f"operator:{info.name}" if info is not None else getattr(target, "__name__", str(target))
+
+
+class Apart(CustomDecompTable):
+    """What takes an operator apart that has no form elsewhere (`has_form(target, args, kwargs)`): the table for core ATen, or else the
+    operator's own body, down to primitives."""
+
+    depth = 3       # a body may call the operator itself, in a simpler way
+
+    def __init__(self, has_form: Callable[[Any, tuple, dict], bool]) -> None:
+        super().__init__()
+        self.has_form = has_form
+        self.running: list[Any] = []
+
+    def __contains__(self, target: object) -> bool:
+        if isinstance(target, AtenOperator):
+            return not target.__name__.endswith("_") or target.__name__.endswith("__")
+        return isinstance(target, Primitive) or (hasattr(target, "_operator") and not isinstance(target, CustomOperator))
+
+    def __getitem__(self, target: Any) -> Callable:
+        def parts(*args: Any, **kwargs: Any) -> Any:
+            if self.has_form(target, args, kwargs):
+                return NotImplemented
+            again = target in self.running
+            self.running.append(target)
+            try:
+                out = NotImplemented if again or target not in TABLE else TABLE[target](*args, **kwargs)
+                return _body(target, args, kwargs, again) if out is NotImplemented else out
+            finally:
+                self.running.pop()
+
+        return parts
+
+
+def _body(target: Any, args: tuple, kwargs: dict, again: bool) -> Any:
+    """What an operator's own body gives (`again`: not ATen's form of it, which called it); NotImplemented of a primitive."""
+    if isinstance(target, AtenOperator):
+        if again and target.__name__ in PRIMITIVES:
+            return NotImplemented       # it is nothing else
+        own = isinstance(target, Overload) and (again or target.__name__ not in FORMS)
+        try:
+            target, args, kwargs = operation(target._schema, args, kwargs) if own else target.resolve(args, kwargs)    # type: ignore
+        except NotImplementedError:
+            return NotImplemented
+        if not own:
+            return target(*args, **kwargs)
+    info = getattr(target, "_operator", None)
+    return NotImplemented if info is None else info.body(*args, **kwargs)
+
+
+def line_of(node: Node) -> str:
+    """The user's line that a step comes from."""
+    stack = node.meta.get("stack")
+    if not stack:
+        return f"at the step {node.name}"
+    file, line, function, source = stack[-1]
+    return f"{file}:{line}, in {function}: {source}"
+
+
+def told(missing: dict[str, list[str]]) -> str:
+    """Operators and the lines that call them, as a text."""
+    return "\n".join(f"  {name.removeprefix('primitive:').removeprefix('operator:')}\n" + "\n".join(
+        f"    {line}" for line in dict.fromkeys(lines)) for name, lines in missing.items())
+
+
+__all__ = ["Apart", "Form", "Forms", "Row", "key_of", "line_of", "told"]

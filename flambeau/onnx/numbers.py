@@ -1,0 +1,66 @@
+"""Sizes and other numbers that only a run knows: tensors of one element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..core.dtypes import float64, int64
+from .elementwise import Scalars
+from .forms import form
+from .writer import Number, Value, Writer
+
+
+def _operands(o: Writer, args: tuple, fractions: bool = False) -> list[Value]:
+    kinds = {x.dtype for x in args if isinstance(x, Value)} | {float64 for x in args if isinstance(x, float)}
+    kind = float64 if fractions or float64 in kinds else int64
+    return [o.Cast(x, to=11, _dtype=float64) if isinstance(x, Value) and x.dtype is not kind else
+            x if isinstance(x, Value) else o.constant([x], kind) for x in args]
+
+
+def _arithmetic(name: str) -> Callable:
+    def write(o: Writer, *args: Any) -> Value:
+        return getattr(Scalars(o), name)(*_operands(o, args, name == "truediv"))
+
+    return write
+
+
+for _python, _scalar in (("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "truediv"), ("floordiv", "floordiv"),
+                         ("mod", "remainder"), ("pow", "pow"), ("neg", "neg")):
+    form(f"python:{_python}")(_arithmetic(_scalar))
+form("sym_max")(_arithmetic("maximum"))
+form("sym_min")(_arithmetic("minimum"))
+
+
+@form("sym_float")
+def sym_float(o: Writer, x: Any) -> Value:
+    """A size as a float."""
+    return _operands(o, (x,), True)[0]
+
+
+@form("sym_size", "size")
+def sym_size(o: Writer, x: Value, dim: int) -> Any:
+    """One size of a tensor."""
+    return o.size(x, dim % x.rank)
+
+
+@form("sym_numel")
+def sym_numel(o: Writer, x: Value) -> Value:
+    """How many elements a tensor has."""
+    return o.Unsqueeze(o.Size(x), [0])
+
+
+@form("item", "_local_scalar_dense")
+def item(o: Writer, x: Value) -> Number:
+    """The number in a tensor of one element."""
+    kind = float64 if x.dtype.is_floating_point else int64
+    return Number(o.cast(o.Reshape(x, [1]), kind).name, kind)
+
+
+@form("getitem")
+def getitem(o: Writer, several: Any, place: int) -> Any:
+    """One of several results."""
+    return several[place]
+
+
+__all__ = ["getitem", "item", "sym_float", "sym_numel", "sym_size"]

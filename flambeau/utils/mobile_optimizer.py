@@ -1,0 +1,44 @@
+"""torch.utils.mobile_optimizer: modules made ready for one device that only evaluates them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection
+from typing import Any
+
+from ..jit import RecursiveScriptModule, freeze, script
+from ..nn.modules.module import Module
+from ..nn.utils.fx_passes import fuse, remove_dropout
+
+
+class MobileOptimizerType(enum.Enum):
+    """What may be left out, by `optimization_blocklist`."""
+
+    CONV_BN_FUSION, INSERT_FOLD_PREPACK_OPS, REMOVE_DROPOUT, FUSE_ADD_RELU, HOIST_CONV_PACKED_PARAMS, CONV_1D_TO_2D, \
+        VULKAN_AUTOMATIC_GPU_TRANSFER = range(1, 8)
+
+
+def optimize_for_mobile(script_module: Any, optimization_blocklist: Collection[MobileOptimizerType] | None = None,
+                        preserved_methods: list[str] | None = None, backend: str = "CPU") -> Module:
+    """A module in evaluation mode, frozen where it is a script.
+
+    Of a plain module, batch norms are folded into the convolutions before them and dropouts removed first; a module that is a script
+    already is frozen as it is. Activations move into convolutions, and weights are packed, where torch.compile or an ahead-of-time package
+    runs it. `preserved_methods` stay.
+    """
+    if backend.upper() != "CPU":
+        raise NotImplementedError(f"optimize_for_mobile(backend={backend!r}) is not implemented; 'CPU' is, and "
+                                  "torch.backends._nnapi.prepare.convert_model_to_nnapi makes models for Android's NNAPI")
+    if isinstance(script_module, RecursiveScriptModule):
+        return freeze(script_module.eval(), preserved_methods)
+    if not isinstance(script_module, Module):
+        raise TypeError(f"Got {type(script_module)}, but ScriptModule is expected.")
+    blocked, made = set(optimization_blocklist or ()), script_module.eval()
+    if preserved_methods is None:       # a graph has forward alone
+        made = made if MobileOptimizerType.CONV_BN_FUSION in blocked else fuse(made)
+        made = made if MobileOptimizerType.REMOVE_DROPOUT in blocked else remove_dropout(made)
+    made = script(made)
+    return freeze(made, preserved_methods) if isinstance(made, RecursiveScriptModule) else made
+
+
+__all__ = ["MobileOptimizerType", "optimize_for_mobile"]
