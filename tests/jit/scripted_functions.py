@@ -633,3 +633,13 @@ def implied(x, size: Union[int, List[int]] = 3):
 @prog(T)
 def implied_return(x) -> Tuple[int, float]:
     return x.sum().item(), x.sum().item()
+
+
+@prog(T, 2)
+def written_slices(x, n: int):
+    listed = [1, 2, 3]
+    y = x.clone()
+    y[slice(None, 1), slice(0, n)] = 7.0
+    y[slice(1)] += 1
+    return x[slice(None, None, None), slice(0, n)], x[slice(n)], x[..., slice(None, None, 2)], listed[slice(1, None)], (1, "a", 2.0)[slice(0, 2)], \
+        "abcd"[slice(1, 3)], y

@@ -174,3 +174,26 @@ for cls,*a in ((M1,X),(M2,X),(M3,X),(M4,X),(M5,X),(Derived,X),(Shared,X),(HasAtt
     if cls is not M1: m.eval()
     prog(*a)(m)
 prog(X)(usecls)
+
+
+class Cut(nn.Module):
+    """What a graph prints in ways of its own: slices, attributes by number, what it names and forgets."""
+
+    def __init__(self, form: str):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+        self.weight, self.form = nn.Parameter(torch.linspace(0, 1, 3)), form
+
+    def forward(self, x):
+        both = torch.cat([self.layers(x), x.view(-1, 3)], dim=1)
+        left, right = both.chunk(2, 1)
+        return left * self.weight + right[:, 1:2], F.gelu(right, approximate=self.form)[..., 0], right[1:].transpose(0, 1)[None].size()
+
+
+GRAPHS = [torch.fx.symbolic_trace(m) for m in (Cut("tanh"), Cut("none"), nn.Sequential(nn.ReLU()), nn.Sequential(nn.Tanh()))]
+for graph in GRAPHS:
+    with torch.no_grad():
+        for p in graph.parameters():
+            p.copy_(torch.linspace(-1, 1, p.numel()).view(p.shape))
+    prog(X)(graph)
+prog(X)(nn.Sequential(*GRAPHS[2:]))

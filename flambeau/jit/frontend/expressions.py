@@ -804,7 +804,21 @@ class Expressions:
         of = self.expr(node.value)
         if isinstance(of, Known) and (isinstance(of.obj, type) or hasattr(of.obj, "__origin__")):
             raise self.error(node, "a type is no value")
-        return self.item(of, node.slice, node)
+        return self.item(of, self.index_of(node), node)
+
+    def index_of(self, node: ast.Subscript) -> ast.AST:
+        """What is in the brackets, with `slice(a, b)` as `a:b`."""
+        at = node.slice
+        return ast.copy_location(ast.Tuple(list(map(self._sliced, at.elts)), at.ctx), at) if isinstance(at, ast.Tuple) else self._sliced(at)
+
+    def _sliced(self, part: ast.expr) -> ast.expr:
+        if not isinstance(part, ast.Call) or not isinstance(part.func, ast.Name) or part.keywords or not 1 <= len(part.args) <= 3:
+            return part
+        called = self.expr(part.func)
+        if not isinstance(called, Known) or called.obj is not slice:
+            return part
+        bounds = [None if isinstance(a, ast.Constant) and a.value is None else a for a in part.args]
+        return ast.copy_location(ast.Slice(*([None, *bounds] if len(bounds) == 1 else bounds)), part)
 
     def item(self, of: Any, at: ast.AST, node: ast.AST) -> Any:
         """`of[at]`."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...core.tensor import Tensor
+from ...fx.graph_module import GraphModule
 from ...nn.modules.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from ...nn.modules.module import Module
 from .. import language
@@ -22,6 +23,7 @@ from .matching import literal_value
 from .static import BOOL, NONE, NOTHING, STR, TENSOR, Bound, Known, Several, Type, Value
 
 INTERNAL = frozenset(Module().__dict__) - {"training"}
+_OF_GRAPHS = frozenset(("_class_name", "_code", "_forward", "_graph", "meta"))
 _LISTS = (ModuleList, Sequential, ModuleDict, ParameterList, ParameterDict)
 
 
@@ -46,12 +48,14 @@ class ModuleInfo:
         if self.absorbed:
             self._from_program(module)      # type: ignore[arg-type]
             return
+        of_graph = isinstance(module, GraphModule) and type(module).forward is GraphModule.forward
+        self.printed = module._compiled() if of_graph else None
         self.annotations = unit.annotations_of(type(module))
         self._state()
         self._attributes()
         self.key: Any = (type(module), tuple((n, str(t)) for n, t in self.cls.attributes.items()), repr(self.cls.constants),
                          tuple(self.cls.parameters), tuple(self.cls.buffers), tuple((n, id(s)) for n, s in self.subs.items()),
-                         tuple((n, id(f)) for n, f in self.functions.items()))
+                         tuple((n, id(f)) for n, f in self.functions.items()), id(self.printed))
 
     def _from_program(self, module: RecursiveScriptModule) -> None:
         """A module of another program, which becomes a part of this one."""
@@ -106,7 +110,7 @@ class ModuleInfo:
         ours = is_ours(type(m))
         constants = set(getattr(type(m), "__constants__", ()))
         for name, value in m.__dict__.items():
-            if name in INTERNAL or name in self.cls.attributes:
+            if name in INTERNAL or name in self.cls.attributes or (name in _OF_GRAPHS and self.printed is not None):
                 continue
             annotation = self.annotations.get(name)
             final = typing.get_origin(annotation) is typing.Final or annotation is typing.Final
@@ -221,6 +225,8 @@ class ModuleInfo:
 
     def python_method(self, name: str) -> Callable | None:
         """The function that a method is."""
+        if name == "forward" and self.printed is not None:
+            return self.printed
         own = self.module.__dict__.get(name)
         if inspect.ismethod(own):
             return own.__func__

@@ -70,7 +70,7 @@ class Statements(Calls):
             self._assign_attribute(target, value)
         elif isinstance(target, ast.Subscript):
             of = self.first_class(self.expr(target.value), target)
-            self.write_item(of, target.slice, self.first_class(value, node), target)
+            self.write_item(of, self.index_of(target), self.first_class(value, node), target)
         else:
             raise self.error(target, f"{type(target).__name__} can't be assigned to", NotSupportedError)
 
@@ -237,7 +237,7 @@ class Statements(Calls):
         return own or self.combined(node, name, old, new)
 
     def _augmented_view(self, node: ast.AugAssign, name: str, of: Value, target: ast.Subscript) -> None:
-        view, indices = self.views(of, target.slice, target)
+        view, indices = self.views(of, self.index_of(target), target)
         new = self.value(node.value)
         if indices:
             view = self.kept(view)
