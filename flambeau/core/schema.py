@@ -57,7 +57,7 @@ class Argument:
     @property
     def type(self) -> str:
         """`Optional[List[int]]`."""
-        return _type_text(self.kind)
+        return type_text(self.kind)
 
     @property
     def is_write(self) -> bool:
@@ -82,17 +82,17 @@ class Argument:
         return self._text
 
 
-def split(text: str) -> list[str]:
-    """The parts of a list of arguments or types, between commas in no bracket."""
+def _split(text: str) -> list[str]:
     return [part for piece in _PIECE.findall(text) if (part := piece.strip())]
 
 
-def _type_text(kind: str) -> str:
+def type_text(kind: str) -> str:
+    """A type of a signature as TorchScript's text has it: `Optional[List[int]]` of "int[2]?"."""
     found = re.fullmatch(r"(.*)(?:(\?)|\[\d*\])", kind)
     if found:
-        return f"{'Optional' if found[2] else 'List'}[{_type_text(found[1])}]"
+        return f"{'Optional' if found[2] else 'List'}[{type_text(found[1])}]"
     outer, bracket, inner = kind.removesuffix(")").partition("(")
-    return f"{outer or 'Tuple'}[{', '.join(map(_type_text, split(inner)))}]" if bracket else _TYPES.get(kind, kind)
+    return f"{outer or 'Tuple'}[{', '.join(map(type_text, _split(inner)))}]" if bracket else _TYPES.get(kind, kind)
 
 
 class FunctionSchema:
@@ -101,10 +101,10 @@ class FunctionSchema:
     def __init__(self, name: str, overload_name: str, arguments: str, results: str = "") -> None:
         self.name, self.overload_name, self.result = name, overload_name, results
         self.operator = name.rpartition("::")[2]
-        parts = split(arguments)
+        parts = _split(arguments)
         keyword = parts.index("*") if "*" in parts else len(parts)
         self.arguments = [Argument(part, at > keyword) for at, part in enumerate(parts) if part not in ("*", "...")]
-        self.returns = [Argument(part) for part in split(results[1:-1] if results.startswith("(") and results.endswith(")") else results)]
+        self.returns = [Argument(part) for part in _split(results[1:-1] if results.startswith("(") and results.endswith(")") else results)]
         self.text = f"{name}{'.' + overload_name if overload_name else ''}({', '.join(parts)})" + (f" -> {results}" if results else "")
         self._positional = [a.name for a in self.arguments if not a.kwarg_only]
         self._names = frozenset(a.name for a in self.arguments)

@@ -204,7 +204,8 @@ def fields_of(schema: FunctionSchema) -> tuple[str, ...]:
 def result_of(schema: FunctionSchema) -> str:
     """What an overload gives, in the notation of signatures."""
     if schema.result:
-        return schema.result
+        kinds = [r.kind for r in schema.returns]
+        return kinds[0] if len(kinds) == 1 else f"({', '.join(kinds)})" if kinds else "None"
     if schema.operator == "where" and len(schema.arguments) == 1:
         return "Tensor[]"
     count = len(fields_of(schema)) or _SEVERAL.get(schema.operator, 0)

@@ -336,3 +336,45 @@ def test_scripted_functions_are_captured_as_their_python():
     x = fl.randn(3)
     assert fl.allclose(compiled(x), gated(x) + 1)
     assert fl.func.vmap(gated)(x.unsqueeze(0)).shape == (1, 3)
+
+
+# -- operators of a library's own ----------------------------------------------------------------------------------------------------
+DEFINED = {
+    "inc(Tensor x, int n=1) -> Tensor": lambda x, n=1: x + n,
+    "inc_(Tensor(a!) x, int n=1) -> Tensor(a!)": lambda x, n=1: x.add_(n),
+    "two(Tensor x) -> (Tensor, Tensor)": lambda x: (x + 1, x + 2),
+    "several(Tensor x) -> Tensor[]": lambda x: [x, x + 1],
+    "number(Tensor x) -> int": lambda x: 3,
+    "named(Tensor x) -> (Tensor a, int b)": lambda x: (x + 1, 1),
+    "nothing(Tensor(a!) x) -> ()": lambda x: None,
+}
+
+
+def defined(library: Any) -> tuple[Any, Any]:
+    """A scripted call of each, and the library that has them."""
+    home = library.library.Library("scripted_ops", "DEF")
+    for text, fn in DEFINED.items():
+        home.define(text)
+        home.impl(text.partition("(")[0], fn, "CompositeImplicitAutograd")
+    ops = library.ops.scripted_ops
+
+    def program(x):
+        ops.nothing(x)
+        a, b = ops.two(x)
+        y = x.clone()
+        ops.inc_(y, 2)
+        return ops.inc(x), ops.inc(x, n=3), a, b, y, ops.several(x)[1], ops.number(x) + 1, ops.named(x)[1] + 1
+
+    program.__annotations__["x"] = library.Tensor
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return library.jit.script(program), home
+
+
+def test_operators_of_a_library_give_what_their_signatures_say():
+    results = []
+    for library in (torch, fl):
+        scripted, home = defined(library)
+        results.append(plain(scripted(library.ones(2))))
+        home._destroy()
+    same(results[1], results[0])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from ...core.schema import split
-from ..types import ANY, INT, NONE, TENSOR, Type
+from ...core.schema import type_text
+from ..types import ANY, INT, NONE, TENSOR, Type, parse_type
 from ..values import Class
 
 NUMBER, FLOAT, BOOL, STR, COMPLEX, DEVICE = (Type(name) for name in ("number", "float", "bool", "str", "complex", "Device"))
@@ -142,23 +141,10 @@ def may_be_none(kind: Type) -> bool:
     return kind.name in ("Optional", "Any", "NoneType") or (kind.name == "Union" and NONE in kind.args)
 
 
-_SAME = {"SymInt": "int", "Scalar": "number", "ScalarType": "int", "Layout": "int", "MemoryFormat": "int"}
-
-
 @cache
 def type_of(notation: str) -> Type:
     """The type that a signature writes: `int[2]?` is Optional[List[int]]."""
-    if notation.endswith("?"):
-        return Type("Optional", (type_of(notation[:-1]),))
-    listed = re.fullmatch(r"(.*)\[\d*\]", notation)
-    if listed:
-        return Type("List", (type_of(listed[1]),))
-    if notation.startswith("("):
-        return Type("Tuple", tuple(map(type_of, split(notation[1:-1]))))
-    of = re.fullmatch(r"(Dict|Future)\((.*)\)", notation)
-    if of:
-        return Type(of[1], tuple(map(type_of, split(of[2]))))
-    return NONE if notation == "None" else Type(_SAME.get(notation, notation))
+    return parse_type(type_text(notation))
 
 
 FREE = ("t", "K", "V")
