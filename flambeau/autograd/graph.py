@@ -514,7 +514,8 @@ def record(prim: Any, args: tuple) -> Any:
     _attach(node, outs)
     if type(out) is tuple and getattr(prim, "answers_views", False):
         for o in outs:
-            o._view = o._view._replace(origin="many")     # type: ignore[union-attr]
+            if (view := o._view) is not None:   # a class whose tensors have no memory of their own makes none
+                o._view = view._replace(origin="many")
     return out
 
 

@@ -33,12 +33,15 @@ PROGRAMS = {
     "many taps to one": lambda d: F.adaptive_max_pool3d(fl.arange(288.0, device=d).sin().reshape(1, 2, 4, 6, 6), 1, return_indices=True)[1],
     "many taps": lambda d: F.max_pool2d(fl.arange(800.0, device=d).sin().reshape(1, 2, 20, 20), 10, return_indices=True)[1],
     "a singular triangle": lambda d: fl.linalg.solve_triangular(fl.zeros(1, 1, 1, device=d), fl.ones(1, 1, 1, device=d), upper=True),
-    "scaled Bessel functions far out": lambda d: (1e4 * fl.stack([f(fl.tensor([-104.0, 1e30, -1e30, 0, NAN, INF], device=d)) for f in (
-        fl.special.i0e, fl.special.i1e)])).round(),
-    "shifts of what does not lie in rows": lambda d: fl.arange(8, device=d).reshape(1, 2, 2, 2).to(memory_format=fl.channels_last) >> 1,
-    "to the left": lambda d: fl.arange(8, device=d).reshape(2, 4).mT << 70,
+    "scaled Bessel functions far out": lambda d: (1e4 * fl.stack([f(fl.tensor([-104.0, 1e30, -1e30, 0, NAN, INF], device=d))
+                                                                 for f in (fl.special.i0e, fl.special.i1e)])).round(),
+    "shifts of what does not lie in rows": lambda d: (
+        fl.arange(8, device=d).reshape(1, 2, 2, 2).to(memory_format=fl.channels_last) >> 1).contiguous(),
+    "to the left": lambda d: (fl.arange(8, device=d).reshape(2, 4).mT << 70).contiguous(),
     "an empty out= grows": lambda d: fl.add(fl.ones(3, device=d), 1, out=fl.empty(0, device=d)),
     "what grows keeps its elements": lambda d: fl.arange(3, device=d).resize_(2, 2).view(4)[:3],
+    "subnormal complex numbers": lambda d: fl.logical_not(fl.tensor([1e-40, 1e-40j, 0j], device=d)),
+    "where subnormal numbers are": lambda d: fl.tensor([1e-40, 0.0, -1e-40], device=d).argwhere(),
     "a mean of negative zeros": lambda d: fl.signbit(F.avg_pool1d(fl.full((1, 1, 4), -0.0, device=d), 1)),
 }
 

@@ -29,7 +29,7 @@ def _compare(got: Any, want: Any, by_size: bool) -> None:
     got, want = (v if isinstance(v, tuple) else (v,) for v in (got, want))
     for g, w in zip(got, want, strict=True):
         assert g.shape == w.shape and g.dtype is w.dtype and g.device.type == "cuda"
-        g, w = (np.asarray(v.detach().cpu().numpy()) for v in (g, w))
+        g, w = (np.asarray(v.detach().resolve_conj().resolve_neg().cpu().numpy()) for v in (g, w))
         np.testing.assert_allclose(abs(g) if by_size else g, abs(w) if by_size else w, rtol=1e-6, atol=1e-6)
 
 

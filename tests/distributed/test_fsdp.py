@@ -23,6 +23,7 @@ from flambeau.distributed.fsdp import (
     fully_shard,
     wrap,
 )
+from flambeau.distributed.fsdp.group import ParamGroup
 from flambeau.distributed.tensor import DTensor, init_device_mesh
 from tests.distributed.processes import needs_mpi, run
 
@@ -324,3 +325,23 @@ def test_memory_of_one_of_many() -> None:
             fully_shard(module)
     finally:
         dist.destroy_process_group()
+
+
+def test_reductions_end_when_the_next_one_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile the layer before computes its gradients."""
+    dist.init_process_group("fake", rank=0, world_size=2)
+    said: list[str] = []
+    net = nn.Sequential(*[nn.Linear(2, 2 + 2 * k) if not k else nn.Linear(2 * k, 2 + 2 * k) for k in range(3)])
+    for k, layer in enumerate(net):
+        layer.register_full_backward_pre_hook(lambda m, g, k=k: said.append(f"backward {k}"))
+        fully_shard(layer)
+    number = {id(layer._fsdp_group): k for k, layer in enumerate(net)}
+    for name in ("_reduce", "_end"):
+        def told(self: ParamGroup, *args: Any, before: Any = getattr(ParamGroup, name), name: str = name) -> None:
+            said.append(f"{name} {number[id(self)]}")
+            before(self, *args)
+        monkeypatch.setattr(ParamGroup, name, told)
+    net(fl.randn(3, 2, requires_grad=True)).sum().backward()
+    dist.destroy_process_group()
+    assert said == ["backward 2", "_reduce 2", "backward 1", "_end 2", "_reduce 1", "backward 0", "_end 1", "_reduce 0", "_end 0"]
+    assert all(p.grad is not None for p in net.parameters())

@@ -9,7 +9,7 @@ from typing import Any
 from ...core.lazy import LazyModule
 
 _arrays, _attention, _blaslt = [LazyModule(f"flambeau.backends.cuda.{name}") for name in ("arrays", "attention", "blaslt")]
-_dnn, _kernels, _steps = [LazyModule(f"flambeau.backends.cuda.{name}") for name in ("dnn", "kernels", "steps")]
+_dnn, _kernels, _steps, _subnormals = [LazyModule(f"flambeau.backends.cuda.{name}") for name in ("dnn", "kernels", "steps", "subnormals")]
 INSTALL_HINT = "NVIDIA GPUs need CuPy: pip install 'flambeau[cuda]' (or cupy-cuda13x for CUDA 13)"
 
 
@@ -28,6 +28,7 @@ def loader(primitives: dict[str, Any], composites: dict[str, Any], movers: dict,
             import cupy  # noqa: F401
         except ImportError as error:
             raise RuntimeError(f"Torch not compiled with CUDA enabled: {INSTALL_HINT} ({error})") from None
+        _subnormals.keep()
         _kernels.install(primitives, movers, _arrays)
         _dnn.install(primitives)
         _blaslt.install(composites)

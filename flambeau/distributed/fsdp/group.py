@@ -6,7 +6,9 @@ keeps that leaf, whose memory is given back between forward and backward and fil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...autograd.engine import queue_callback
@@ -22,7 +24,11 @@ from ..reduce_op import RedOpType
 from ..tensor.api import distribute_tensor
 from ..tensor.dtensor import DTensor, dtensor
 from ..tensor.placement_types import Placement, Replicate, Shard
+from ..work import Work
 from .policies import MixedPrecisionPolicy
+
+# Whose reduction was begun last, by process group.
+_last: weakref.WeakKeyDictionary[Any, weakref.ref[ParamGroup]] = weakref.WeakKeyDictionary()
 
 
 class _Place(NamedTuple):
@@ -61,6 +67,7 @@ class ParamGroup:
         self.placements: tuple[Placement, ...] = (*((Replicate(),) * (mesh.ndim - 1)), Shard(0))
         self.syncs = self.reshard_after_backward = True
         self.gathered = self._queued = False
+        self._under_way: list[Callable[[], None]] = []  # what ends reductions that were begun
         self._missing: set[int] = set()
         places: dict[int, tuple[Any, list[_Place]]] = {}
         for root in modules:
@@ -162,11 +169,17 @@ class ParamGroup:
         self._queued = False
         if self.syncs and any(p.leaf is not None and p.leaf.grad is not None for p in self.params):
             self.reduce()
+        self.settle()
         if self.reshard_after_backward:
             self.reshard()
 
     def reduce(self) -> None:
-        """The mean of everyone's gradients to the shards."""
+        """Begin to reduce everyone's gradients to their mean; another group's that was begun before ends, so that few are under way.
+        At the end of the backward pass the shards have theirs."""
+        before = _last.get(self.shards, lambda: None)()
+        if before is not None and before is not self:
+            before.settle()
+        _last[self.shards] = weakref.ref(self)
         with no_grad():
             trained = [p for p in self.params if p.shard.requires_grad]
             for kind in dict.fromkeys(p.leaf.dtype for p in trained):
@@ -183,7 +196,21 @@ class ParamGroup:
             p.leaf.grad = None
         flat = cat(rows, 1)
         mine = empty(flat.shape[1:], dtype=kind, device=flat.device)
-        self.shards._reduce_scatter_base(mine, flat, RedOpType.AVG).wait()
+        work = self.shards._reduce_scatter_base(mine, flat, RedOpType.AVG)
+        work.watch()
+        self._under_way.append(partial(self._end, work, params, mine, flat))
+
+    def settle(self) -> None:
+        """Wait for the reductions that were begun, and give the shards their gradients."""
+        ends, self._under_way = self._under_way, []
+        with no_grad():
+            for end in ends:
+                end()
+
+    def _end(self, work: Work, params: list[_Sharded], mine: Tensor, flat: Tensor) -> None:
+        """`mine` is there; `flat`, what it comes from, was kept until now."""
+        work.wait()
+        del flat
         if self.replicas is not None:
             self.replicas.allreduce(mine, RedOpType.AVG).wait()
         for p, part in zip(params, mine.split([p.full * p.width for p in params])):
