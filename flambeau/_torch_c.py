@@ -24,8 +24,11 @@ from .ops.linalg.decompositions import _LinAlgError
 from .overrides import DisableTorchFunctionSubclass, has_torch_function, has_torch_function_unary, has_torch_function_variadic
 
 
-def _get_tracing_state() -> None:
-    """None: TorchScript never traces."""
+def _get_tracing_state() -> Any:
+    """The trace of torch.jit.trace that is being made, which has `push_scope(name)` and `pop_scope()`; None where there is none."""
+    modes = dispatch.state.function_modes
+    recorder = getattr(modes[-1], "recorder", None) if modes else None
+    return recorder if hasattr(recorder, "push_scope") else None
 
 
 def _log_api_usage_once(name: str) -> None:

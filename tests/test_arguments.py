@@ -74,6 +74,8 @@ FUNCTIONS = {
     "fx/_compatibility.py: compatibility": "a mark",
     "fx/graph.py: find_nodes sort": "nodes are always in order",
     "jit/__init__.py": "Python stays as it is",
+    "jit/language.py": "Python stays as it is", "jit/scripting.py: script optimize": "no effect in torch either",
+    "jit/frontend/library.py: gumbel_softmax eps": "no effect in torch either",
     "jit/freeze.py: freeze optimize_numerics": "nothing is computed anew",
     "jit/trace.py: trace optimize": "no effect in torch either",
     "jit/trace.py: trace_module optimize": "no effect in torch either",

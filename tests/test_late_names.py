@@ -240,6 +240,9 @@ def test_signatures_as_objects(t: Any) -> None:
         "aten::conv1d", "padding", ["Tensor", "Tensor", "Optional[Tensor]", "List[int]", "str", "List[int]", "int"],
         [None, 1, None, 1, None])
     assert [a.default_value for a in shown.arguments] == [None, None, None, [1], "valid", [1], 1] and not shown.is_mutable
+    nested = t.parse_schema("f(Dict(str, Tensor[]) x, (int, str)[] y, Future(t)? z) -> ((int, str) a, Dict(int, bool)? b)")
+    assert [str(a.type) for a in (*nested.arguments, *nested.returns)] == [
+        "Dict[str, List[Tensor]]", "List[Tuple[int, str]]", "Optional[Future[t]]", "Tuple[int, str]", "Optional[Dict[int, bool]]"]
     newer = t.parse_schema("f(Tensor x, int n=1) -> Tensor")
     assert newer.is_backward_compatible_with(t.parse_schema("f(Tensor x) -> Tensor"))
     assert not newer.is_backward_compatible_with(t.parse_schema("f(int x) -> Tensor"))

@@ -66,18 +66,20 @@ def test_what_is_missing_says_so(call: Callable[[], Any], error: type[Exception]
         call()
 
 
-def test_script_keeps_python() -> None:
-    @jit.script
-    def f(x: Any) -> Any:
-        return x + 1
+@jit.script
+def plus_one(x: int) -> int:
+    return x + 1
 
-    class M(fl.nn.Module):
-        @jit.ignore
-        def forward(self, x: Any) -> Any:
-            return x * 2
 
-    assert f(1) == 2
-    assert jit.script(M())(3) == 6
+class Ignored(fl.nn.Module):
+    @jit.ignore
+    def forward(self, x: Any) -> Any:
+        return x * 2
+
+
+def test_script_compiles_and_ignore_keeps_python() -> None:
+    assert plus_one(1) == 2 and isinstance(plus_one, jit.ScriptFunction)
+    assert jit.script(Ignored())(3) == 6
     assert not jit.is_scripting()
     assert jit.isinstance([1], list)
 

@@ -29,7 +29,8 @@ LISTS = {
     "nn/init.py": "PyTorch's gain of each",
     "special/__init__.py": "a namespace's own names", "export/targets.py": "Python's operators on sizes",
     "export/core_table.py": "what core ATen lacks, and its views",
-    "jit/printer.py": "Python's operators on sizes",
+    "jit/printer.py": "Python's operators on sizes", "jit/frontend/expressions.py": "Python's operators",
+    "jit/frontend/statements.py": "Python's operators",
     "sparse/elementwise.py": "operators whose forms for sparse tensors follow there",
 }
 """Files outside of ops/ that may hold such lists, and why they are no facet of an operator."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -14,8 +13,9 @@ from .memory_format import channels_last, channels_last_3d, contiguous_format, p
 REQUIRED: Any = inspect.Parameter.empty
 MEMORY_FORMATS = (contiguous_format, preserve_format, channels_last, channels_last_3d)     # as ATen numbers them
 _WHOLE = re.compile(r"^\s*([\w:]*)(?:\.(\w+))?\s*\((.*)\)\s*->\s*(.+?)\s*$", re.DOTALL)
-_COMMA = re.compile(r",(?![^(\[]*[)\]])")      # in no bracket
-_PART = re.compile(r"^(\w+)(?:\(([^)]*)\))?((?:\?|\[\d*\])*)\s*(\w+)?(?:\s*=\s*(.+))?$")
+_BETWEEN = r"\((?:[^()]|\([^()]*\))*\)"
+_PIECE = re.compile(rf"(?:[^,(\[]|{_BETWEEN}|\[[^\]]*\])+")     # between commas in no bracket
+_PART = re.compile(rf"^((?:Dict|Future)?{_BETWEEN}|\w+)(?:\(([^)]*)\))?((?:\?|\[\d*\])*)\s*(\w+)?(?:\s*=\s*(.+))?$")
 _TYPES = {"SymInt": "int", "Scalar": "number", "ScalarType": "int", "Layout": "int", "MemoryFormat": "int"}
 
 
@@ -57,9 +57,7 @@ class Argument:
     @property
     def type(self) -> str:
         """`Optional[List[int]]`."""
-        element, *marks = re.findall(r"\w+|\?|\[\d*\]", self.kind)
-        kind = _TYPES.get(element, element)
-        return functools.reduce(lambda inner, mark: f"{'Optional' if mark == '?' else 'List'}[{inner}]", marks, kind)
+        return type_text(self.kind)
 
     @property
     def is_write(self) -> bool:
@@ -85,7 +83,16 @@ class Argument:
 
 
 def _split(text: str) -> list[str]:
-    return [part for piece in _COMMA.split(text) if (part := piece.strip())]
+    return [part for piece in _PIECE.findall(text) if (part := piece.strip())]
+
+
+def type_text(kind: str) -> str:
+    """A type of a signature as TorchScript's text has it: `Optional[List[int]]` of "int[2]?"."""
+    found = re.fullmatch(r"(.*)(?:(\?)|\[\d*\])", kind)
+    if found:
+        return f"{'Optional' if found[2] else 'List'}[{type_text(found[1])}]"
+    outer, bracket, inner = kind.removesuffix(")").partition("(")
+    return f"{outer or 'Tuple'}[{', '.join(map(type_text, _split(inner)))}]" if bracket else _TYPES.get(kind, kind)
 
 
 class FunctionSchema:
@@ -97,7 +104,7 @@ class FunctionSchema:
         parts = _split(arguments)
         keyword = parts.index("*") if "*" in parts else len(parts)
         self.arguments = [Argument(part, at > keyword) for at, part in enumerate(parts) if part not in ("*", "...")]
-        self.returns = [Argument(part) for part in _split(results[1:-1] if results.startswith("(") else results)]
+        self.returns = [Argument(part) for part in _split(results[1:-1] if results.startswith("(") and results.endswith(")") else results)]
         self.text = f"{name}{'.' + overload_name if overload_name else ''}({', '.join(parts)})" + (f" -> {results}" if results else "")
         self._positional = [a.name for a in self.arguments if not a.kwarg_only]
         self._names = frozenset(a.name for a in self.arguments)

@@ -1,10 +1,9 @@
-"""torch.jit: TorchScript. `load` reads archives and interprets their text; decorators keep ordinary Python."""
+"""torch.jit: TorchScript. `load`, `trace` and `script` make programs, which are text that is interpreted."""
 
 from __future__ import annotations
 
-import builtins
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -13,71 +12,33 @@ from ..futures import Future
 from ..nn.branches import boolean_dispatch
 from .archive import load
 from .compile import Error
-from .compile import fork as fork_task
 from .freeze import freeze, optimize_for_inference
+from .frontend import errors as frontend
+from .language import (
+    Attribute,
+    _copy_to_script_wrapper,
+    _overload,
+    _overload_method,
+    annotate,
+    export,
+    fork,
+    ignore,
+    interface,
+    is_scripting,
+    isinstance,
+    unused,
+    wait,
+)
 from .module import RecursiveScriptModule, ScriptFunction, ScriptMethod, ScriptModule, TopLevelTracedModule
 from .save import save
-from .trace import TracerWarning, TracingCheckError, trace, trace_module, tracing
+from .scripting import is_tracing, script, script_if_tracing, script_method
+from .trace import TracerWarning, TracingCheckError, _get_trace_graph, trace, trace_module
+
+_script_if_tracing = script_if_tracing
 
 annotations: Any = importlib.import_module(f"{__name__}.annotations")  # type: ignore[no-redef]  # "from __future__" has bound the name
 
-_INSTEAD = "Flambeau has no TorchScript: compile with torch.compile, and keep weights with torch.save(model.state_dict())"
-
-
-def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
-    """`obj` itself: a scripted function or module behaves as the Python that it was made from."""
-    return obj
-
-
-def ignore(drop: Any = False, **kwargs: Any) -> Any:
-    """A decorator that changes nothing, with or without arguments."""
-    return drop if callable(drop) else (lambda fn: fn)
-
-
-def unused(fn: Callable) -> Callable:
-    """`fn` itself."""
-    return fn
-
-
-export = script_if_tracing = _script_if_tracing = _overload = _overload_method = unused
-
-
-_copy_to_script_wrapper = unused
-
-
-def interface(obj: Any) -> Any:
-    """`obj` itself: a class that stands for several."""
-    return obj
-
-
-def is_scripting() -> bool:
-    """Always False."""
-    return False
-
-
-def is_tracing() -> bool:
-    """Whether torch.jit.trace is running what asks."""
-    return tracing() is not None
-
-
-def annotate(the_type: Any, the_value: Any) -> Any:
-    """`the_value`."""
-    return the_value
-
-
-def isinstance(obj: Any, target_type: Any) -> bool:
-    """Whether `obj` is of `target_type`; element types of containers are not looked at."""
-    return builtins.isinstance(obj, getattr(target_type, "__origin__", target_type))
-
-
-def fork(func: Callable, *args: Any, **kwargs: Any) -> Future:
-    """`func(*args, **kwargs)`, run at once, as a Future."""
-    return fork_task(lambda: func(*args, **kwargs))
-
-
-def wait(future: Future) -> Any:
-    """The value of a future."""
-    return future.wait()
+_INSTEAD = "compile with torch.compile, or keep the module with torch.jit.save or torch.export"
 
 
 def enable_onednn_fusion(enabled: bool) -> None:
@@ -116,15 +77,8 @@ class strict_fusion:
         pass
 
 
-class Attribute:
-    """A value with a type for TorchScript; here the pair alone."""
-
-    def __init__(self, value: Any, type: Any) -> None:
-        self.value, self.type = value, type
-
-
 __getattr__ = absent_names(
-    "torch.jit", ("_get_trace_graph", "CompilationUnit", "export_opnames"), _INSTEAD)
+    "torch.jit", ("CompilationUnit", "export_opnames"), _INSTEAD)
 
 __all__ = [
     "script", "ignore", "unused", "export", "interface", "script_if_tracing", "is_scripting", "is_tracing", "annotate",

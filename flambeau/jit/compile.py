@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
@@ -17,12 +18,14 @@ from ..core.tensor import Tensor
 from ..futures import Future
 from ..ops import script
 from ..ops.custom import CustomOperator
+from .fuse import Region, regions
 from .types import NONE, Type, dotted, fits, read_type, refuse
 from .values import Class, Function, Parameter, ScriptObject, method, read, write
 
 Frame = dict[str, Any]
 Expression = Callable[[Frame], Any]
-Statement = Callable[[Frame], "tuple | None"]      # (result,) of a return
+Statement = Callable[[Frame], "tuple | None"]      # (result,) of a return, BREAK or CONTINUE
+BREAK, CONTINUE = ("break",), ("continue",)
 
 
 class Error(RuntimeError):
@@ -34,6 +37,8 @@ class Program(Protocol):
 
     version: int
 
+    @property
+    def python_calls(self) -> Mapping[str, Callable]: ...
     @property
     def constants(self) -> Sequence[Any]: ...
     @property
@@ -70,6 +75,30 @@ def _raise(text: str, kind: str = "builtins.RuntimeError", *_: Any) -> None:
     raise Error(f"The following operation failed in the TorchScript interpreter.\n{kind}: {text}")
 
 
+def _invoked(obj: Expression, name: str, args: list[Expression]) -> Expression:
+    """A method's call."""
+    def call(frame: Frame) -> Any:
+        value = obj(frame)
+        made_of = getattr(value, "_class", None)
+        function = made_of.methods.get(name) if isinstance(made_of, Class) else None
+        if function is None:
+            return method(value, name)(*[arg(frame) for arg in args])
+        if len(function.parameters) == len(args) + 1:
+            return function.run(dict(zip(function.names, [value, *[arg(frame) for arg in args]])))
+        return function(value, *[arg(frame) for arg in args])
+
+    return call
+
+
+def _stored(name: str, value: Expression) -> Statement:
+    def run(frame: Frame) -> None:
+        frame[name] = value(frame)
+
+    return run
+
+
+_PYTHONS_OWN = (IndexError, KeyError, ZeroDivisionError, ValueError, TypeError, AttributeError, OverflowError)
+"""What Python raises where a program fails, which is a RuntimeError of the program."""
 SPECIAL: dict[str, Callable[..., Any]] = {"print": print, "fork": fork, "awaitable": fork, "isinstance": isinstance}
 
 
@@ -78,6 +107,7 @@ class Compiler:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.reads: Counter[str] = Counter()      # of names in the function that is being compiled
 
     # -- functions ---------------------------------------------------------------------------------------------------
     def function(self, node: ast.FunctionDef, name: str, source: str) -> Function:
@@ -88,6 +118,7 @@ class Compiler:
         defaults = [None] * (len(a.args) - len(a.defaults)) + [self.expression(d) for d in a.defaults]
         parameters = [Parameter(p.arg, read_type(p.annotation) if p.annotation is not None else Type("Any"), d)
                       for p, d in zip(a.args, defaults)]
+        self.reads = Counter(part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load))
         body = self.block(node.body, name)
 
         def run(frame: Frame) -> Any:
@@ -100,6 +131,10 @@ class Compiler:
     def block(self, nodes: list[ast.stmt], where: str) -> Statement:
         """Statements one after the other; an error is told with the line that it came from."""
         steps = [(node.lineno, self.statement(node, where)) for node in nodes]
+        for start, end in reversed(list(regions(nodes))):
+            region = Region(nodes[start:end], [step for _, step in steps[start:end]], self.reads)
+            steps[start:end] = [(nodes[start].lineno, region)]
+        names = {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
 
         def run(frame: Frame) -> tuple | None:
             line = 0
@@ -109,11 +144,16 @@ class Compiler:
                     if done is not None:
                         return done
             except Exception as error:
+                if type(error) is KeyError and error.args and error.args[0] in names and error.args[0] not in frame:
+                    error = Error(f"undefined value {error.args[0]}")
+                if isinstance(error, _PYTHONS_OWN):
+                    shown = error.args[0] if type(error) is KeyError and error.args else error
+                    error = RuntimeError(f"The following operation failed in the TorchScript interpreter.\n{type(error).__name__}: {shown}")
                 told = error.__dict__.setdefault("_script_frames", set())
                 if id(frame) not in told:
                     told.add(id(frame))
                     error.add_note(f"  in TorchScript, {where}, line {line}")
-                raise
+                raise error
             return None
 
         return run
@@ -132,6 +172,8 @@ class Compiler:
         if len(node.targets) != 1:
             raise refuse(node, "one assignment has one target")
         value, store = self.expression(node.value), self.target(node.targets[0])
+        if isinstance(node.targets[0], ast.Name):
+            return _stored(node.targets[0].id, value)
 
         def run(frame: Frame) -> None:
             store(frame, value(frame))
@@ -158,7 +200,7 @@ class Compiler:
 
             def unpack(frame: Frame, values: Any) -> None:
                 if not isinstance(values, (tuple, list)) or len(values) != len(parts):
-                    raise Error(f"Expected {len(parts)} elements in a list or tuple but found {script.text_of(values)[:60]}")
+                    raise RuntimeError(f"Expected {len(parts)} elements in a list or tuple but found {script.text_of(values)[:60]}")
                 for part, value in zip(parts, values):
                     part(frame, value)
 
@@ -183,8 +225,8 @@ class Compiler:
         def run(frame: Frame) -> tuple | None:
             while test(frame):
                 done = body(frame)
-                if done is not None:
-                    return done
+                if done is not None and done is not CONTINUE:
+                    return None if done is BREAK else done
             return None
 
         return run
@@ -196,8 +238,8 @@ class Compiler:
             for value in over(frame):
                 store(frame, value)
                 done = body(frame)
-                if done is not None:
-                    return done
+                if done is not None and done is not CONTINUE:
+                    return None if done is BREAK else done
             return None
 
         return run
@@ -256,6 +298,7 @@ class Compiler:
         ast.Return: _return, ast.Assign: _assign, ast.AnnAssign: _declared, ast.Expr: _expression_statement, ast.If: _if,
         ast.While: _while, ast.For: _for,
         ast.With: _with, ast.FunctionDef: _nested, ast.Assert: _assert, ast.Pass: lambda self, node, where: lambda frame: None,
+        ast.Break: lambda self, node, where: lambda frame: BREAK, ast.Continue: lambda self, node, where: lambda frame: CONTINUE,
     }
 
     # -- expressions -------------------------------------------------------------------------------------------------
@@ -271,6 +314,14 @@ class Compiler:
         if not isinstance(value, (int, float, complex, str, type(None))) or script.wrapped(value) is not value:
             raise refuse(node, f"no constant of TorchScript: {str(value)[:40]}")
         return lambda frame: value
+
+    def _complex(self, node: ast.BinOp) -> Expression:
+        """`1.0+2.0j`, a number that takes two."""
+        sign = {ast.Add: 1, ast.Sub: -1}.get(type(node.op))
+        if sign is None or not isinstance(node.right, ast.Constant) or not isinstance(node.right.value, complex):
+            raise refuse(node, "BinOp is no expression of TorchScript, but for complex numbers")
+        real, imaginary = self.expression(node.left), sign * node.right.value
+        return lambda frame: real(frame) + imaginary
 
     def _name(self, node: ast.Name) -> Expression:
         name = node.id
@@ -373,11 +424,31 @@ class Compiler:
             raise refuse(node, "TorchScript's calls name their arguments")
         keywords = {str(k.arg): self.expression(k.value) for k in node.keywords}
         if callable(found) and not keywords:
-            return lambda frame: found(*args(frame))
+            return self._positional(found, node.args)
         if callable(found):
             return lambda frame: found(*args(frame), **{key: value(frame) for key, value in keywords.items()})
         dynamic = found[0]
+        if isinstance(node.func, ast.Attribute) and not keywords:
+            return _invoked(self.expression(node.func.value), node.func.attr, [self.expression(part) for part in node.args])
         return lambda frame: dynamic(frame)(*args(frame), **{key: value(frame) for key, value in keywords.items()})
+
+    def _positional(self, found: Callable[..., Any], nodes: Sequence[ast.expr]) -> Expression:
+        """A call of what is known: written out for few arguments, which are most, and for names and numbers among them."""
+        parts = [self.expression(part) for part in nodes]
+        names = [part.id if isinstance(part, ast.Name) and part.id not in NUMBERS else None for part in nodes]
+        if len(parts) == 1:
+            one, name = parts[0], names[0]
+            return (lambda frame: found(frame[name])) if name is not None else lambda frame: found(one(frame))
+        if len(parts) == 2:
+            a, b = parts
+            m, n = names
+            if isinstance(nodes[1], ast.Constant):
+                value = nodes[1].value
+                return (lambda frame: found(frame[m], value)) if m is not None else lambda frame: found(a(frame), value)
+            if m is not None and n is not None:
+                return lambda frame: found(frame[m], frame[n])
+            return (lambda frame: found(a(frame), frame[n])) if n is not None else lambda frame: found(a(frame), b(frame))
+        return lambda frame: found(*[part(frame) for part in parts])
 
     def callee(self, node: ast.Call, name: str) -> Callable[..., Any] | tuple[Expression]:
         """What is called: a function that is known now, or (what computes it,)."""
@@ -419,6 +490,8 @@ class Compiler:
         space, _, rest = name.partition(".")
         if name == "prim.RaiseException":
             return _raise
+        if space == "__python__" and rest in self.program.python_calls:
+            return self.program.python_calls[rest]
         if space == "prim" and rest in script.PRIM:
             return script.PRIM[rest]
         if space == "aten" and script.allowed(rest):
@@ -489,7 +562,8 @@ class Compiler:
         return self._call(node)
 
     EXPRESSIONS: dict[type, Callable[..., Expression]] = {
-        ast.Constant: _constant, ast.Name: _name, ast.Attribute: _attribute, ast.Subscript: _subscript, ast.List: _list, ast.Tuple: _tuple,
+        ast.Constant: _constant, ast.BinOp: _complex, ast.Name: _name,
+        ast.Attribute: _attribute, ast.Subscript: _subscript, ast.List: _list, ast.Tuple: _tuple,
         ast.Dict: _dict, ast.UnaryOp: _unary, ast.IfExp: _if_expression, ast.Call: _call_or_new,
     }
 

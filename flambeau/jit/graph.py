@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .types import dotted
@@ -72,19 +73,34 @@ class Graph:
 
 
 class _Writer:
-    """Writes the nodes of one function."""
+    """Writes the nodes of one function; with `owner` those of the methods and functions that it calls, in the places of the calls."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, functions: Mapping[str, Function] | None = None, owner: Any = None, count: Iterator[int] | None = None) -> None:
+        self.functions, self.count = functions, count or itertools.count(1)
+        self.modules: dict[str, Any] = {"self": owner} if owner is not None else {}
+        self.names: dict[str, str] = {}     # the values of variables
+        self.suffix, self.depth = "", -1
 
     def fresh(self) -> str:
         """The name of a value that the text doesn't name."""
-        self.count += 1
-        return f"%{self.count}"
+        return f"%{next(self.count)}"
+
+    def _new(self, name: str) -> str:
+        """What a variable is called that is assigned: by another name than before, but in branches and loops."""
+        if self.depth and name in self.names:
+            return self.names[name]
+        text = f"%{name}{self.suffix}"
+        return f"{text}.{next(self.count)}" if name in self.names else text
+
+    def named(self, name: str) -> str:
+        """A variable's value."""
+        return self.names.get(name, f"%{name}{self.suffix}")
 
     def block(self, statements: list[ast.stmt], into: Graph) -> Graph:
+        self.depth += 1
         for statement in statements:
             self.statement(statement, into)
+        self.depth -= 1
         return into
 
     def statement(self, s: ast.stmt, into: Graph) -> None:
@@ -100,6 +116,8 @@ class _Writer:
             into._nodes.append(Node("prim::Loop", [over], [], [self.block(s.body, Graph([]))]))
         elif isinstance(s, ast.Expr):
             self.value(s.value, into)
+        elif isinstance(s, (ast.Break, ast.Continue)):
+            into._nodes.append(Node(f"prim::{type(s).__name__}Stmt", [], [], []))
         elif isinstance(s, (ast.With, ast.FunctionDef)):
             kind = "prim::Enter" if isinstance(s, ast.With) else "prim::Closure"
             into._nodes.append(Node(kind, [], [], [self.block(s.body, Graph([]))]))
@@ -110,8 +128,13 @@ class _Writer:
             into._nodes.append(Node(f'prim::SetAttr[name="{target.attr}"]', [self.value(target.value, into), self.value(s.value, into)],
                 [], []))
             return
-        names = [f"%{ast.unparse(t)}" for t in (target.elts if isinstance(target, ast.Tuple) else [target])]
+        targets = [ast.unparse(t) for t in (target.elts if isinstance(target, ast.Tuple) else [target])]
+        names = [self._new(name) for name in targets]
         made = self.value(s.value, into, names)
+        self.names |= dict(zip(targets, names))
+        self.modules = {name: module for name, module in self.modules.items() if name not in targets}
+        if len(targets) == 1 and (module := self._module(s.value)) is not None:
+            self.modules[targets[0]] = module
         if made != names[0] or (len(names) > 1 and not self._gives(into, names)):
             into._nodes.append(Node("prim::TupleUnpack" if len(names) > 1 else "prim::alias", [made], names, []))
 
@@ -127,8 +150,18 @@ class _Writer:
     def value(self, e: ast.expr | None, into: Graph, names: list[str] | None = None) -> str:
         """The name of an expression's value; its nodes are written."""
         if isinstance(e, ast.Name):
-            return f"%{e.id}"
+            return self.named(e.id)
+        if isinstance(e, ast.IfExp):
+            blocks = [Graph([]), Graph([])]
+            for block, part in zip(blocks, (e.body, e.orelse)):
+                block._returns = [self.value(part, block)]
+            made = names or [self.fresh()]
+            into._nodes.append(Node("prim::If", [self.value(e.test, into)], made, blocks))
+            return made[0]
         if isinstance(e, ast.Call):
+            inlined = self._inlined(e, into)
+            if inlined is not None:
+                return inlined
             kind, first = self._called(e, into)
             inputs = first + [self.value(a, into) for a in e.args] + [self.value(k.value, into) for k in e.keywords]
             return self.node(kind, inputs, into, names)
@@ -144,6 +177,41 @@ class _Writer:
             return self.node("aten::__getitem__", [self.value(e.value, into), self.value(e.slice, into)], into, names)
         return self.node(f"prim::Constant[value={ast.unparse(e) if e is not None else None}]", [], into, names)
 
+    def _module(self, e: ast.AST) -> Any:
+        """The module that an expression is, where that is known."""
+        if isinstance(e, ast.Name):
+            return self.modules.get(e.id)
+        if isinstance(e, ast.Attribute):
+            of, name = self._module(e.value), e.attr
+        elif isinstance(e, ast.Call) and dotted(e.func) == "getattr" and isinstance(e.args[1], ast.Constant):
+            of, name = self._module(e.args[0]), str(e.args[1].value)
+        else:
+            return None
+        return of._modules.get(name) if of is not None else None
+
+    def _inlined(self, e: ast.Call, into: Graph) -> str | None:
+        """The value of a call whose function's nodes are written here; None of any other call, and of functions that return early."""
+        if self.functions is None:
+            return None
+        owner = self._module(e.func.value) if isinstance(e.func, ast.Attribute) else None
+        function = owner._class.methods.get(e.func.attr) if owner is not None else self.functions.get(dotted(e.func))   # type: ignore[attr-defined]
+        if function is None:
+            return None
+        tree: Any = ast.parse(function.source).body[0]
+        returns = [n for n in ast.walk(tree) if isinstance(n, ast.Return)]
+        if len(returns) != 1 or tree.body[-1] is not returns[0]:
+            return None
+        inner = _Writer(self.functions, owner, self.count)
+        inner.suffix = f".{next(self.count)}"
+        given = [self.value(a, into) for a in ([e.func.value] if owner is not None else []) + e.args]   # type: ignore[attr-defined]
+        inner.names = dict(zip(function.names, given)) | {str(k.arg): self.value(k.value, into) for k in e.keywords}
+        for arg, default in zip(reversed(tree.args.args), reversed(tree.args.defaults)):
+            if arg.arg not in inner.names:
+                inner.names[arg.arg] = self.value(default, into)
+        inner.block(tree.body[:-1], into)
+        inner.depth = 0
+        return inner.value(returns[0].value, into)
+
     def _called(self, e: ast.Call, into: Graph) -> tuple[str, list[str]]:
         name = dotted(e.func)
         root, _, rest = name.partition(".")
@@ -156,11 +224,14 @@ class _Writer:
         return f"prim::{'CallFunction' if root == '__torch__' else name}", []
 
 
-def graph_of(function: Function) -> Graph:
-    """The nodes of a function, read off its text."""
+def graph_of(function: Function, functions: Mapping[str, Function] | None = None, owner: Any = None) -> Graph:
+    """The nodes of a function, read off its text. Given the program's functions, and the module of a method, what it calls is written in
+    the places of the calls."""
     tree: Any = ast.parse(function.source).body[0]
     parameters = [f"%{p.name} : {p.type}" for p in function.parameters]
-    return _Writer().block(tree.body, Graph(parameters))
+    writer = _Writer(functions, owner)
+    writer.names = {p.name: f"%{p.name}" for p in function.parameters}
+    return writer.block(tree.body, Graph(parameters))
 
 
 __all__ = ["Graph", "Node", "graph_of"]

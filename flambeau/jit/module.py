@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from .program import Program
 from .types import Type, fits
 from .values import Class, Function, ScriptObject, method
 
+MARK = "_script_mark"       # of a method: "export", "ignore", "unused" or "drop"
 _NUMBERED = (dtype, layout, memory_format)
 
 
@@ -36,6 +38,10 @@ def taken(kind: Type, value: Any, program: Program) -> Any:
     made_of = program.classes.get(kind.name)
     if made_of is not None and made_of.kind == "NamedTuple" and isinstance(value, tuple) and len(value) == len(made_of.attributes):
         return made_of.python(*(taken(k, v, program) for k, v in zip(made_of.attributes.values(), value)))
+    if made_of is not None and made_of.kind == "class" and made_of.python is not None and isinstance(value, made_of.python):
+        made = ScriptObject(made_of)
+        made._fields.update({name: taken(k, getattr(value, name), program) for name, k in made_of.attributes.items()})
+        return made
     if made_of is not None and made_of.kind == "Enum" and getattr(value, "name", None) in made_of.constants:
         return made_of.python[value.name]
     if isinstance(value, _NUMBERED):
@@ -82,6 +88,9 @@ class _Callable:
         self.name = self.__name__ = function.name.rpartition(".")[2]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        frame = self._function.frame_of(self._owner, args) if not kwargs else None
+        if frame is not None:
+            return self._function.run(frame)
         return call_from_python(self._function, self._program, self._owner, args, kwargs)
 
     @property
@@ -94,7 +103,10 @@ class _Callable:
         """Its statements, each a node."""
         return graph_of(self._function)
 
-    inlined_graph = graph
+    @property
+    def inlined_graph(self) -> Graph:
+        """Its nodes, with those of what it calls in the places of the calls."""
+        return graph_of(self._function, self._program.functions, self.owner)
 
     @property
     def schema(self) -> str:
@@ -129,18 +141,67 @@ class ScriptFunction(Saves, _Callable):
         super().__init__(*args, **kwargs)
         self.qualified_name = f"__torch__.{self.name}"
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return TRACED[0](self, super().__call__, args, kwargs)
+
     def __repr__(self) -> str:
         return f"<torch.jit.ScriptFunction {self.name}>"
 
 
 class ScriptModule(Saves, Module):
-    """A module whose methods are TorchScript's: made by torch.jit.load, trace and script, never by hand."""
+    """A module whose methods are TorchScript's. A class that inherits from it is compiled when an instance has been made: its `forward`,
+    the methods that `torch.jit.script_method` marks, and what they call. The program works on the instance's own state."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__ == __name__:
+            return
+        for name, fn in list(cls.__dict__.items()):
+            if callable(fn) and getattr(fn, MARK, None) == "export":
+                setattr(cls, name, _compiled_method(name, fn))
+        if "__init__" in cls.__dict__:
+            cls.__init__ = _compiling(cls, cls.__init__)    # type: ignore[method-assign]
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        if type(self) is ScriptModule or not isinstance(self, RecursiveScriptModule):
-            raise NotImplementedError("classes that inherit from torch.jit.ScriptModule are not implemented: inherit from nn.Module, "
-                                      "and give the module to torch.jit.script or torch.jit.trace")
         super().__init__()
+
+    def __getattr__(self, name: str) -> Any:
+        scripted = self.__dict__.get("_scripted")
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if scripted is None:
+                raise
+            return getattr(scripted, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        scripted = self.__dict__.get("_scripted")
+        if scripted is not None and name != "_scripted":
+            setattr(scripted, name, value)
+        super().__setattr__(name, value)
+
+
+def _compiled_method(name: str, fn: Callable) -> Callable:
+    """What calls the compiled form of a method."""
+    @functools.wraps(fn)
+    def call(self: ScriptModule, *args: Any, **kwargs: Any) -> Any:
+        return self.__dict__["_scripted"]._method(name)(*args, **kwargs)
+
+    return call
+
+
+def _compiling(cls: type, init: Callable) -> Callable:
+    """`__init__`, after which an instance of just this class is compiled."""
+    @functools.wraps(init)
+    def wrapper(self: ScriptModule, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        if type(self) is cls:
+            scripted = SCRIPT[0](self)
+            for home in ("_parameters", "_buffers", "_modules"):
+                self.__dict__[home] = scripted.__dict__[home]
+            self.__dict__["_scripted"] = scripted
+
+    return wrapper
 
 
 class RecursiveScriptModule(ScriptModule):
@@ -261,8 +322,8 @@ class RecursiveScriptModule(ScriptModule):
 
     @property
     def inlined_graph(self) -> Graph:
-        """The nodes of `forward`; calls of other methods are nodes."""
-        return self.graph
+        """The nodes of `forward` and of what it calls."""
+        return self._method("forward").inlined_graph
 
     @property
     def code_with_constants(self) -> tuple[str, dict[str, Any]]:
@@ -289,6 +350,10 @@ class RecursiveScriptModule(ScriptModule):
         raise TypeError("ScriptModules cannot be pickled: keep them with torch.jit.save, or their weights with torch.save(m.state_dict())")
 
 
+SCRIPT: list[Callable[[Module], RecursiveScriptModule]] = []
+"""What compiles a module."""
+TRACED: list[Callable[[ScriptFunction, Callable, tuple, dict], Any]] = []
+"""What calls a function, and writes the call down where a trace is made."""
 SAVE: list[Callable[..., None]] = []
 """`torch.jit.save`, which knows modules."""
 

@@ -18,6 +18,7 @@ from ..ops.aten import Overload
 from ..ops.aten_schemas import schemas
 from ..ops.custom import CustomOperator
 from ..ops.script import GIVES_SEVERAL, number_of
+from .module import ScriptFunction
 
 RESERVED = frozenset(("torch", "ops", "self", "CONSTANTS", "annotate", "inf", "nan", "range", "print", "fork", "getattr", "int", "float",
     "bool",
@@ -81,6 +82,9 @@ class Printer:
             text = f"torch.{_NAMES.get(target.__name__, target.__name__)}({', '.join(parts)})"
             several = target.__name__ in GIVES_SEVERAL and not isinstance(node.meta.get("val"), (tuple, list))
             return f"({text})[0]" if several else text
+        if isinstance(target, ScriptFunction):
+            parts = [*map(self.value, node.args), *(f"{key}={self.value(arg)}" for key, arg in node.kwargs.items())]
+            return f"{target.qualified_name}({', '.join(parts)})"
         if isinstance(target, CustomOperator):
             parts = [*map(self.value, node.args), *(f"{key}={self.value(arg)}" for key, arg in node.kwargs.items())]
             return f"ops.{target.namespace}.{target.__name__}({', '.join(parts)})"

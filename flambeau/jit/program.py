@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -13,16 +13,19 @@ from .compile import NUMBERS, Compiler
 from .types import SourceError, Type, dotted, read_type, refuse
 from .values import Class, Function, ScriptObject
 
-_WRITTEN_OUT = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.UnaryOp, ast.unaryop, ast.expr_context)
+_WRITTEN_OUT = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop, ast.expr_context)
 KINDS = ("Module", "NamedTuple", "Enum", "Interface", "ModuleInterface")
 
 
 class Program:
     """Classes and functions; `sources` are their texts by module, `constants` the tensors and objects that they call CONSTANTS,
-    `version` the one of their format."""
+    `version` the one of their format.
+    What was scripted here may know classes of Python's by the names of its own (`python`), and functions that it calls as Python."""
 
-    def __init__(self, sources: Mapping[str, str], constants: Sequence[Any] = (), version: int = 10) -> None:
+    def __init__(self, sources: Mapping[str, str], constants: Sequence[Any] = (), version: int = 10,
+                 python: Mapping[str, type] | None = None, python_calls: Mapping[str, Callable] | None = None) -> None:
         self.sources, self.constants, self.version = dict(sources), list(constants), version
+        self.python, self.python_calls = dict(python or {}), dict(python_calls or {})
         self.classes: dict[str, Class] = {}
         self.functions: dict[str, Function] = {}
         self.compiler = Compiler(self)
@@ -63,7 +66,7 @@ class Program:
         bases = [dotted(base) for base in node.bases]
         if node.keywords or node.decorator_list or len(bases) > 1 or (bases and bases[0] not in KINDS):
             raise refuse(node, f"class {node.name} is a {ast.unparse(node).splitlines()[0][:60]}, which TorchScript doesn't have")
-        made = Class(name, bases[0] if bases else "class", source)
+        made = Class(name, bases[0] if bases else "class", source, python=self.python.get(name))
         for part in node.body:
             self._member(made, part, source, node.lineno)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import struct
 import sys
@@ -16,7 +17,7 @@ from ..ops.storages import UntypedStorage
 from ..serialization.api import FileLike
 from ..serialization.archive import ArchiveWriter, replacing
 from ..serialization.names import STORAGE_NAMES
-from .module import SAVE, RecursiveScriptModule, ScriptFunction
+from .module import SAVE, RecursiveScriptModule, ScriptFunction, ScriptModule
 from .program import Program
 from .types import Type
 from .values import Class, ScriptObject
@@ -130,15 +131,14 @@ class TypedPickler:
         made_of: Class = value._class
         module, _, name = made_of.name.rpartition(".")
         self._global(module, name)
-        self.out += b")\x81"
-        at = self.memo[id(value)] = len(self.memo)
-        self.kept.append(value)
-        self.out += b"r" + struct.pack("<I", at) + b"}("
+        self.out += b")\x81}("
         for attribute, kind in made_of.attributes.items():
             self.write(attribute)
             held = value._fields[attribute] if isinstance(value, ScriptObject) else _held(value, attribute)
             self.write(held, kind)
-        self.out += b"ub"
+        at = self.memo[id(value)] = len(self.memo)      # once it is built: PyTorch's reader has nothing to remember before
+        self.kept.append(value)
+        self.out += b"ubr" + struct.pack("<I", at)
 
     def _tensor(self, t: Tensor) -> None:
         kind = STORAGE_NAMES.get(t.dtype.name)
@@ -172,14 +172,33 @@ def save(m: Any, f: FileLike, _extra_files: dict[str, Any] | None = None) -> Non
     A file under a path is replaced only once the new one is complete. `_extra_files` maps names to bytes or text, which go along.
     """
     if isinstance(m, ScriptFunction):
-        m = m.owner
+        m = m.owner if m.owner is not None else _holder(m)
+    m = vars(m).get("_scripted", m) if isinstance(m, ScriptModule) else m
     if not isinstance(m, RecursiveScriptModule):
-        raise TypeError(f"torch.jit.save takes a ScriptModule or a ScriptFunction, got {type(m).__name__}: trace it first "
-                        "(torch.jit.script keeps ordinary Python, which no archive holds)")
+        raise TypeError(f"torch.jit.save takes a ScriptModule or a ScriptFunction, got {type(m).__name__}: script or trace it first")
+    if m._program.python_calls:
+        name = next(iter(m._program.python_calls))
+        raise RuntimeError(f"Could not export Python function call '{name}': an archive holds no Python. Script what @torch.jit.ignore "
+                           "marks, or mark it @torch.jit.unused")
     is_path = isinstance(f, (str, os.PathLike))
     opened: Any = replacing(f) if is_path else nullcontext(f)   # type: ignore[arg-type]
     with opened as file:
         _write(file, Path(f).stem if is_path else "archive", m, _extra_files or {})    # type: ignore[arg-type]
+
+
+def _holder(fn: ScriptFunction) -> RecursiveScriptModule:
+    """A module whose `forward` is a function."""
+    name = "__torch__.PlaceholderModule"
+    head: Any = ast.parse(fn._function.source).body[0]
+    names = ", ".join(a.arg for a in head.args.args)
+    head.name, head.body = "forward", ast.parse(f"return {fn.qualified_name}({names})").body
+    head.args.args.insert(0, ast.arg("self", ast.parse(name, mode="eval").body))
+    lines = ["__parameters__ = []", "__buffers__ = []", "training : bool", *ast.unparse(head).splitlines()]
+    text = "\n".join(["class PlaceholderModule(Module):", *(f"  {line}" for line in lines)]) + "\n"
+    program = fn._program
+    sources = program.sources | {"__torch__": program.sources.get("__torch__", "") + text}
+    program = Program(sources, program.constants, python=program.python, python_calls=program.python_calls)
+    return RecursiveScriptModule(program.classes[name], program)
 
 
 def _write(file: IO[bytes], name: str, m: RecursiveScriptModule, extra: dict[str, Any]) -> None:

@@ -27,9 +27,10 @@ from ..ops.aten_schemas import behind
 from ..ops.generators import default_generator
 from ..ops.registry import OPERATORS, without_top_mode
 from ..utils._pytree import tree_map
-from .module import RecursiveScriptModule, ScriptFunction, TopLevelTracedModule
+from .module import TRACED, RecursiveScriptModule, ScriptFunction, TopLevelTracedModule
 from .printer import Printer, member
 from .program import Program
+from .traced_graph import TracedGraph
 from .values import Class
 
 _CONVERTS = "Converting a tensor to a Python {} might cause the trace to be incorrect. We can't record the data flow of Python values, " \
@@ -145,6 +146,20 @@ class Tracer(Recorder):
     def __init__(self) -> None:
         super().__init__(lambda tensor, made_here: f"c{len(self.constants)}", ShapeEnv())
         self.made: list[Tensor] = []
+        self.programs: dict[int, Program] = {}      # of scripted functions that are called
+        self.scopes: list[str] = []
+
+    def push_scope(self, name: str) -> None:
+        """Nodes are within a scope of this name from now on."""
+        self.scopes.append(name)
+
+    def pop_scope(self) -> None:
+        """The last scope that was pushed ends."""
+        self.scopes.pop()
+
+    def origin(self) -> dict[str, Any]:
+        """Where a node comes from, with the scopes under way."""
+        return super().origin() | {"scope": "/".join(self.scopes)}
 
     def know(self, tensor: Tensor, node: Node) -> None:
         """From now on `node` computes `tensor`, where it lies now."""
@@ -227,6 +242,35 @@ class Tracer(Recorder):
                 tensor.__class__ = Tensor
 
 
+def called(fn: ScriptFunction, call: Callable, args: tuple, kwargs: dict) -> Any:
+    """`call(*args, **kwargs)`; in a trace it is a call there too, with the control flow that the function has."""
+    recorder = tracing()
+    if recorder is None or fn.owner is not None or fn._program.constants or not _tensors_alone(fn):
+        return call(*args, **kwargs)
+    recorder.quiet += 1
+    try:
+        with without_top_mode(), dispatch.scope(dispatch.state.modes, 0, dispatch.state.fake, False):
+            out = call(*tree_map(_plain_value, args), **tree_map(_plain_value, kwargs))
+    finally:
+        recorder.quiet -= 1
+    recorder.programs[id(fn._program)] = fn._program
+    given = tuple(map(recorder.argument, args)), {key: recorder.argument(value) for key, value in kwargs.items()}
+    return recorder.write(fn, *given, out)
+
+
+def _tensors_alone(fn: ScriptFunction) -> bool:
+    """Whether a function gives tensors, and nothing else that a trace would lose."""
+    kind = fn._function.returns
+    return kind.name == "Tensor" or (kind.name == "Tuple" and all(part.name == "Tensor" for part in kind.args))
+
+
+def _plain_value(value: Any) -> Any:
+    return int(value) if isinstance(value, TracedInt) else value
+
+
+TRACED.append(called)
+
+
 # -- one function ---------------------------------------------------------------------------------------------------------------------
 class Traced(NamedTuple):
     """A function of a trace: its text, without the line that names it, and what it holds."""
@@ -234,6 +278,7 @@ class Traced(NamedTuple):
     signature: str
     body: list[str]
     constants: list[Tensor]
+    programs: list[Program]
 
 
 def _type_of(value: Any) -> str:
@@ -270,7 +315,7 @@ class _Inputs:
         given.__class__ = TracedTensor
         self.tracer.made.append(given)
         node = self.tracer.graph.placeholder(f"in{len(self.names)}")
-        node.meta["val"] = None
+        node.meta["val"], node.meta["given"] = None, value.detach()
         self.tracer.know(given, node)
         self.names[node] = text
         return given
@@ -301,9 +346,8 @@ def _names_of(function: Callable, args: tuple) -> list[str]:
     return [plain[at] if at < len(plain) and plain[at] != "self" else f"argument_{at + 1}" for at in range(len(args))]
 
 
-def _trace_function(function: Callable, module: Module | None, args: tuple, kwargs: dict[str, Any], strict: bool, first_constant: int,
-                    names_of: Callable) -> Traced:
-    """Run `function` once, and print what it did."""
+def _prepared(module: Module | None) -> tuple[Tracer, _Inputs, dict[Node, str]]:
+    """What a trace of a module begins with: placeholders for its parameters and buffers, and how the text reads them."""
     tracer = Tracer()
     inputs = _Inputs(tracer)
     nodes = {}
@@ -311,7 +355,29 @@ def _trace_function(function: Callable, module: Module | None, args: tuple, kwar
         node = tracer.graph.placeholder("state")
         node.meta["val"] = None
         tracer.know(value, node)
+        node.meta["given"] = value
         nodes[node] = _path(path)
+    return tracer, inputs, nodes
+
+
+def _get_trace_graph(f: Any, args: Any = (), kwargs: dict[str, Any] | None = None, strict: bool = True, _force_outplace: bool = False,
+                     return_inputs: bool = False, _return_inputs_states: bool = False) -> tuple:
+    """(the graph of a run of `f`, its result): nodes are calls of ATen's operators, with the sizes of what they are given and give."""
+    args = args if isinstance(args, tuple) else (args,)
+    module = f if isinstance(f, Module) else None
+    tracer, inputs, nodes = _prepared(module)
+    given = [inputs.add(name, value) for name, value in zip(_names_of(f.forward if module is not None else f, args), args)]
+    named = {name: inputs.add(name, value) for name, value in (kwargs or {}).items()}
+    with tracer.recording():
+        out = f(*given, **named)
+    graph = TracedGraph(tracer.graph, {**nodes, **inputs.names})
+    return (graph, out, (args, kwargs or {})) if return_inputs or _return_inputs_states else (graph, out)
+
+
+def _trace_function(function: Callable, module: Module | None, args: tuple, kwargs: dict[str, Any], strict: bool, first_constant: int,
+                    names_of: Callable) -> Traced:
+    """Run `function` once, and print what it did."""
+    tracer, inputs, nodes = _prepared(module)
     given = [inputs.add(name, value) for name, value in zip(_names_of(names_of, args), args)]
     named = {name: inputs.add(name, value) for name, value in kwargs.items()}
     with tracer.recording():
@@ -328,7 +394,8 @@ def _trace_function(function: Callable, module: Module | None, args: tuple, kwar
     printer = Printer(names)
     body = printer.graph(tracer.graph)
     body.append(f"return {structure.text(printer)}")
-    return Traced(f"({', '.join(['self: SELF', *inputs.parameters])}) -> {structure.type}", body, [c.detach() for c in constants])
+    return Traced(f"({', '.join(['self: SELF', *inputs.parameters])}) -> {structure.type}", body, [c.detach() for c in constants],
+                  list(tracer.programs.values()))
 
 
 class _Structure(NamedTuple):
@@ -456,7 +523,14 @@ def _instance(module: Module, program: Program, names: dict[int, str], made: dic
 def _traced_module(module: Module, methods: list[tuple[str, Traced]]) -> RecursiveScriptModule:
     classes, names = _Classes(), {}     # type: tuple[_Classes, dict[int, str]]
     classes.define(module, methods, names)
-    program = Program(classes.sources(), [c for _, traced in methods for c in traced.constants])
+    sources, seen = classes.sources(), set(classes.texts)
+    for called_program in (program for _, traced in methods for program in traced.programs):
+        texts = {n: c.source for n, c in called_program.classes.items()} | {n: f.source for n, f in called_program.functions.items()}
+        for name in [n for n in texts if n not in seen]:
+            home = name.rpartition(".")[0]
+            sources[home] = sources.get(home, "") + texts[name]
+        seen |= texts.keys()
+    program = Program(sources, [c for _, traced in methods for c in traced.constants])
     return _instance(module, program, names, {}, TopLevelTracedModule)
 
 

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from ..core.tensor import Tensor
 from .types import Type
+
+EXACT: dict[Type, type] = {Type("Tensor"): Tensor, Type("int"): int, Type("bool"): bool, Type("float"): float, Type("str"): str}
 
 
 @dataclass(eq=False)
@@ -30,9 +33,25 @@ class Function:
     run: Callable[[dict], Any]
     source: str
 
+    def __post_init__(self) -> None:
+        self.names = tuple(p.name for p in self.parameters)
+
+    def frame_of(self, owner: tuple, args: tuple) -> dict[str, Any] | None:
+        """The parameters for arguments that are of exactly the declared types; None where more must be looked at."""
+        if len(owner) + len(args) != len(self.parameters):
+            return None
+        frame = {}
+        for p, value in zip(self.parameters, owner):
+            frame[p.name] = value
+        for p, value in zip(self.parameters[len(owner):], args):
+            if EXACT.get(p.type) is not type(value):
+                return None
+            frame[p.name] = value
+        return frame
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result for arguments that are of the right types."""
-        frame = dict(zip([p.name for p in self.parameters], args), **kwargs)
+        frame = dict(zip(self.names, args), **kwargs)
         if len(frame) < len(self.parameters):
             for p in self.parameters:
                 if p.name not in frame:
@@ -62,7 +81,7 @@ class Class:
     parameters: list[str] = field(default_factory=list)
     buffers: list[str] = field(default_factory=list)
     methods: dict[str, Function] = field(default_factory=dict)
-    python: Any = None      # of a NamedTuple and an Enum
+    python: Any = None      # of a NamedTuple and an Enum, and what was scripted
 
     def __deepcopy__(self, memo: dict) -> Class:
         return self
@@ -74,6 +93,8 @@ class Class:
 
     def finish(self) -> None:
         """Make the Python class of a NamedTuple or an Enum."""
+        if self.python is not None:
+            return
         if self.kind == "NamedTuple":
             self.python = namedtuple(self.short, self.attributes)   # type: ignore[misc]
         elif self.kind == "Enum":
@@ -130,6 +151,8 @@ def write(value: Any, name: str, new: Any) -> None:
 
 def method(value: Any, name: str) -> Callable[..., Any]:
     """A method of an object or module of a program."""
+    if isinstance(value, Tensor) and name == "tolist":
+        return value.tolist
     made_of = getattr(value, "_class", None) if isinstance(value, ScriptObject) or hasattr(type(value), "script_read") else None
     if made_of is None or name not in made_of.methods:
         raise AttributeError(f"'{type(value).__name__}' has no method '{name}' that TorchScript knows")

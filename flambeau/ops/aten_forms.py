@@ -28,6 +28,9 @@ def _call(name: str, *args: Any, **kwargs: Any) -> Any:
     return OPERATORS[name](*args, **kwargs)
 
 
+PLAIN = {"add": 2, "sub": 2}
+"""With how many arguments a form is the operator of its name."""
+
 FORMS.update({
     "_adaptive_avg_pool2d": lambda self, output_size: _call("adaptive_avg_pool2d", self, output_size),
     "_adaptive_avg_pool3d": lambda self, output_size: _call("adaptive_avg_pool3d", self, output_size),

@@ -132,6 +132,9 @@ def operation(schema: FunctionSchema, args: Sequence[Any], kwargs: Mapping[str, 
     if fn is None:
         raise NotImplementedError(f"{schema.text} is not implemented; call the function of torch that it belongs to")
     given = schema.bind(args, kwargs)
+    if {p.kind for p in _parameters(fn)} >= {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+        keywords = {a.name for a in schema.arguments if a.kwarg_only}      # it takes the overload's own arguments
+        return fn, [v for k, v in given.items() if k not in keywords], {k: v for k, v in given.items() if k in keywords}
     pairs = _pairs(schema, fn)
     named = {pairs[k]: v for k, v in given.items() if k in pairs}
     if isinstance(named.get("reduction"), int):

@@ -7,11 +7,13 @@ formats are numbers, and arguments of tensors go to the first signature of `aten
 from __future__ import annotations
 
 import cmath
+import inspect
 import math
 import operator
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core import dispatch
 from ..core.device import device
@@ -21,10 +23,12 @@ from ..core.schema import MEMORY_FORMATS, Argument, FunctionSchema
 from ..core.tensor import Tensor
 from .aten import _overload
 from .aten_forms import FORMS
-from .aten_schemas import _FITS, REDUCTIONS, Misfit, schemas, take
+from .aten_forms import PLAIN as PLAIN_FORMS
+from .aten_schemas import _FITS, REDUCTIONS, Misfit, operation, schemas, take
 from .generators import manual_seed
 from .nn.recurrent import packed, unpacked
 from .registry import OPERATORS
+from .script_types import result_of, values
 
 SCALAR_TYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64", "complex128", "bool",
                 "qint8", "quint8", "qint32", "bfloat16", "quint4x2", "quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16",
@@ -98,18 +102,17 @@ def _bound(schema: FunctionSchema, args: Sequence[Any], kwargs: Mapping[str, Any
         return None
 
 
-_ONLY_IN_TEXT = {"to": [FunctionSchema("aten::to", name, f"Tensor self, {one}ScalarType? dtype=None, bool non_blocking=False, "
-                                       "bool copy=False") for name, one in (("prim_Device", "Device? device, "), ("prim_dtype", ""))]}
-"""Signatures that programs call by, and graphs of operators don't."""
-
-
 class _OnTensors:
     """An operator of ATen's at one place of a text: the first overload that takes the arguments, which are of the same types each time."""
 
     def __init__(self, name: str) -> None:
-        known = [*schemas()[name], *_ONLY_IN_TEXT.get(name, ())]
+        known = [*schemas()[name], *(values()["to"] if name == "to" else ())]     # which graphs of operators don't have
         self.ways = [(schema, converting) for converting in ((False, False), (True, False), (False, True)) for schema in known]
         self.name, self.last = name, self.ways[0]
+
+    def direct(self, args: Sequence[Any]) -> Callable[..., Any] | None:
+        """What computes the last call again for arguments of the same types; None where that must be looked at each time."""
+        return _direct(*self.last, args) if not any(isinstance(a, list) and not a for a in args) else None
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         for way in (self.last, *self.ways):
@@ -118,8 +121,57 @@ class _OnTensors:
             if given is not None:
                 self.last = way
                 positional = [given.pop(a.name) for a in schema.arguments[:len(args)]]
-                return _overload(schema)(*positional, **given)
+                made = _overload(schema)(*positional, **given)
+                return list(made) if type(made) is tuple and result_of(schema) == "Tensor[]" else made
         raise Unfit(self.name, args, kwargs)
+
+
+class _Slot(NamedTuple):
+    """The place of an argument."""
+
+    at: int
+
+
+def _converter(argument: Argument, value: Any) -> Callable[[Any], Any] | None:
+    """What makes of a value of this type what the operator here takes; None where that is the value."""
+    kind = argument.kind.removesuffix("?")
+    sized = re.fullmatch(r"\w+\[(\d+)\]", kind)
+    if sized and not isinstance(value, (list, tuple, type(None))):
+        count = int(sized[1])
+        return lambda v: [v] * count
+    if kind in _NUMBERED and isinstance(value, int):
+        return _NUMBERED[kind][0]
+    if kind == "Device" and isinstance(value, str):
+        return device
+    return (lambda v: v.item()) if isinstance(value, Tensor) and kind in ("Scalar", "int", "float", "SymInt") else None
+
+
+def _direct(schema: FunctionSchema, converting: tuple[bool, bool], args: Sequence[Any]) -> Callable[..., Any] | None:
+    """The operator here that an overload is, with its arguments in the order of a call; None where more is to be done."""
+    slots = [_Slot(at) for at in range(len(args))]
+    if any(a.name == "reduction" for a in schema.arguments):
+        return None
+    fn: Callable[..., Any]
+    positional: list[Any] = list(slots)
+    named: dict[str, Any] = {}
+    if schema.operator in FORMS and len(args) != PLAIN_FORMS.get(schema.operator):
+        fn = FORMS[schema.operator]
+    else:
+        fn, positional, named = operation(schema, slots, {})
+        if any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(fn).parameters.values()):
+            return None
+    converters = [_converter(a, value) for a, value in zip(schema.arguments, args)]
+    several = result_of(schema) == "Tensor[]"
+    if positional == slots and not named and not several and not any(converters):
+        return fn
+    order, names = [s.at for s in positional], {key: s.at for key, s in named.items()}
+
+    def call(*given: Any) -> Any:
+        ready = [value if convert is None else convert(value) for convert, value in zip(converters, given)]
+        made = fn(*[ready[at] for at in order], **{key: ready[at] for key, at in names.items()})
+        return list(made) if several and type(made) is tuple else made
+
+    return call
 
 
 class Unfit(RuntimeError):
@@ -323,6 +375,7 @@ ON_VALUES: dict[str, Callable[..., Any]] = {
     "__and__": operator.and_, "__or__": operator.or_, "__xor__": operator.xor, "bitwise_not": operator.invert,
     "__not__": operator.not_, "__is__": operator.is_, "__isnot__": operator.is_not,
     "len": len, "append": _in_place(list.append), "extend": _in_place(list.extend), "insert": _in_place(list.insert),
+    "add_": _in_place(list.extend), "mul_": _in_place(list.__imul__),
     "clear": lambda x: _in_place(type(x).clear)(x), "copy": lambda x: x.copy(), "reverse": _in_place(list.reverse), "sort": _in_place(
         lambda x, reverse=False: x.sort(reverse=reverse)), "sorted": _sorted,
     "pop": lambda x, *at: x.pop(*at), "remove": _in_place(_remove), "index": _index, "count": _count, "list": _listed, "slice": _slice,
@@ -342,6 +395,11 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
     """A tensor of numbers, or of a list of them."""
     made = OPERATORS["tensor"](_inner(data), dtype=dtype_of(dtype), device=device)
     return made.requires_grad_() if requires_grad else made
+
+
+def _as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor itself where it is one of this dtype and device; otherwise one of its elements."""
+    return OPERATORS["as_tensor"](data if isinstance(data, Tensor) else _inner(data), dtype=dtype_of(dtype), device=device)
 
 
 def _cast(name: str) -> Callable[[Tensor], Tensor]:
@@ -456,7 +514,8 @@ def _of_each(name: str) -> Callable[[Any], Any]:
 PLAIN: dict[str, Callable[..., Any]] = {
     **{f"atleast_{n}d": _of_each(f"atleast_{n}d") for n in (1, 2, 3)},
     "is_grad_enabled": lambda: dispatch.state.grad_enabled, "set_grad_enabled": _set_grad_enabled, "device": device, "warn": _warn,
-    "manual_seed": _manual_seed, "tensor": _tensor, "is_scripting": lambda: True, "_get_tracing_state": lambda: False,
+    "manual_seed": _manual_seed, "tensor": _tensor,
+    "as_tensor": _as_tensor, "is_scripting": lambda: True, "_get_tracing_state": lambda: False,
     "wait": lambda future: future.wait(),
     "has_torch_function": lambda *args: False, "is_autocast_enabled": lambda: bool(dispatch.state.autocast), "_print": print,
     "is_autocast_cpu_enabled": lambda: bool(dispatch.state.autocast), "append": ON_VALUES["append"], "format": _format,
@@ -551,14 +610,24 @@ def function(name: str, version: int = 10) -> Callable[..., Any]:
     if plain is not None:
         return plain
     on_values, on_tensors, aten = ON_VALUES.get(name), ON_TENSORS.get(name), _OnTensors(name) if name in schemas() else None
+    known: dict[tuple, Callable[..., Any] | None] = {}      # by the types of the arguments
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        types = tuple(map(type, args))
+        direct = known.get(types) if not kwargs else None
+        if direct is not None:
+            return direct(*args)
         if on_values is not None and not any(isinstance(a, Tensor) for a in (args[:1] if name in _OF_CONTAINERS else args)):
+            known[types] = on_values
             return on_values(*args, **kwargs)
         if on_tensors is not None and args and (isinstance(args[0], Tensor) or aten is None):
+            known[types] = on_tensors
             return on_tensors(*args, **kwargs)
         if aten is not None:
-            return aten(args, kwargs)
+            made = aten(args, kwargs)
+            if not kwargs and types not in known:
+                known[types] = aten.direct(args)
+            return made
         if name in FORMS:
             return FORMS[name](*args, **kwargs)
         if name.startswith("special_"):

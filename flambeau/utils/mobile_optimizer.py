@@ -20,7 +20,7 @@ class MobileOptimizerType(enum.Enum):
 
 def optimize_for_mobile(script_module: Any, optimization_blocklist: Collection[MobileOptimizerType] | None = None,
                         preserved_methods: list[str] | None = None, backend: str = "CPU") -> Module:
-    """A module in evaluation mode, frozen where it is a script.
+    """A module in evaluation mode, scripted and frozen.
 
     Of a plain module, batch norms are folded into the convolutions before them and dropouts removed first; a module that is a script
     already is frozen as it is. Activations move into convolutions, and weights are packed, where torch.compile or an ahead-of-time package
@@ -37,8 +37,7 @@ def optimize_for_mobile(script_module: Any, optimization_blocklist: Collection[M
     if preserved_methods is None:       # a graph has forward alone
         made = made if MobileOptimizerType.CONV_BN_FUSION in blocked else fuse(made)
         made = made if MobileOptimizerType.REMOVE_DROPOUT in blocked else remove_dropout(made)
-    made = script(made)
-    return freeze(made, preserved_methods) if isinstance(made, RecursiveScriptModule) else made
+    return freeze(script(made), preserved_methods)
 
 
 __all__ = ["MobileOptimizerType", "optimize_for_mobile"]

@@ -49,6 +49,7 @@ class FunctionModule(Module):
         code = compile("\n" * (place.f_lineno - 7) + source, place.f_code.co_filename, "exec")     # tracebacks show the class statement
         exec(code, sys.modules[cls.__module__].__dict__, scope)
         methods = scope["made"](FunctionModule, function, *(p.default for p in settings))
+        methods[1].source_text = source[source.index("    def forward"):source.index("    return __init__")]
         for method, taken in zip(methods, (settings, inputs)):
             if taken and method.__name__ not in cls.__dict__:
                 method.__qualname__ = f"{cls.__qualname__}.{method.__name__}"

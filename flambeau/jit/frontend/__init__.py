@@ -1,0 +1,1 @@
+"""From Python to the text of a program: `unit.py` compiles functions, classes and modules."""

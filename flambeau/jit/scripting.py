@@ -1,0 +1,206 @@
+"""`torch.jit.script`: functions and modules of Python compiled into programs of TorchScript."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..core.tensor import Tensor
+from ..nn.modules.module import Module
+from . import language
+from .frontend.annotations import type_of_value
+from .frontend.library import FORMS, METHODS
+from .frontend.matching import literal_value
+from .frontend.modules import INTERNAL, ModuleInfo
+from .frontend.static import TENSOR, Type, common, optional
+from .frontend.unit import Unit
+from .module import SCRIPT, RecursiveScriptModule, ScriptFunction, ScriptModule, taken
+from .program import Program
+from .trace import tracing
+
+LANGUAGE = {fn.__name__: fn for fn in (language.annotate, language.fork, language.wait)}
+
+
+def is_tracing() -> bool:
+    """Whether torch.jit.trace is running what asks."""
+    return tracing() is not None
+
+
+def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
+    """`obj` compiled: a function as a ScriptFunction, a module as a ScriptModule with the same parameters; a class is marked as one of the
+    language, and stays what it is.
+
+    `example_inputs`, a list of tuples of arguments (of a module: a dict from methods to such lists), tells the types of parameters that
+    have no annotation. What is no TorchScript raises RuntimeError or `torch.jit.frontend.NotSupportedError` with the line.
+    """
+    if isinstance(obj, (ScriptModule, ScriptFunction)):
+        return obj
+    if isinstance(obj, Module):
+        return script_module(obj, _told_of_methods(obj, example_inputs))
+    if isinstance(obj, type):
+        return script_class(obj)
+    if isinstance(obj, (dict, list)):
+        raise NotImplementedError("torch.jit.script of a list or dict: make it in a function that is scripted")
+    if not callable(obj):
+        raise TypeError(f"torch.jit.script takes a function, a module or a class, got {type(obj).__name__}")
+    fn = obj if inspect.isroutine(obj) else type(obj).__call__
+    return script_function(fn, _told(fn, example_inputs))
+
+
+def _unit() -> Unit:
+    return Unit(FORMS, METHODS, LANGUAGE)
+
+
+def script_function(fn: Callable, told: Mapping[str, Type] | None = None) -> ScriptFunction:
+    """A function compiled; `told` are types of parameters."""
+    cached = fn.__dict__.get("_script_compiled") if hasattr(fn, "__dict__") else None
+    if cached is not None and told is None:
+        return cached
+    if inspect.isbuiltin(fn) or not hasattr(fn, "__code__"):
+        raise TypeError(f"torch.jit.script takes functions written in Python, got {fn!r}")
+    unit = _unit()
+    if told is not None:
+        unit.argument_types[inspect.unwrap(fn)] = dict(told)
+    _, name = unit.compile_function(fn)
+    program = unit.program()
+    made = ScriptFunction(program.functions[name], program)
+    made.qualified_name = name
+    made.__doc__, made._script_original = fn.__doc__, fn        # type: ignore[attr-defined]
+    made._flambeau_captured_as = fn     # type: ignore[attr-defined]  # torch.compile sees the Python
+    made.__module__ = fn.__module__
+    if hasattr(fn, "__dict__") and told is None:
+        fn.__dict__["_script_compiled"] = made
+    return made
+
+
+def script_class(cls: type) -> type:
+    """A class that programs may make instances of; it is compiled where they do."""
+    if issubclass(cls, Module):
+        raise RuntimeError(f"Type '{cls.__name__}' is a module: torch.jit.script takes an instance of it")
+    if len(cls.__mro__) > 2 and not hasattr(cls, "_fields"):
+        raise RuntimeError("TorchScript classes do not support inheritance yet. Please directly inherit from object")
+    cls._script_class = True    # type: ignore[attr-defined]
+    unit = _unit()
+    unit.type_of_class(cls)
+    return cls
+
+
+# -- modules -----------------------------------------------------------------------------------------------------------------------
+def script_module(module: Module, told: Mapping[Callable, Mapping[str, Type]] | None = None) -> RecursiveScriptModule:
+    """A module compiled: `forward`, methods that are marked, and what they call."""
+    unit = _unit()
+    unit.argument_types.update({fn: dict(types_) for fn, types_ in (told or {}).items()})
+    info = unit.info(module)
+    info.compile_entries()
+    program = unit.program()
+    return _instance(module, unit, program, {})
+
+
+SCRIPT.append(script_module)
+
+
+def _instance(module: Module, unit: Unit, program: Program, made: dict[int, RecursiveScriptModule]) -> RecursiveScriptModule:
+    """The ScriptModule for a module, which holds the same parameters and buffers."""
+    if id(module) in made:
+        return made[id(module)]
+    info = unit.info(module)
+    one = made[id(module)] = RecursiveScriptModule(program.classes[info.name], program)
+    one.training = module.training
+    if isinstance(module, RecursiveScriptModule):
+        one.__dict__.update({home: module.__dict__[home] for home in ("_parameters", "_buffers", "_values")})
+    else:
+        _fill(one, module, info)
+    for name, sub in module._modules.items():
+        if sub is None:
+            one._values[name] = None
+        else:
+            one._modules[name] = _instance(sub, unit, program, made)
+    return one
+
+
+def _fill(one: RecursiveScriptModule, module: Module, info: ModuleInfo) -> None:
+    """The attributes of a module of Python's: those that the program knows, and the others as they are."""
+    for home in ("_parameters", "_buffers"):
+        for name, value in module.__dict__[home].items():
+            (one.__dict__[home] if value is not None else one._values)[name] = value
+    one.__dict__["_non_persistent_buffers_set"] = set(module._non_persistent_buffers_set)
+    for name, value in module.__dict__.items():
+        if name in INTERNAL or name == "training":
+            continue
+        if isinstance(value, language.Attribute):
+            value = value.value
+        kind = info.cls.attributes.get(name)
+        if kind is not None:
+            one._values[name] = taken(one._class.attributes[name], value, one._program)
+        elif name not in info.cls.constants:
+            one.__dict__[name] = value
+    for name in dir(type(module)):
+        fn = inspect.getattr_static(type(module), name)
+        if inspect.isfunction(fn) and getattr(fn, language.MARK, None) in ("ignore",):
+            one.__dict__[name] = types.MethodType(fn, one)
+
+
+# -- types that examples tell ----------------------------------------------------------------------------------------------------------
+def _told(fn: Callable, examples: Any) -> dict[str, Type] | None:
+    """The types of a function's parameters in calls with these arguments."""
+    if examples is None:
+        return None
+    if isinstance(examples, dict):
+        examples = next(iter(examples.values()), [])
+    found: dict[str, Type] = {}
+    signature = inspect.signature(fn)
+    for example in examples:
+        args = example if isinstance(example, (tuple, list)) else (example,)
+        for name, value in signature.bind(*args).arguments.items():
+            kind = _type_of_example(value)
+            known = found.get(name, kind)
+            found[name] = common(known, kind, {}, union=True) or kind
+    return found
+
+
+def _type_of_example(value: Any) -> Type:
+    if value is None:
+        return optional(TENSOR)
+    if isinstance(value, (list, dict)) and not value:
+        return Type("List", (TENSOR,)) if isinstance(value, list) else Type("Dict", (Type("str"), TENSOR))
+    return type_of_value(value, lambda cls: None) or TENSOR
+
+
+def _told_of_methods(module: Module, examples: Any) -> dict[Callable, dict[str, Type]] | None:
+    if examples is None:
+        return None
+    if not isinstance(examples, dict):
+        raise ValueError("Error: Unable to infer types. Please format the inputs to type `List[Tuple]` or `Dict[Callable, List[Tuple]]` "
+                         "to be run with MonkeyType.")
+    found = {}
+    for key, given in examples.items():
+        fn = key.forward if isinstance(key, Module) else key
+        if inspect.ismethod(fn):
+            found[inspect.unwrap(fn.__func__)] = _told(fn, given) or {}
+    return found
+
+
+# -- functions and methods that are scripted later ------------------------------------------------------------------------------------
+def script_if_tracing(fn: Callable) -> Callable:
+    """`fn`, which is compiled when it is first called while torch.jit.trace runs: its control flow stays in the trace."""
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not is_tracing():
+            return fn(*args, **kwargs)
+        return script_function(fn)(*args, **kwargs)
+
+    wrapper._script_original = fn       # type: ignore[attr-defined]
+    wrapper.__script_if_tracing_wrapper = True      # type: ignore[attr-defined]
+    return wrapper
+
+
+def script_method(fn: Callable) -> Callable:
+    """A method of a ScriptModule that TorchScript compiles."""
+    return language.export(fn)
+
+
+__all__ = ["LANGUAGE", "Tensor", "is_tracing", "literal_value", "script", "script_function", "script_if_tracing", "script_method",
+           "script_module"]
