@@ -16,7 +16,7 @@ from ..ops.aten_forms import FORMS
 from ..ops.aten_schemas import operation
 from ..ops.custom import CustomOperator
 from ..ops.primitives import Primitive
-from ..ops.registry import PRIMITIVES
+from ..ops.registry import OPERATORS, PRIMITIVES
 from .core_table import TABLE
 from .decompose import CustomDecompTable
 
@@ -76,6 +76,8 @@ def key_of(target: Any) -> str:
         return target.__name__
     if isinstance(target, Primitive):
         return f"primitive:{target.name}"
+    if isinstance(target, CustomOperator):
+        return target.qualname
     info = getattr(target, "_operator", None)
     return f"operator:{info.name}" if info is not None else getattr(target, "__name__", str(target))
 
@@ -120,7 +122,7 @@ def _body(target: Any, args: tuple, kwargs: dict, again: bool) -> Any:
         try:
             target, args, kwargs = operation(target._schema, args, kwargs) if own else target.resolve(args, kwargs)    # type: ignore
         except NotImplementedError:
-            return NotImplemented
+            target = OPERATORS.get(f"_{target.__name__}") if again else None       # what it is inside
         if not own:
             return target(*args, **kwargs)
     info = getattr(target, "_operator", None)

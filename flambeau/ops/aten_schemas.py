@@ -127,7 +127,8 @@ def _parameters(fn: Callable) -> tuple[inspect.Parameter, ...]:
 
 
 def operation(schema: FunctionSchema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Callable, list[Any], dict[str, Any]]:
-    """A call of an overload as one of the operator behind it: (operator, args, kwargs)."""
+    """A call of an overload as one of the operator behind it: (operator, args, kwargs). NotImplementedError of an argument that this
+    has no place for, and that would change what comes out."""
     fn = behind(schema.operator)
     if fn is None:
         raise NotImplementedError(f"{schema.text} is not implemented; call the function of torch that it belongs to")
@@ -136,6 +137,9 @@ def operation(schema: FunctionSchema, args: Sequence[Any], kwargs: Mapping[str, 
         keywords = {a.name for a in schema.arguments if a.kwarg_only}      # it takes the overload's own arguments
         return fn, [v for k, v in given.items() if k not in keywords], {k: v for k, v in given.items() if k in keywords}
     pairs = _pairs(schema, fn)
+    for a in schema.arguments:
+        if a.name in given and a.name not in pairs and a.kind in ("Scalar", "float") and not _equal(given[a.name], a.default):
+            raise NotImplementedError(f"{schema.text}: {fn.__name__} takes no {a.name}={given[a.name]!r}")
     named = {pairs[k]: v for k, v in given.items() if k in pairs}
     if isinstance(named.get("reduction"), int):
         named["reduction"] = REDUCTIONS[named["reduction"]]

@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 MODELS = {
     "timm": "resnet18 vit_small_patch16_224 mobilenetv3_small_100 efficientnet_b0 swin_tiny_patch4_window7_224 nfnet_l0 ghostnet_100",
-    "transformers": "GPT2LMHeadModel BertForMaskedLM LlamaForCausalLM MistralForCausalLM MixtralForCausalLM T5ForConditionalGeneration "
+    "transformers": "GPT2LMHeadModel BertForMaskedLM LlamaForCausalLM MistralForCausalLM T5ForConditionalGeneration "
                     "BartForConditionalGeneration WhisperForConditionalGeneration ViTForImageClassification MambaForCausalLM "
                     "DebertaV2ForMaskedLM SegformerForSemanticSegmentation GPTNeoXForCausalLM Gemma3ForCausalLM",
     "torchvision": "torchvision:mobilenet_v2 torchvision:shufflenet_v2_x0_5 torchvision:lraspp_mobilenet_v3_large "
