@@ -17,7 +17,8 @@ LAYOUTS: dict[str, Callable] = {
 VIEWS: dict[str, Callable] = {
     "conj": lambda v: v.conj(), "negative": lambda v: v._neg_view(), "both": lambda v: v.conj()._neg_view(),
     "twice": lambda v: v.conj().conj(),
-    "imag": lambda v: v.conj().imag, "first": lambda v: v.conj()[:1], "flat": lambda v: v.conj().reshape(-1), "mT": lambda v: v.conj().T,
+    "imag": lambda v: v.conj().imag, "first": lambda v: v.conj()[:1], "flat": lambda v: v.conj().reshape(-1),
+    "turned": lambda v: v.conj().permute(*range(v.ndim)[::-1]),
 }
 PROGRAMS: dict[str, Callable] = {
     "the view": lambda x, look: look(x),
