@@ -59,10 +59,10 @@ def write_all(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 
 
 def step_number(step: Any) -> Any:
-    """The count of steps as a Python number; as a tensor of as many digits when it has no value yet (under capture) or lies on a GPU."""
+    """The count of steps as a Python number; as the tensor itself when it has no value yet (under capture) or lies on a GPU."""
     if not isinstance(step, Tensor):
         return step
-    return step.double() if step._data is None or dispatch.state.modes or step.device.type != "cpu" else step.item()
+    return step if step._data is None or dispatch.state.modes or step.device.type != "cpu" else step.item()
 
 
 def _are_numbers(values: Sequence) -> bool:
