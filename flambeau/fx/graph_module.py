@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from flambeau.core import dispatch
 from flambeau.fx.codegen import PythonCode, compile_function
 from flambeau.fx.graph import Graph
 from flambeau.fx.node import Node, resolve_attr
@@ -165,8 +166,15 @@ class GraphModule(PlainModule):
         _live.add(self)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the printed code."""
-        return self._compiled()(self, *args, **kwargs)
+        """Run the printed code. Where it raises, gradients are recorded, and what autocast casts is, as before: a graph switches both by
+        steps of its own, and those that switch back are not come to."""
+        state = dispatch.state
+        recording, autocast = state.recording, state.autocast
+        try:
+            return self._compiled()(self, *args, **kwargs)
+        except BaseException:
+            state.recording, state.autocast = recording, autocast
+            raise
 
     @property
     def graph(self) -> Graph:

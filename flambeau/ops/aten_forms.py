@@ -61,6 +61,9 @@ FORMS.update({
     "_log_softmax": lambda self, dim, half_to_float: _call("log_softmax", self.float() if half_to_float else self, dim),
 })
 FORMS["_local_scalar_dense"] = FORMS["item"]
+for _name, _form in FORMS.items():
+    if _form.__name__ == "<lambda>":
+        _form.__name__ = _form.__qualname__ = _name     # as errors of wrong calls have it
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------------------

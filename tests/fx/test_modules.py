@@ -139,3 +139,16 @@ def test_feature_extractors_of_torchvision_and_timm():
     folder = str(Path(__file__).parents[1] / "compat")
     code = f"import sys; sys.path.insert(0, {folder!r})\n{textwrap.dedent(program)}"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=100)
+
+
+def test_a_graph_that_raises_leaves_the_recording_of_gradients_as_it_was():
+    def broken(x):
+        raise ValueError("no")
+
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.call_function(flambeau.set_grad_enabled, (False,))
+    graph.output(graph.call_function(broken, (x,)))
+    with pytest.raises(ValueError, match="no"):
+        fx.GraphModule(nn.Module(), graph)(flambeau.ones(3))
+    assert flambeau.is_grad_enabled()
