@@ -21,6 +21,7 @@ class RemovableHandle:
     `handle.remove()`, or as a context manager. Without a hook, whoever makes the handle puts it there, as `hooks_dict[handle.id]`, and
     what belongs to it into `extra_dict` (or several)."""
 
+    __module__ = "flambeau.utils.hooks"     # where PyTorch has it, and its pickles look for it
     _ids = itertools.count()
 
     def __init__(self, hooks_dict: dict, hook: Any = None, *, extra_dict: Any = (), prepend: bool = False, flags: tuple[dict, ...] = ()):
