@@ -122,7 +122,8 @@ def _body(target: Any, args: tuple, kwargs: dict, again: bool) -> Any:
         try:
             target, args, kwargs = operation(target._schema, args, kwargs) if own else target.resolve(args, kwargs)    # type: ignore
         except NotImplementedError:
-            target = OPERATORS.get(f"_{target.__name__}") if again else None       # what it is inside
+            inside = getattr(OPERATORS.get(f"_{target.__name__}") if again else None, "_operator", None)      # what it is inside
+            return NotImplemented if inside is None else inside.body(*args, **kwargs)
         if not own:
             return target(*args, **kwargs)
     info = getattr(target, "_operator", None)

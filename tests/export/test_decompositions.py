@@ -9,6 +9,7 @@ import pytest
 
 import flambeau as fl
 from flambeau.export import Dim, default_decompositions, export
+from flambeau.export.forms import Apart
 
 X = fl.arange(12, dtype=fl.float32).reshape(3, 4)
 
@@ -102,3 +103,17 @@ def test_what_cannot_be():
     program = export(_module(lambda x: x.unfold(0, 2, 1).add_(1)), (X,))
     with pytest.raises(NotImplementedError, match="a write through aten"):
         program.run_decompositions()
+
+
+def test_what_nothing_computes_is_not_taken_apart():
+    """Names of ATen's that are only names here, by operator and by overload."""
+    size = fl.ops.aten.size
+    apart = Apart(lambda target, args, kwargs: False)
+    assert apart[size](fl.ones(2)) is NotImplemented and apart[size.int](fl.ones(2), 0) is NotImplemented
+
+
+def test_an_operator_within_its_own_form_is_taken_apart_with_all_of_its_numbers():
+    x, elu = fl.linspace(-3, 3, 7), fl.ops.aten.elu.default
+    apart = Apart(lambda target, args, kwargs: False)
+    apart.running.append(elu)
+    fl.testing.assert_close(apart[elu](x, 1.5, 1.0, 1 / 1.5), fl.nn.functional.celu(x, 1.5))
