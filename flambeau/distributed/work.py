@@ -26,6 +26,9 @@ class Request(Protocol):
         ...
 
 
+LOST: list[Work] = []  # what did not end in time: its memory is still the engine's
+
+
 class Work:
     """An operation of a group. `wait` comes back when its results are there; `get_future` is for what goes on with them."""
 
@@ -82,6 +85,7 @@ class Work:
             with self._lock:
                 if not self._done:
                     self._fail(error)
+                    LOST.append(self)
         if self._error is not None:
             raise self._error
         return True

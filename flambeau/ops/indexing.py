@@ -22,6 +22,7 @@ from .creation import filled_where_asked
 from .joining import stack
 from .order import in_rows, like
 from .pointwise import where
+from .primitives import read
 from .prims.indexing import grown, of_one_rank
 from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, operand, prepare, together
@@ -354,9 +355,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         raise RuntimeError("masked_scatter: expected self and source to have same dtypes but got "
                            f"{input.dtype} and {source.dtype}")
     mask, input = broadcast(mask, input)
-    if mask._data is not None and int(mask._data.sum()) > source.numel():
-        raise RuntimeError("Number of elements of source < number of ones in mask: "
-                           f"{source.numel()} elements for {int(mask._data.sum())} ones")
+    if (ones := sum(read(mask, "sum"))) > source.numel():
+        raise RuntimeError(f"Number of elements of source < number of ones in mask: {source.numel()} elements for {ones} ones")
     order = prims.cumsum(cast(mask.reshape(-1), int64), 0, False) - 1
     count, flat = source.numel(), source.reshape(-1)
     if count == 0:
@@ -376,8 +376,8 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     _long(index, "take()")
     flat = input.reshape(-1)
     n = flat.shape[0]
-    if index._data is not None and index._data.size and not -n <= int(index._data.min()) <= int(index._data.max()) < n:
-        raise IndexError(f"out of range: tried to access index {int(index._data.max())} on a tensor of {n} elements.")
+    for outside in (k for k in read(index, "min", "max") if not -n <= k < n):
+        raise IndexError(f"out of range: tried to access index {outside} on a tensor of {n} elements.")
     return prims.index(flat, [in_rows(index)])
 
 

@@ -10,6 +10,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from flambeau import _C
 
 from ..backends.cpu import native
 from ..core import dispatch
-from ..core.device import elsewhere
+from ..core.device import elsewhere, enter_gpu
 from ..core.dtypes import COMPLEX, FLOAT, dtype
 from ..core.locks import cached_property
 from ..core.scalar import TABLE, compares, evaluate
@@ -127,6 +128,9 @@ class Primitive:
         out = self.eager.below(args)
         if out is not NotImplemented:
             return out
+        if enter_gpu and (there := elsewhere(first_tensor(args).device)) is not None:
+            with there:
+                return self.run(args)
         specs = self.shape(*args)
         if self.refuses is not None:
             self.refuses.check(self, args)
@@ -148,9 +152,6 @@ class Primitive:
             return _fake_outputs(self, args, specs, first)
         where = first.device
         kernel = self.kernels.get(where.type) or kernel_for(self, where)
-        if (there := elsewhere(where)) is not None:
-            with there:
-                return self.run(args)
         try:
             out = kernel(*arrays)
         except TypeError as error:
@@ -191,6 +192,9 @@ class PointwisePrimitive(Primitive):
         out = self.eager.below(args)
         if out is not NotImplemented:
             return out
+        if enter_gpu and (there := elsewhere(first_tensor(args).device)) is not None:
+            with there:
+                return self.run(args)
         if self.refuses is not None:
             self.refuses.check(self, args)
         arrays = []
@@ -212,9 +216,6 @@ class PointwisePrimitive(Primitive):
         out = compiled(self, *arrays) if on_cpu else NotImplemented
         if out is NotImplemented:
             kernel = self.kernels.get(first.device.type) or kernel_for(self, first.device)
-            if not on_cpu and (there := elsewhere(first.device)) is not None:
-                with there:
-                    return self.run(args)
             try:
                 out = kernel(*arrays)
             except TypeError as error:
@@ -323,6 +324,14 @@ def first_tensor(args: Sequence) -> Tensor:
                 if isinstance(item, Tensor):
                     return item
     raise TypeError(f"expected at least one Tensor among the arguments, got {[type(a).__name__ for a in args]}")
+
+
+def read(t: Tensor, *methods: str) -> tuple:
+    """What these methods of its array come to (`read(t, "min", "max")`), for checks of what it holds; () if it is fake, or empty."""
+    if t._data is None or not t._data.size:
+        return ()
+    with elsewhere(t.device) or nullcontext():
+        return tuple([getattr(t._data, method)().item() for method in methods])
 
 
 def one_device(args: Sequence, name: str = "") -> None:
@@ -517,4 +526,5 @@ def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, de
 
 __all__ = ["BACKENDS", "PRIMITIVES", "NO_CALL", "Flops", "InAten", "PointwisePrimitive", "Primitive", "Spec", "ViewPrimitive", "array_of",
            "channels_last_like", "compiled", "first_tensor", "generated", "is_fake", "kernel_for", "lies_like", "on_gpu", "one_device",
+           "read",
            "pointwise", "primitive", "primitive_named", "register", "view"]
