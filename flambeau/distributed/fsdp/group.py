@@ -55,6 +55,7 @@ class _Sharded:
         for n in self.shape[1:]:
             self.width *= n
         self.leaf: Any = None
+        self.nothing: Any = None    # what the leaf's memory is while it isn't gathered
 
     def show(self, parameter: Any) -> None:
         for module, name in self.places:
@@ -178,6 +179,7 @@ class ParamGroup:
                 whole = rows[: p.shape[0]]
                 if p.leaf is None:
                     p.leaf = Parameter(whole, p.shard.requires_grad)
+                    p.nothing = empty((), dtype=whole.dtype, device=whole.device).expand(p.shape)
                     if p.leaf.requires_grad:
                         p.leaf.register_post_accumulate_grad_hook(lambda leaf, held=p: self._came(held))
                 else:
@@ -193,7 +195,7 @@ class ParamGroup:
             return
         for p in self.params:
             p.show(p.shard)
-            p.leaf.data = empty((), dtype=p.leaf.dtype, device=p.leaf.device).expand(p.shape)
+            p.leaf.data = p.nothing
         self.gathered = False
 
     def write_back(self) -> None:
