@@ -113,11 +113,8 @@ def embedding_backward(g: Tensor, indices: Tensor, rows: Any, padding_idx: int |
     return prims.index_add(prims.full((rows, g.shape[-1]), 0, g.dtype, g.device), 0, flat, rows_g)
 
 
-def _embedding_vjp(g: Tensor, weight_shape: tuple, indices: Tensor, padding_idx: int | None, scale_grad_by_freq: bool) -> tuple:
-    return (embedding_backward(g, indices, weight_shape[0], padding_idx, scale_grad_by_freq),)
-
-
-@operator(name="_embedding", aten="embedding", vjp=_embedding_vjp)
+@operator(name="_embedding", aten="embedding", vjp=lambda g, weight_shape, indices, padding_idx, scale_grad_by_freq: (
+    embedding_backward(g, indices, weight_shape[0], padding_idx, scale_grad_by_freq),))
 def _embedding(weight: Tensor, indices: Tensor, padding_idx: int | None, scale_grad_by_freq: bool) -> Tensor:
     return prims.index_select(weight, 0, indices)
 

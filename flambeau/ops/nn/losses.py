@@ -715,11 +715,8 @@ def _ctc_backward(g: Tensor, log_probs: Tensor, path: Tensor, steps: Tensor, lab
     return (log_probs * 0).scatter_add(2, prims.expand(path.unsqueeze(0), tuple(emit.shape)), parts)
 
 
-def _ctc_vjp(g: Tensor, log_probs: Tensor, path: Tensor, steps: Tensor, labels: Tensor, blank: int) -> tuple:
-    return (_ctc_backward(g, log_probs, path, steps, labels, blank),)
-
-
-@operator(name="_ctc", vjp=_ctc_vjp)
+@operator(name="_ctc", vjp=lambda g, log_probs, path, steps, labels, blank: (
+    _ctc_backward(g, log_probs, path, steps, labels, blank),))
 def _ctc(log_probs: Tensor, path: Tensor, steps: Tensor, labels: Tensor, blank: int) -> Tensor:
     """The losses of the rows (batch,): log_probs (time, batch, classes), path (batch, places), both lengths (batch,)."""
     emit, skips, start, ends = _ctc_parts(log_probs, path, labels, blank)

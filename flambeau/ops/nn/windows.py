@@ -371,12 +371,9 @@ def _taken_positions(taken: Any, kernel: tuple, sizes: tuple, stride: tuple, pad
     return total
 
 
-def _max_pool_backward_kernel(g: Any, indices: Any, shape: tuple, *window: Any) -> Any:
-    return pool_kernels.max_pool_backward(g, indices, shape)
-
-
 COMPOSITES["_max_pool"].has_kernel("cpu", pool_kernels.max_pool_with_indices, stays_whole=lambda args: True)
-COMPOSITES["max_pool_backward"].has_kernel("cpu", _max_pool_backward_kernel, stays_whole=lambda args: True)
+COMPOSITES["max_pool_backward"].has_kernel("cpu", lambda g, indices, shape, *window: pool_kernels.max_pool_backward(g, indices, shape),
+                                           stays_whole=lambda args: True)
 
 
 def window_maxima(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -588,11 +585,7 @@ def _shares(n: Any, out: Any, like: Tensor) -> Tensor:
     return cast((first <= i.unsqueeze(1)) & (i.unsqueeze(1) < end), like.dtype) / (end - first)
 
 
-def _adaptive_avg_backward_vjp(g: Tensor, g__shape: tuple) -> tuple:
-    return (_adaptive_avg_cells(g, tuple(g__shape[2:])),)
-
-
-@operator(name="_adaptive_avg_backward", vjp=_adaptive_avg_backward_vjp)
+@operator(name="_adaptive_avg_backward", vjp=lambda g, g__shape: (_adaptive_avg_cells(g, tuple(g__shape[2:])),))
 def _adaptive_avg_backward(g_: Tensor, shape: tuple) -> Tensor:
     """Gradient of uneven adaptive averaging: each cell's gradient, divided, goes to all its elements, one dimension at a time."""
     out = g_
@@ -742,11 +735,8 @@ def _columns(sizes: Sequence, kernel: tuple, stride: tuple, padding: tuple, dila
     return tuple(pool_size(n, k, s, p, d, False) for n, k, s, p, d in zip(sizes, kernel, stride, padding, dilation))
 
 
-def _unfold_vjp(g: Tensor, input_shape: tuple, kernel: tuple, dilation: tuple, padding: tuple, stride: tuple) -> tuple:
-    return (_fold_columns(g, tuple(input_shape[2:]), kernel, dilation, padding, stride),)
-
-
-@operator(name="_unfold_columns", vjp=_unfold_vjp)
+@operator(name="_unfold_columns", vjp=lambda g, input_shape, kernel, dilation, padding, stride: (
+    _fold_columns(g, tuple(input_shape[2:]), kernel, dilation, padding, stride),))
 def _unfold_columns(input: Tensor, kernel: tuple, dilation: tuple, padding: tuple, stride: tuple) -> Tensor:
     sizes = _columns(input.shape[2:], kernel, stride, padding, dilation)
     padded = _padded(input, padding, sizes, kernel, stride, dilation)
