@@ -7,19 +7,7 @@ from typing import Any
 
 from .. import linalg
 from ..core.tensor import Tensor
-from .continuous import (
-    Beta,
-    Dirichlet,
-    Exponential,
-    Gamma,
-    Independent,
-    Laplace,
-    MultivariateNormal,
-    Normal,
-    Uniform,
-    _log_beta,
-    _op,
-)
+from .continuous import Beta, Dirichlet, Exponential, Gamma, Independent, Laplace, MultivariateNormal, Normal, Uniform, _log_beta, _op
 from .discrete import Bernoulli, Categorical, OneHotCategorical, Poisson
 from .distribution import Distribution, sum_rightmost
 
