@@ -32,8 +32,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     fits = [pair for pair in _KL_REGISTRY if isinstance(p, pair[0]) and isinstance(q, pair[1])]
     if not fits:
         raise NotImplementedError(f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
-                                  f"{type(q).__name__}; estimate it as (p.log_prob(x) - q.log_prob(x)).mean() over "
-                                  "samples x of p")
+                                  f"{type(q).__name__}; estimate it as (p.log_prob(x) - q.log_prob(x)).mean() over samples x of p")
     best = min(fits, key=lambda pair: type(p).__mro__.index(pair[0]) + type(q).__mro__.index(pair[1]))
     return _KL_REGISTRY[best](p, q)
 

@@ -120,8 +120,7 @@ def _rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any) -> Tensor
     return rebuild_tensor(storage, offset, size, stride)
 
 
-def _rebuild_tensor_v2(storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any,
-                       metadata: Any = None) -> Tensor:
+def _rebuild_tensor_v2(storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any, metadata: Any = None) -> Tensor:
     return rebuild_tensor(storage, offset, size, stride, requires_grad, hooks, metadata=metadata)
 
 

@@ -182,15 +182,13 @@ def _bags(input: Tensor, offsets: Tensor, include_last_offset: bool) -> tuple[Te
 @operator(name="functional_embedding_bag")
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
                   norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
-                  per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
-                  padding_idx: int | None = None) -> Tensor:
+                  per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None) -> Tensor:
     """Sum, mean or max of the embeddings of each bag: the rows of a 2-D `input`, or the runs that `offsets` begin in a 1-D one."""
     if mode not in ("sum", "mean", "max"):
         raise ValueError("mode has to be one of sum, mean or max")
     if input.ndim == 2:
         if offsets is not None:
-            raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of "
-                             "fixed length sequences.")
+            raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences.")
         flat = cast(input, int64)
     elif input.ndim == 1:
         if offsets is None:
