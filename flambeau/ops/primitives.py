@@ -18,6 +18,7 @@ from flambeau import _C
 
 from ..backends.cpu import native
 from ..core import dispatch
+from ..core.device import elsewhere
 from ..core.dtypes import COMPLEX, FLOAT, dtype
 from ..core.locks import cached_property
 from ..core.scalar import TABLE, compares, evaluate
@@ -147,6 +148,9 @@ class Primitive:
             return _fake_outputs(self, args, specs, first)
         where = first.device
         kernel = self.kernels.get(where.type) or kernel_for(self, where)
+        if (there := elsewhere(where)) is not None:
+            with there:
+                return self.run(args)
         try:
             out = kernel(*arrays)
         except TypeError as error:
@@ -208,6 +212,9 @@ class PointwisePrimitive(Primitive):
         out = compiled(self, *arrays) if on_cpu else NotImplemented
         if out is NotImplemented:
             kernel = self.kernels.get(first.device.type) or kernel_for(self, first.device)
+            if not on_cpu and (there := elsewhere(first.device)) is not None:
+                with there:
+                    return self.run(args)
             try:
                 out = kernel(*arrays)
             except TypeError as error:

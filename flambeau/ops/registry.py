@@ -19,6 +19,7 @@ import numpy as np
 from flambeau import _C
 
 from ..core import dispatch
+from ..core.device import elsewhere
 from ..core.dtypes import as_dtype
 from ..core.tensor import Tensor, from_array
 from ..core.watching import watched
@@ -435,6 +436,9 @@ class CompositeRecord:
             arrays = [array_of(a) for a in args]
             if where.type in self.kernels:
                 one_device(args, self.name)
+                if (there := elsewhere(where)) is not None:
+                    with there:
+                        return self.run(args)
                 out = self.kernels[where.type](*arrays)
             if out is NotImplemented and self.fused and where.type == "cpu":
                 out = compiled(self.fn, *arrays)

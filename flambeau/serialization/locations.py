@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from ..core.device import device
+from ..core.device import as_device, device
 from ..core.dtypes import dtype
 from ..ops.storages import CLASSES, TypedStorage, UntypedStorage
 
@@ -82,7 +82,7 @@ def _device_number(kind: str, location: str, available: bool, count: int) -> int
             "If you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to "
             "map your storages to the CPU."
         )
-    number = device(location).index or 0
+    number = int(as_device(location).index or 0)
     if number >= count:
         raise RuntimeError(f"Attempting to deserialize object on {kind.upper()} device {number} but torch.{kind}.device_count() is "
                            f"{count}. Please use torch.load with map_location to map your storages to an existing device.")

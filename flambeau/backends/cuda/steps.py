@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import cupy
 import numpy as np
 
 from ... import _C
+from ...core.device import elsewhere
 from ...core.dtypes import bfloat16, float16, float32, float64
 from . import step_kernels
 from .arrays import copied
@@ -126,6 +128,13 @@ def write_all(targets: Sequence, values: Sequence) -> bool:
     return True
 
 
+def _where_they_are(step: Callable[..., Any]) -> Callable[..., Any]:
+    """`step` on the GPU of its tensors."""
+    def run(tensors: Sequence, *rest: Any, **options: Any) -> Any:
+        with elsewhere(tensors[0].device) or nullcontext():
+            return step(tensors, *rest, **options)
+    return run
+
+
 STEPS: dict[str, Callable[..., Any]] = {
-    "adam_step": adam_step, "sgd_step": sgd_step, "total_norm": total_norm, "scale_all": scale_all, "write_all": write_all,
-}
+    step.__name__: _where_they_are(step) for step in (adam_step, sgd_step, total_norm, scale_all, write_all)}

@@ -264,7 +264,7 @@ class _Channel:
 
     def look(self, asks: bool) -> None:
         """Let go what is over, and end what takes too long or (looked for if `asks`) has failed."""
-        with self.device:
+        with self.cuda.Device(self.index):     # an object of this thread's own: it remembers which GPU was current
             while self.flying and self.flying[0].poll():
                 self._land(self.flying.popleft()._queued)
             if not self.flying or self._dead:

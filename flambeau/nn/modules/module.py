@@ -557,8 +557,7 @@ class Module:
 
     def cuda(self: T, device: Any = None) -> T:
         """Move to a CUDA device."""
-        where = device_type("cuda", device if isinstance(device, int) else 0) if device is None or isinstance(device, int) else \
-            device_type(device)
+        where = device_type("cuda" if device is None else device)
         return self._apply(lambda t: t.to(where))
 
     def cpu(self: T) -> T:
