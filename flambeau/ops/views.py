@@ -23,7 +23,7 @@ from . import prims
 from .conversions import clone, contiguous, counted_apart
 from .primitives import waiting
 from .promotion import expand_to
-from .registry import Absent, method, operator
+from .registry import Absent, operator
 from .writing import InPlace
 
 

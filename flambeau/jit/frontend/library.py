@@ -16,7 +16,7 @@ from ...autograd.grad_mode import no_grad as _no_grad
 from ...core.dtypes import bool_
 from ...core.tensor import Tensor
 from ...nn import functional as F
-from ...nn.modules import activation, batchnorm, conv, instancenorm, pooling, rnn, transformer, utils
+from ...nn.modules import activation, batchnorm, conv, instancenorm, pooling, rnn, utils
 from ...ops import aten
 from ...ops.sorting import unique as _unique
 from ...ops.sorting import unique_consecutive as _unique_consecutive
@@ -459,11 +459,6 @@ def _decoder(self, tgt: Tensor, memory: Tensor, tgt_mask: Optional[Tensor] = Non
     return out if self.norm is None else self.norm(out)
 
 
-def _ff_block(self, x: Tensor) -> Tensor:
-    x = self.linear2(self.dropout(self.activation(self.linear1(x))))
-    return self.dropout3(x) if self._cross else self.dropout2(x)
-
-
 def _lstm(self, input: Tensor, hx: Optional[Tuple[Tensor, Tensor]] = None) -> Tuple[Tensor, Tuple[Tensor, Tensor]]:
     single = input.dim() == 2
     x = input.unsqueeze(0 if self.batch_first else 1) if single else input
@@ -500,9 +495,7 @@ def _recurrent(self, input: Tensor, hx: Optional[Tensor] = None) -> Tuple[Tensor
     else:
         out, h = aten.rnn_relu(x, h, self._flat_weights, self.bias, self.num_layers, self.dropout, self.training, self.bidirectional,
                                self.batch_first)
-    if single:
-        return out.squeeze(0 if self.batch_first else 1), h.squeeze(1)
-    return out, h
+    return (out.squeeze(0 if self.batch_first else 1), h.squeeze(1)) if single else (out, h)
 
 
 def _lstm_cell(self, input: Tensor, hx: Optional[Tuple[Tensor, Tensor]] = None) -> Tuple[Tensor, Tensor]:
@@ -530,10 +523,6 @@ def _gru_cell(self, input: Tensor, hx: Optional[Tensor] = None) -> Tensor:
     return h.squeeze(0) if single else h
 
 
-def _upsample(self, input: Tensor) -> Tensor:
-    return interpolate(input, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor)
-
-
 _WRITTEN = (softmax, log_softmax, softmin, feature_dropout, softsign, tanhshrink, normalize, adaptive_avg_pool2d,
             adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, lp_pool2d, kl_div, embedding,
             embedding_bag, interpolate, grid_sample, affine_grid, gumbel_softmax, multi_head_attention_forward)
@@ -558,12 +547,10 @@ METHODS: dict[tuple[type, str], Any] = {
     (activation.MultiheadAttention, "forward"): _attention,
     (nn.TransformerEncoder, "forward"): _encoder,
     (nn.TransformerDecoder, "forward"): _decoder,
-    (transformer._Layer, "_ff_block"): _ff_block,
     (rnn.RNNBase, "forward"): _recurrent,
     (nn.LSTM, "forward"): _lstm,
     (nn.LSTMCell, "forward"): _lstm_cell,
     (nn.GRUCell, "forward"): _gru_cell,
-    (nn.Upsample, "forward"): _upsample,
 }
 """TorchScript's forms of methods."""
 
