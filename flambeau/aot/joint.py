@@ -412,11 +412,7 @@ class _Finish:
         reached = _reached([root.grad_fn for root in roots])
         try:
             gradients = run_backward(
-                roots,
-                [entry.tensor for entry in tangents],
-                inputs=list(leaves.values()),
-                retain_graph=False,
-                create_graph=False,
+                roots, [entry.tensor for entry in tangents], inputs=list(leaves.values()), retain_graph=False, create_graph=False,
                 accumulate=False,
             )
         except DataDependentFloat:  # whoever captured the graph fixes the number

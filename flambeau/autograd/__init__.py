@@ -63,12 +63,8 @@ def backward(
         warn_once("Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient which can "
                   "cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this.", 2)
     run_backward(
-        roots,
-        grads,
-        inputs=None if inputs is None else _as_tuple(inputs),
-        retain_graph=create_graph if retain_graph is None else retain_graph,
-        create_graph=create_graph,
-        accumulate=True,
+        roots, grads, inputs=None if inputs is None else _as_tuple(inputs),
+        retain_graph=create_graph if retain_graph is None else retain_graph, create_graph=create_graph, accumulate=True,
     )
 
 
@@ -102,11 +98,7 @@ def grad(
     grads = _seeds(grad_outputs, roots)
     run = batched.run_backward if is_grads_batched else run_backward
     found = run(
-        roots,
-        grads,
-        inputs=wanted,
-        retain_graph=create_graph if retain_graph is None else retain_graph,
-        create_graph=create_graph,
+        roots, grads, inputs=wanted, retain_graph=create_graph if retain_graph is None else retain_graph, create_graph=create_graph,
         accumulate=False,
     )
     if materialize_grads:

@@ -120,8 +120,7 @@ class Function:
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         """Gradients of the inputs from those of the outputs."""
         raise NotImplementedError(
-            "You must implement either the backward or vjp method for your custom autograd.Function to use it "
-            "with backward mode AD."
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it with backward mode AD."
         )
 
     @classmethod
@@ -262,8 +261,7 @@ def once_differentiable(fn: Callable) -> Callable:
             return answer
         outs = answer if isinstance(answer, tuple) else (answer,)
         failing = tuple(
-            _Refuse.apply(o, fn.__qualname__, *[a for a in args if isinstance(a, Tensor)]) if isinstance(o, Tensor) else o
-            for o in outs
+            _Refuse.apply(o, fn.__qualname__, *[a for a in args if isinstance(a, Tensor)]) if isinstance(o, Tensor) else o for o in outs
         )
         return failing if isinstance(answer, tuple) else failing[0]
 

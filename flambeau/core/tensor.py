@@ -226,8 +226,7 @@ class Tensor:
             if not flag:
                 raise RuntimeError(
                     "you can only change requires_grad flags of leaf variables. If you want to use a "
-                    "computed variable in a subgraph that doesn't require differentiation use "
-                    "var_no_grad = var.detach()."
+                    "computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
                 )
             return
         if flag and is_example(self):

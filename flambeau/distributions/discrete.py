@@ -113,8 +113,7 @@ class Binomial(_Binary):
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         n, lgamma = self.total_count, OPERATORS["lgamma"]
-        return (lgamma(n + 1) - lgamma(value + 1) - lgamma(n - value + 1) + value * self.logits
-                - n * _op("softplus", self.logits))
+        return (lgamma(n + 1) - lgamma(value + 1) - lgamma(n - value + 1) + value * self.logits - n * _op("softplus", self.logits))
 
     def _one_count(self, fact: str) -> int:
         count = int(self.total_count.max())

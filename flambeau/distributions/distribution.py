@@ -15,8 +15,7 @@ from .constraints import Constraint, _Dependent
 def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
     """Numbers and tensors as tensors of one shape; numbers take the dtype of the first tensor, else the default dtype."""
     if not all(isinstance(v, (Tensor, int, float)) for v in values):
-        raise ValueError("Input arguments must all be instances of Number or torch.Tensor, got "
-                         f"{[type(v).__name__ for v in values]}")
+        raise ValueError(f"Input arguments must all be instances of Number or torch.Tensor, got {[type(v).__name__ for v in values]}")
     first = next((v for v in values if isinstance(v, Tensor)), None)
     options: dict[str, Any] = {} if first is None else {"dtype": first.dtype, "device": first.device}
     tensors = [v if isinstance(v, Tensor) else OPERATORS["tensor"](float(v), **options) for v in values]
@@ -153,8 +152,7 @@ class Distribution:
             raise ValueError("The value argument to log_prob must be a Tensor")
         events = len(self._event_shape)
         if events and tuple(value.shape[value.ndim - events :]) != tuple(self._event_shape):
-            raise ValueError(f"The right-most size of value must match event_shape: {tuple(value.shape)} vs "
-                             f"{tuple(self._event_shape)}.")
+            raise ValueError(f"The right-most size of value must match event_shape: {tuple(value.shape)} vs {tuple(self._event_shape)}.")
         for size, own in zip(reversed(value.shape), reversed((*self._batch_shape, *self._event_shape))):
             if size != 1 and own != 1 and size != own:
                 raise ValueError(f"Value is not broadcastable with batch_shape+event_shape: {tuple(value.shape)} vs "

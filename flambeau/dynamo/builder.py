@@ -409,10 +409,6 @@ def _wrap_tuple(tx: Any, value: tuple, source: Source) -> Variable:
     return TupleVariable(tx.guard_sequence(value, source), source)
 
 
-def _wrap_size(tx: Any, value: Any, source: Source) -> Variable:
-    return SizeVariable(tx.guard_sequence(value, source), Size, source)
-
-
 def _wrap_list(tx: Any, value: list, source: Source) -> Variable:
     tx.guard_type(source, value)
     return tx.remember(value, ExistingList(value, source, lambda: tx.guard_sequence(value, source)))
@@ -495,10 +491,6 @@ class EnvironmentVariable(Variable):
             graph_break("call of skipped function", f"os.environ.{name}()")
         value = self.lookup(tx, args[0])
         return args[1] if value is None and len(args) > 1 else ConstantVariable(value)
-
-
-def _wrap_environment(tx: Any, value: Any, source: Source) -> Variable:
-    return EnvironmentVariable(source)
 
 
 class ExistingIterator(SequenceIterator):
@@ -651,10 +643,6 @@ def _wrap_proxy(tx: Any, value: Any, source: Source) -> Variable:
     return ProxyVariable(tx, value, source)
 
 
-def _wrap_cell(tx: Any, value: Any, source: Source) -> Variable:
-    return tx.existing_cell(value, source)
-
-
 def _wrap_tensor(tx: Any, value: Tensor, source: Source) -> Variable:
     kind = type(value)
     if kind is SparseTensor:
@@ -686,10 +674,6 @@ def dispatching(kind: type) -> bool:
         return False
     own: Any = getattr(kind, "__torch_function__", None)
     return own.__func__ is not Tensor.__torch_function__.__func__
-
-
-def _wrap_array(tx: Any, value: np.ndarray, source: Source) -> Variable:
-    return tx.remember(value, wrap_array(tx, value, source)) if is_captured(value) else _wrap_object(tx, value, source)
 
 
 def _wrap_scope(tx: Any, value: Any, source: Source) -> Variable:
@@ -764,17 +748,21 @@ _EXACT: dict[type, _Build] = {
     dtype: _wrap_same, layout: _wrap_same, memory_format: _wrap_same, device: _wrap_equal, types.CodeType: _wrap_same,
     re.Pattern: _wrap_equal, **dict.fromkeys(IMMUTABLE_BY_TEXT, _wrap_by_text),
     tuple: _wrap_tuple, list: _wrap_list, dict: _wrap_dict, collections.OrderedDict: _wrap_dict,
-    collections.defaultdict: _wrap_dict, collections.Counter: _wrap_dict, collections.deque: _wrap_deque, Size: _wrap_size,
+    collections.defaultdict: _wrap_dict, collections.Counter: _wrap_dict, collections.deque: _wrap_deque,
+    Size: lambda tx, value, source: SizeVariable(tx.guard_sequence(value, source), Size, source),
     set: _wrap_set, frozenset: _wrap_set, types.MappingProxyType: _wrap_mapping_proxy, range: _wrap_range, slice: _wrap_slice,
     **dict.fromkeys((type(iter([])), type(iter(()))), _of_its_type(ExistingIterator)),
     types.FunctionType: _wrap_function, types.MethodType: _wrap_method, types.BuiltinFunctionType: _wrap_builtin,
     types.MethodDescriptorType: _wrap_builtin, types.WrapperDescriptorType: _wrap_builtin,
     types.MethodWrapperType: _wrap_builtin, types.ClassMethodDescriptorType: _wrap_builtin,
-    type(os.environ): _wrap_environment, types.ModuleType: _by_identity(ModuleVariable),
+    type(os.environ): lambda tx, value, source: EnvironmentVariable(source), types.ModuleType: _by_identity(ModuleVariable),
     **dict.fromkeys((property, staticmethod, classmethod), _by_identity(PropertyVariable)),
-    functools._lru_cache_wrapper: _wrap_cached, functools.partial: _wrap_partial, types.CellType: _wrap_cell, Tensor: _wrap_tensor,
+    functools._lru_cache_wrapper: _wrap_cached, functools.partial: _wrap_partial, Tensor: _wrap_tensor,
+    types.CellType: lambda tx, value, source: tx.existing_cell(value, source),
     **dict.fromkeys((np.ufunc, type(np.prod)), _by_identity(NumpyFunction)), **dict.fromkeys(_NUMPY_NUMBERS, _wrap_numpy_number),
-    np.ndarray: _wrap_array, random.Random: _of_its_type(RandomVariable), AtenOperator: _by_identity(AtenVariable),
+    np.ndarray: lambda tx, value, source: (
+        tx.remember(value, wrap_array(tx, value, source)) if is_captured(value) else _wrap_object(tx, value, source)),
+    random.Random: _of_its_type(RandomVariable), AtenOperator: _by_identity(AtenVariable),
     Overload: _by_identity(AtenVariable),
     itertools.count: _of_its_type(CounterVariable), **dict.fromkeys(weakref.ProxyTypes, _wrap_proxy),
     types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,

@@ -424,8 +424,7 @@ class _Conversion:
         tx = self.tx
         tx.guards.surroundings = tx.surroundings.guard()
         checks = [
-            f"{self.namespace.bind('_active', self.request.active)}.compiler is "
-            f"{self.namespace.bind('_compiler', self.request.compiler)}",
+            f"{self.namespace.bind('_active', self.request.active)}.compiler is {self.namespace.bind('_compiler', self.request.compiler)}",
             f"{self.namespace.bind('_surroundings', tx.guards.surroundings)}()",
         ]
         text = write_guard(tx.guards, self.parameters, self.namespace, checks, self.lasting)

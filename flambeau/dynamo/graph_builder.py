@@ -622,8 +622,7 @@ class GraphBuilder:
     def stack(self) -> tuple[tuple[str, int, str, str], ...]:
         """The user's frames, innermost last."""
         return tuple(
-            (f.code.co_filename, f.line, f.code.co_name, linecache.getline(f.code.co_filename, f.line).strip())
-            for f in self.frames
+            (f.code.co_filename, f.line, f.code.co_name, linecache.getline(f.code.co_filename, f.line).strip()) for f in self.frames
         )
 
     def origin(self) -> dict[str, Any]:

@@ -45,15 +45,7 @@ from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
 from .variables.generators import GeneratorVariable
 from .variables.nn_module import ModuleObjectVariable
 from .variables.objects import ObjectVariable
-from .variables.sequences import (
-    IteratorVariable,
-    ListVariable,
-    NamedTupleVariable,
-    RangeVariable,
-    SizeVariable,
-    SliceVariable,
-    TupleVariable,
-)
+from .variables.sequences import IteratorVariable, ListVariable, NamedTupleVariable, RangeVariable, SizeVariable, SliceVariable, TupleVariable
 from .variables.tensor import SymVariable, TensorVariable
 from .variables.wrappers import run_through
 

@@ -404,8 +404,7 @@ class Trace:
         entries += [ModuleCallEntry(name, found) for name, found in self.calls.found.items() if "@" in name]
         texts = [InputText(leaf.text, leaf.stand_in) for leaf in self.inputs.leaves]
         return ExportedProgram(self.recorder.functions, graph, signature, state_dict, self._ranges(), entries,
-                               (self.inputs.args, self.inputs.kwargs), constants,
-                               user_inputs=texts, checks=checks + self._range_checks())
+                               (self.inputs.args, self.inputs.kwargs), constants, user_inputs=texts, checks=checks + self._range_checks())
 
     def _signature(self, out: list[Any]) -> ExportGraphSignature:
         known = dict(self.placed)

@@ -11,18 +11,7 @@ from typing import Any
 
 from flambeau.fx.codegen import CodeGen, PythonCode
 from flambeau.fx.lint import lint_graph
-from flambeau.fx.node import (
-    OPS,
-    Argument,
-    Node,
-    Target,
-    function_name,
-    importable_path,
-    map_aggregate,
-    map_arg,
-    resolve_attr,
-    target_name,
-)
+from flambeau.fx.node import OPS, Argument, Node, Target, function_name, importable_path, map_aggregate, map_arg, resolve_attr, target_name
 
 _NOT_IDENTIFIER = re.compile(r"[^0-9a-zA-Z_]+")
 _CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])([A-Z])")

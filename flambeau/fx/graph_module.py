@@ -323,8 +323,7 @@ def _lookup(root: Any, target: str) -> Any:
     for prefix in reversed(list(_prefixes(target))[:-1]):  # `a.b.weight` may live in a module given as `a.b`
         if prefix in root:
             return resolve_attr(root[prefix], target[len(prefix) + 1 :])
-    raise RuntimeError(f"GraphModule: the graph refers to {target!r}, but the attributes given are "
-                       f"{', '.join(sorted(root)) or 'none'}")
+    raise RuntimeError(f"GraphModule: the graph refers to {target!r}, but the attributes given are {', '.join(sorted(root)) or 'none'}")
 
 
 def _assign(owner: Any, target: str, value: Any) -> None:

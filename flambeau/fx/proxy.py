@@ -39,8 +39,7 @@ class TracerBase:
 
     graph: Graph
 
-    def create_node(self, kind: str, target: Target, args: tuple, kwargs: dict, name: str | None = None,
-                    type_expr: Any = None) -> Node:
+    def create_node(self, kind: str, target: Target, args: tuple, kwargs: dict, name: str | None = None, type_expr: Any = None) -> Node:
         """Append a node."""
         return self.graph.create_node(kind, target, args, kwargs, name, type_expr)
 
@@ -48,8 +47,7 @@ class TracerBase:
         """The stand-in for a node."""
         return Proxy(node, self)
 
-    def create_proxy(self, kind: str, target: Target, args: tuple, kwargs: dict, name: str | None = None,
-                     type_expr: Any = None) -> Proxy:
+    def create_proxy(self, kind: str, target: Target, args: tuple, kwargs: dict, name: str | None = None, type_expr: Any = None) -> Proxy:
         """Record a node for arguments that may hold proxies, and return its stand-in."""
         node_args = tuple([self.create_arg(a) for a in args])
         node_kwargs = {key: self.create_arg(a) for key, a in kwargs.items()}

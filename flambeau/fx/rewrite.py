@@ -63,8 +63,7 @@ def find_matches(graph: Graph, pattern: Graph, filters: tuple[Filter, ...] = (),
     constants."""
     anchor = pattern.output_node().args[0]
     if not isinstance(anchor, Node) or anchor.op == "placeholder":
-        raise NotImplementedError(f"replace_pattern: the pattern must return the result of one step, not {anchor!r}; "
-                                  "match each part alone")
+        raise NotImplementedError(f"replace_pattern: the pattern must return the result of one step, not {anchor!r}; match each part alone")
     taken: set[Node] = set()
     matches: list[Match] = []
     for node in graph.nodes:

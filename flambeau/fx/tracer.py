@@ -257,8 +257,7 @@ def _all_positional(fn: Callable) -> Callable:
     code = fn.__code__
     variadic = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     flat = code.replace(co_flags=code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
-                        co_argcount=code.co_argcount + code.co_kwonlyargcount + variadic, co_posonlyargcount=0,
-                        co_kwonlyargcount=0)
+                        co_argcount=code.co_argcount + code.co_kwonlyargcount + variadic, co_posonlyargcount=0, co_kwonlyargcount=0)
     return FunctionType(flat, fn.__globals__, fn.__name__, None, fn.__closure__)
 
 

@@ -153,8 +153,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2,
                   scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
-                  per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
-                  padding_idx: int | None = None) -> Tensor:
+                  per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None) -> Tensor:
     """Sum, mean or max of embeddings per bag."""
     return _embedding_bag(input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights,
                           include_last_offset, padding_idx)
@@ -195,8 +194,7 @@ def _canonical_mask(mask: Tensor | None, mask_name: str, other_type: dtype | Non
     if mask.dtype is not bool_ and not mask.dtype.is_floating_point:
         raise AssertionError(f"only bool and floating types of {mask_name} are supported")
     if check_other and other_type is not None and mask.dtype is not other_type:
-        warnings.warn(f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both "
-                      f"instead.", stacklevel=3)
+        warnings.warn(f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead.", stacklevel=3)
     if mask.dtype.is_floating_point:
         return mask
     return mask.new_zeros(tuple(mask.shape), dtype=target_type).masked_fill(mask, -math.inf)
@@ -237,8 +235,7 @@ def _merged_mask(attn_mask: Tensor | None, key_padding_mask: Tensor | None, batc
         elif tuple(attn_mask.shape) == (batch * heads, rows, columns):
             attn_mask = attn_mask.reshape(batch, heads, rows, columns)
         else:
-            raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be "
-                               f"{(batch * heads, rows, columns)}.")
+            raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be {(batch * heads, rows, columns)}.")
     if key_padding_mask is not None:
         if tuple(key_padding_mask.shape) != (batch, columns):
             raise AssertionError(f"expecting key_padding_mask shape of {(batch, columns)}, but got {key_padding_mask.shape}")

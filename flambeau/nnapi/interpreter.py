@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..core.tables import enters
 from ..core.tensor import Tensor
 from ..nn import functional as F
 from ..ops.creation import as_tensor
@@ -18,13 +20,7 @@ Kernel = Callable[..., Any]
 KERNELS: dict[Operation, Kernel] = {}
 
 
-def _kernel(*codes: Operation) -> Callable[[Kernel], Kernel]:
-    def enter(fn: Kernel) -> Kernel:
-        for code in codes:
-            KERNELS[code] = fn
-        return fn
-
-    return enter
+_kernel = functools.partial(enters, KERNELS)
 
 
 def run(model: Model, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

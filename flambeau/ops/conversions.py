@@ -53,8 +53,7 @@ def _clone_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
 
 copy_prim = primitive("clone", kernel=_clone_kernel, batch=_clone_batch, loop=lambda o, idx, x, format: x(idx),
                       tags=("linear", "recomputable", "moving"),
-                      derivative=Linear(x=lambda g: g), samples=lambda r: [(r.standard_normal((2, 3)),
-                                                                            preserve_format)])(_clone_shape)
+                      derivative=Linear(x=lambda g: g), samples=lambda r: [(r.standard_normal((2, 3)), preserve_format)])(_clone_shape)
 
 
 @operator(method=True)

@@ -341,8 +341,7 @@ def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor
 
 
 @operator(tags=("from_data",))
-def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False,
-           pin_memory: bool = False) -> Tensor:
+def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """A leaf tensor with a copy of `data`: a number, nested sequences of numbers, an array or a tensor."""
     if isinstance(data, Tensor):
         warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
@@ -402,8 +401,7 @@ def _over(ndarray: np.ndarray, what: str) -> Tensor:
     kind = dtype_of_numpy(ndarray.dtype)
     if any(s < 0 for s in ndarray.strides):
         raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are not "
-                         "currently supported. (You can probably work around this by making a copy of your array with "
-                         "array.copy().)")
+                         "currently supported. (You can probably work around this by making a copy of your array with array.copy().)")
     if any(s % ndarray.itemsize for s in ndarray.strides):
         raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to "
                          "reallocate the memory.")
@@ -575,8 +573,7 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = 
              requires_grad: bool | None = False, layout: Any = None, pin_memory: bool | None = False) -> Tensor:
     """full(size, fill_value) in this tensor's dtype and on its device unless given."""
     with faking_like(self):
-        made = filled(sizes((size,), "new_full"), fill_value, dtype or self.dtype,
-                      self.device if device is None else as_device(device))
+        made = filled(sizes((size,), "new_full"), fill_value, dtype or self.dtype, self.device if device is None else as_device(device))
     return finish(for_each(self, made), requires_grad, None, layout, pin_memory)
 
 

@@ -118,8 +118,7 @@ class CustomOperator:
         """Run an operator that writes to its arguments; those of them that need a gradient are refused."""
         written = [arguments[name] for name in self.mutates if isinstance(arguments[name], Tensor)]
         if dispatch.state.grad_enabled and any(t.requires_grad for t in written):
-            raise NotImplementedError(f"{self.qualname} writes to a tensor that requires grad; define it to return a "
-                                      "new tensor instead")
+            raise NotImplementedError(f"{self.qualname} writes to a tensor that requires grad; define it to return a new tensor instead")
         for tensor in written:
             refuse_inference_write(tensor)
         with dispatch.grad_enabled(False):

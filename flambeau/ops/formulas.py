@@ -11,22 +11,7 @@ from ..core.scalar import compute_dtype
 from ..core.tensor import Tensor
 from . import prims
 from .order import elementwise, in_rows
-from .pointwise import (
-    a_tensor,
-    abs,
-    add,
-    both_float,
-    clamp,
-    complex,
-    conj,
-    div,
-    mul,
-    not_tensors,
-    pow,
-    trunc,
-    where,
-    with_fractions,
-)
+from .pointwise import a_tensor, abs, add, both_float, clamp, complex, conj, div, mul, not_tensors, pow, trunc, where, with_fractions
 from .promotion import broadcast, cast, operand, prepare, result_type, to_float
 from .registry import Pointwise, operator
 from .writing import assign, inplace, new_value, with_out

@@ -352,8 +352,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if mask.dtype is not bool_:
         raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.dtype}")
     if source.dtype is not input.dtype:
-        raise RuntimeError("masked_scatter: expected self and source to have same dtypes but got "
-                           f"{input.dtype} and {source.dtype}")
+        raise RuntimeError(f"masked_scatter: expected self and source to have same dtypes but got {input.dtype} and {source.dtype}")
     mask, input = broadcast(mask, input)
     if (ones := sum(read(mask, "sum"))) > source.numel():
         raise RuntimeError(f"Number of elements of source < number of ones in mask: {source.numel()} elements for {ones} ones")
@@ -598,8 +597,7 @@ def _same_region(src: Tensor, view: Tensor, name: str) -> Tensor:
 
 @operator(method=True)
 @with_out_in_rows
-def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
-                  step: int = 1) -> Tensor:
+def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
     """A copy of `input` with input[start:end:step] along `dim` replaced by `src`."""
     d = canonical_dim(dim, input.ndim)
     check_step(step)

@@ -16,18 +16,7 @@ from . import prims
 from .checks import checked
 from .order import elementwise, in_rows
 from .primitives import NO_FRACTIONS, PointwisePrimitive
-from .promotion import (
-    as_elements,
-    broadcast,
-    cast,
-    category_of_number,
-    default_dtype,
-    fitting,
-    prepare,
-    result_type,
-    times_alpha,
-    to_float,
-)
+from .promotion import as_elements, broadcast, cast, category_of_number, default_dtype, fitting, prepare, result_type, times_alpha, to_float
 from .registry import OPERATORS, PRIMITIVES, Autocast, Pointwise, Primitive, as_dunder, operator
 from .writing import inplace, store_out, with_out, with_out_apart
 

@@ -129,8 +129,7 @@ def prod_dims(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
 
 
 @operator(method=True)
-def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None,
-         out: Tensor | None = None) -> Tensor:
+def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
     """Arithmetic mean over `dim`; floating or complex input (or `dtype`). Narrow floats are averaged in f32."""
     _names(input, "mean")
     x = input if dtype is None else cast(input, dtype)

@@ -251,7 +251,7 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
         body = _C.Shortcut(shortcut.eager.scalar, body, sum(p.annotation == "Tensor" for p in inspect.signature(fn).parameters.values()))
     never_none = _never_none(fn)
     if "view" in tags:  # what is remembered was looked at
-        body, never_none = _remembering(_refusing_none(op_name, never_none, body)), ()
+        body, never_none = _C.Remembered(_refusing_none(op_name, never_none, body)), ()
     wrapper = _entered(op_name, fn, body, never_none, None if "inplace" in tags else vars(fn).get("into_out"))  # with_out's mark
     methods = (op_name,) if method is True else (method,) if isinstance(method, str) else tuple(method or ())
     wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]
@@ -356,24 +356,6 @@ def as_dunder(fn: Callable, name: str) -> Callable:
         return NotImplemented if reflected is None else OPERATORS["as_tensor"](reflected(other, self.numpy()), device=self.device)
 
     return dunder
-
-
-def _remembering(fn: Callable) -> Callable:
-    """A view operator that looks only once at the same layout with the same arguments."""
-    memo: dict[tuple, tuple] = {}
-    known, enter = _C.remembered_view, _C.remember_view
-
-    @functools.wraps(fn)
-    def body(input: Any, *args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            return fn(input, *args, **kwargs)
-        out = known(memo, input, args)
-        if out is NotImplemented:
-            out = fn(input, *args)
-            enter(memo, input, args, out)
-        return out
-
-    return body
 
 
 class CompositeRecord:

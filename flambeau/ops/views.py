@@ -23,7 +23,7 @@ from . import prims
 from .conversions import clone, contiguous, counted_apart
 from .primitives import waiting
 from .promotion import expand_to
-from .registry import Absent, method, operator
+from .registry import Absent, operator
 from .writing import InPlace
 
 
@@ -91,7 +91,7 @@ def view(self: Tensor, *shape: Any, **named: Any) -> Tensor:
     return prims.view_(self, infer_size(_ints(shape), self.numel()))
 
 
-@operator(tags=("view",))
+@operator(method=True, tags=("view",))
 def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
     """The same elements under another shape: a view if strides allow it, else a copy."""
     shape = _by_name(shape, named, "reshape", "shape")
@@ -102,11 +102,6 @@ def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
     if prims.reshaped_strides(lay.shape, lay.strides, wanted) is None:
         input = clone(input, memory_format=contiguous_format)
     return prims.view_(input, wanted)
-
-
-@method("reshape")
-def _reshape_method(self: Tensor, *shape: Any, **named: Any) -> Tensor:
-    return reshape(self, *shape, **named)
 
 
 @operator(method=True)
@@ -172,7 +167,7 @@ def t(input: Tensor) -> Tensor:
     return prims.permute(input, (1, 0)) if input.ndim == 2 else prims.alias(input)
 
 
-@operator(tags=("view",))
+@operator(method=True, tags=("view",))
 def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     """The dimensions in the order `dims`."""
     given = _ints(_by_name(dims, named, "permute", "dims"))
@@ -183,11 +178,6 @@ def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     if len(set(order)) != len(order):
         raise RuntimeError(f"permute(): duplicate dims are not allowed, got {order}")
     return prims.permute(input, order)
-
-
-@method("permute")
-def _permute_method(self: Tensor, *dims: Any, **named: Any) -> Tensor:
-    return permute(self, *dims, **named)
 
 
 @operator(method=True, tags=("view",))

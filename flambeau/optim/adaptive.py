@@ -53,8 +53,7 @@ class Adadelta(GroupOptimizer):
     """Adadelta (Zeiler 2012)."""
 
     def __init__(self, params: ParamsT, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
-                 foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False,
-                 differentiable: bool = False) -> None:
+                 foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, options(locals()))
 
     def _step_group(self, group: dict[str, Any]) -> None:
@@ -116,8 +115,7 @@ class NAdam(GroupOptimizer):
 
     def __init__(self, params: ParamsT, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
-                 foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
-                 differentiable: bool = False) -> None:
+                 foreach: bool | None = None, maximize: bool = False, capturable: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, options(locals()))
 
     def _step_group(self, group: dict[str, Any]) -> None:

@@ -239,8 +239,7 @@ class Optimizer:
         found = [p for p in group["params"] if p.grad is not None]
         if not self.takes_sparse and any(type(p.grad) is SparseTensor for p in found):
             raise RuntimeError(f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam, SGD or Adagrad "
-                               "instead, or "
-                               "make them dense (sparse=False)")
+                               "instead, or make them dense (sparse=False)")
         return found
 
 

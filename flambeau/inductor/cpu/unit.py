@@ -222,8 +222,7 @@ class _UnitPrinter:
     def _pointer(self, buffer: str, offset: Index = 0) -> str:
         return buffer if offset == 0 else f"{buffer} + {to_cpp(offset)}"
 
-    def _function(self, segment: Segment, unit: Unit, printed: Sequence[Printed | None], touched: Set[str],
-                  watched: bool = True) -> str:
+    def _function(self, segment: Segment, unit: Unit, printed: Sequence[Printed | None], touched: Set[str], watched: bool = True) -> str:
         """The segment's function, from its parameters on; `touched`: the buffers that its nodes do; `watched`: it notes the time."""
         kernels = [kernel for k in segment.nodes if (kernel := printed[k]) is not None]
         narrow = {s for kernel in kernels if kernel.narrow for s in kernel.symbols}

@@ -66,8 +66,7 @@ class Lowering:
         finally:
             self.inlined.pop()
 
-    def new_buffer(self, kind: dtype, shape: Sequence[Index], strides: Sequence[Index], role: str = "temp",
-                   name: str = "") -> View:
+    def new_buffer(self, kind: dtype, shape: Sequence[Index], strides: Sequence[Index], role: str = "temp", name: str = "") -> View:
         """A new buffer, seen whole."""
         name = name or f"buf{self._count}"
         self._count += 1
@@ -400,8 +399,7 @@ class Lowering:
             return self._arg_extremum(node, kind[3:], x, dims[0])
         return self.reduce(node, kind, x, dims, node.meta["val"].dtype, x)
 
-    def reduce(self, node: Any, kind: str, x: Box, dims: tuple[int, ...], out: dtype,
-               element: Callable[[Sequence[Index]], Value]) -> Box:
+    def reduce(self, node: Any, kind: str, x: Box, dims: tuple[int, ...], out: dtype, element: Callable[[Sequence[Index]], Value]) -> Box:
         """Fold `element`, a function of x's indices, over `dims`; a fold that exists already is shared."""
         if not x.settled() and self._products_in(x, images_only=True):
             x.realize()
@@ -457,8 +455,7 @@ class Lowering:
             body = source(idx)
         target = view.index(at)
         computed = {n: self.tracer.computed[n] for n in sorted(free_variables(target)) if n in self.tracer.computed}
-        self.add(Compute(view.buffer, target, loops, body, f"scatter_{mode}", index_values=computed,
-                         origins=(*inner, origin_of(node))))
+        self.add(Compute(view.buffer, target, loops, body, f"scatter_{mode}", index_values=computed, origins=(*inner, origin_of(node))))
         return self.strided(view)
 
     def _place_scatter(self, args: list) -> tuple:

@@ -150,18 +150,21 @@ class Calls(Expressions):
             return own
         if name in ("pow", "abs") and args and args[0].type in NUMBERS:
             return self.combined(node, name, *args) if name == "pow" else Value(args[0].type, f"ops.prim.abs({args[0].text})")
-        inplace = self._taken_inplace(name, args, kwargs, fn)
+        indices = self._taken("return_indices", name, args, kwargs, fn)
+        if indices is not None and indices.constant is True:
+            return self.operator(node, f"{name}_with_indices", args, kwargs, fn)
+        inplace = self._taken("inplace", name, args, kwargs, fn)
         made = self.operator(node, name, args, kwargs, fn)
         return made if inplace is None else self._in_place(made, name, args, kwargs, fn, inplace, node)
 
     @staticmethod
-    def _taken_inplace(name: str, args: list[Value], kwargs: dict[str, Value], fn: Callable | None) -> Value | None:
-        """The argument `inplace`, which operators have here and not in ATen, taken from the others."""
+    def _taken(flag: str, name: str, args: list[Value], kwargs: dict[str, Value], fn: Callable | None) -> Value | None:
+        """The argument `flag`, which operators have here and of which ATen makes another operator, taken from the others."""
         names = list(inspect.signature(fn).parameters) if fn is not None else []
-        if "inplace" not in names or any(a.name == "inplace" for s in known(name) for a in s.arguments):
+        if flag not in names or any(a.name == flag for s in known(name) for a in s.arguments):
             return None
-        at = names.index("inplace")
-        return args.pop(at) if len(args) > at else kwargs.pop("inplace", None)
+        at = names.index(flag)
+        return args.pop(at) if len(args) > at else kwargs.pop(flag, None)
 
     def _in_place(self, made: Value, name: str, args: list[Value], kwargs: dict, fn: Any, inplace: Value, node: ast.AST) -> Value:
         """`fn(x, inplace=...)`."""
@@ -189,7 +192,7 @@ class Calls(Expressions):
         if isinstance(obj, type):
             return self._make(obj, node)
         if is_library(obj) and known(obj.__name__):
-            return self._operation(obj.__name__, node)
+            return self._operation(obj.__name__, node, obj)
         if callable(obj) and (hasattr(obj, "__code__") or self.unit.is_scripted(obj)):
             return self._function(obj, node)
         name = getattr(obj, "__name__", "")

@@ -728,8 +728,7 @@ class Expressions:
         with self.block(Scope(self.scope, loop=True)) as lines:
             head = self.loop_head(over, one.target)
             found = self.first_values([node.key, node.value], wanted) if is_dict else self.first_values([node.elt], wanted)
-            kinds = [w if w is not None and is_part(v.type, w, self.classes) else v.type
-                     for v, w in zip(found, wanted or [None, None])]
+            kinds = [w if w is not None and is_part(v.type, w, self.classes) else v.type for v, w in zip(found, wanted or [None, None])]
             change = f"torch.{'_set_item' if is_dict else 'append'}({', '.join([name, *(v.text for v in found)])})"
             lines.append(change if is_dict else f"{self.fresh()} = {change}")
         kind = Type("Dict" if is_dict else "List", tuple(kinds))
@@ -920,8 +919,7 @@ class Expressions:
         """How many dimensions of a tensor an index is for."""
         return 0 if isinstance(part, ast.Constant) and part.value is None else 1
 
-    def _one_index(self, text: str, part: ast.AST, dim: int, tensors: dict[int, str], node: ast.AST,
-                   after: bool) -> tuple[str, int]:
+    def _one_index(self, text: str, part: ast.AST, dim: int, tensors: dict[int, str], node: ast.AST, after: bool) -> tuple[str, int]:
         if isinstance(part, ast.Slice):
             if part.lower is None and part.upper is None and part.step is None:
                 return text, dim + 1

@@ -457,8 +457,7 @@ class Unit:
         text = sub.function(function, None, source.tree)
         return [line.removeprefix("  ") for line in text.splitlines()[1:]], function.returns, places
 
-    def _form_function(self, form: Callable, lines: list[str], returns: Type, places: list[str], given: Mapping[str, Any],
-                       key: Any) -> str:
+    def _form_function(self, form: Callable, lines: list[str], returns: Type, places: list[str], given: Mapping[str, Any], key: Any) -> str:
         if ("function", key) in self.instantiated:
             return self.instantiated["function", key]
         name = unique_name("torch.nn.functional", form.__name__, self.texts.keys() | self.classes.keys())

@@ -158,8 +158,7 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
         owner.append(parametrization)
         return module
     if tensor_name not in module._parameters and tensor_name not in module._buffers:
-        raise ValueError(f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with name "
-                         f"'{tensor_name}'")
+        raise ValueError(f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with name '{tensor_name}'")
     original = getattr(module, tensor_name)
     made = ParametrizationList([parametrization], original, unsafe=unsafe)
     delattr(module, tensor_name)
@@ -208,7 +207,6 @@ def type_before_parametrizations(module: Module) -> type:
 
 def transfer_parametrizations_and_params(from_module: Module, to_module: Module, tensor_name: str | None = None) -> Module:
     """Not supported: register the parametrizations on the other module instead."""
-    raise NotImplementedError("transfer_parametrizations_and_params is not implemented; register the parametrizations "
-                              "on the new module")
+    raise NotImplementedError("transfer_parametrizations_and_params is not implemented; register the parametrizations on the new module")
 
 

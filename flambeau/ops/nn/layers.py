@@ -113,11 +113,8 @@ def embedding_backward(g: Tensor, indices: Tensor, rows: Any, padding_idx: int |
     return prims.index_add(prims.full((rows, g.shape[-1]), 0, g.dtype, g.device), 0, flat, rows_g)
 
 
-def _embedding_vjp(g: Tensor, weight_shape: tuple, indices: Tensor, padding_idx: int | None, scale_grad_by_freq: bool) -> tuple:
-    return (embedding_backward(g, indices, weight_shape[0], padding_idx, scale_grad_by_freq),)
-
-
-@operator(name="_embedding", aten="embedding", vjp=_embedding_vjp)
+@operator(name="_embedding", aten="embedding", vjp=lambda g, weight_shape, indices, padding_idx, scale_grad_by_freq: (
+    embedding_backward(g, indices, weight_shape[0], padding_idx, scale_grad_by_freq),))
 def _embedding(weight: Tensor, indices: Tensor, padding_idx: int | None, scale_grad_by_freq: bool) -> Tensor:
     return prims.index_select(weight, 0, indices)
 
@@ -185,15 +182,13 @@ def _bags(input: Tensor, offsets: Tensor, include_last_offset: bool) -> tuple[Te
 @operator(name="functional_embedding_bag")
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
                   norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
-                  per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
-                  padding_idx: int | None = None) -> Tensor:
+                  per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None) -> Tensor:
     """Sum, mean or max of the embeddings of each bag: the rows of a 2-D `input`, or the runs that `offsets` begin in a 1-D one."""
     if mode not in ("sum", "mean", "max"):
         raise ValueError("mode has to be one of sum, mean or max")
     if input.ndim == 2:
         if offsets is not None:
-            raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of "
-                             "fixed length sequences.")
+            raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences.")
         flat = cast(input, int64)
     elif input.ndim == 1:
         if offsets is None:

@@ -223,8 +223,7 @@ def _soft_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, re
 
 @operator(autocast="wide")
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-                  ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
-                  label_smoothing: float = 0.0) -> Tensor:
+                  ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0) -> Tensor:
     """-log softmax(input)[target] over the classes (dimension 1): target holds class indices, or probabilities of input's shape.
 
     `weight` weighs the classes, `ignore_index` leaves targets out, `label_smoothing` mixes in the uniform distribution.
@@ -351,8 +350,7 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
 # -- distances -------------------------------------------------------------------------------------------------
 def _pair(input: Tensor, target: Tensor, name: str) -> tuple[Tensor, Tensor]:
     if input.shape != target.shape:
-        warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). "
-                      f"This will likely lead "
+        warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely lead "
                       f"to incorrect results due to broadcasting. Please ensure they have the same size. ({name})", stacklevel=4)
     x, t = broadcast(input, target)
     return x, t
@@ -421,8 +419,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = No
 
 
 @operator(autocast={"cpu": "wide"})
-def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
-               weight: Tensor | None = None) -> Tensor:
+def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None) -> Tensor:
     """d^2 / 2 where d = |input - target| is at most delta, else delta (d - delta / 2)."""
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
@@ -449,8 +446,7 @@ def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, redu
 
 @operator(autocast="wide")
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
-                     size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
-                     reduction: str = "mean") -> Tensor:
+                     size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """exp(input) - target * input (input - target log input without `log_input`); `full` adds Stirling's term."""
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -715,11 +711,8 @@ def _ctc_backward(g: Tensor, log_probs: Tensor, path: Tensor, steps: Tensor, lab
     return (log_probs * 0).scatter_add(2, prims.expand(path.unsqueeze(0), tuple(emit.shape)), parts)
 
 
-def _ctc_vjp(g: Tensor, log_probs: Tensor, path: Tensor, steps: Tensor, labels: Tensor, blank: int) -> tuple:
-    return (_ctc_backward(g, log_probs, path, steps, labels, blank),)
-
-
-@operator(name="_ctc", vjp=_ctc_vjp)
+@operator(name="_ctc", vjp=lambda g, log_probs, path, steps, labels, blank: (
+    _ctc_backward(g, log_probs, path, steps, labels, blank),))
 def _ctc(log_probs: Tensor, path: Tensor, steps: Tensor, labels: Tensor, blank: int) -> Tensor:
     """The losses of the rows (batch,): log_probs (time, batch, classes), path (batch, places), both lengths (batch,)."""
     emit, skips, start, ends = _ctc_parts(log_probs, path, labels, blank)

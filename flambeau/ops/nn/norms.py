@@ -118,8 +118,7 @@ def _layer_statistics(input: Tensor, dims: int, eps: float) -> tuple[Tensor, Ten
 
 
 @operator(name="_layer_norm", aten="native_layer_norm", fused=True, batch=first_alone, vjp=_layer_norm_vjp)
-def _layer_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int,
-                eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def _layer_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(normalised, mean, 1 / sqrt(var + eps)) over the last `dims` dimensions."""
     x, shape = widened(input), tuple(input.shape)
     over = tuple(range(input.ndim - dims, input.ndim))
@@ -245,8 +244,7 @@ def batch_norm_backward_sums(g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor) -
 
 
 @operator(fused=True)
-def batch_norm_backward_input(g: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, gw: Tensor,
-                              gb: Tensor) -> Tensor:
+def batch_norm_backward_input(g: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, gw: Tensor, gb: Tensor) -> Tensor:
     """Gradient for x in training: weight * rstd * (g - gb / n - xhat * gw / n)."""
     shape = tuple(x.shape)
     n = 1.0 * _count(shape, _over(x.ndim))
@@ -398,8 +396,7 @@ def channel_affine(input: Tensor, weight: Tensor | None, bias: Tensor | None) ->
 
 
 @operator(autocast={"cuda": "wide"})
-def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
-               eps: float = 1e-5) -> Tensor:
+def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     """Normalise each group of channels of each sample; weight and bias are per channel."""
     shape = tuple(input.shape)
     if len(shape) < 2:

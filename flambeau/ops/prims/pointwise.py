@@ -58,13 +58,10 @@ maximum = pointwise("maximum", lambda o, x, y: o.maximum(x, y),
                     d=dict(x=lambda g, x, y: _to_the_chosen(g, x, y, x <= y), y=lambda g, x, y: _to_the_chosen(g, y, x, y <= x)))
 minimum = pointwise("minimum", lambda o, x, y: o.minimum(x, y),
                     d=dict(x=lambda g, x, y: _to_the_chosen(g, x, y, x >= y), y=lambda g, x, y: _to_the_chosen(g, y, x, y >= x)))
-fmax = pointwise("fmax", lambda o, x, y: o.fmax(x, y),
-                 d=dict(x=lambda x, y: (x >= y) | y.isnan(), y=lambda x, y: ~((x >= y) | y.isnan())))
-fmin = pointwise("fmin", lambda o, x, y: o.fmin(x, y),
-                 d=dict(x=lambda x, y: (x <= y) | y.isnan(), y=lambda x, y: ~((x <= y) | y.isnan())))
+fmax = pointwise("fmax", lambda o, x, y: o.fmax(x, y), d=dict(x=lambda x, y: (x >= y) | y.isnan(), y=lambda x, y: ~((x >= y) | y.isnan())))
+fmin = pointwise("fmin", lambda o, x, y: o.fmin(x, y), d=dict(x=lambda x, y: (x <= y) | y.isnan(), y=lambda x, y: ~((x <= y) | y.isnan())))
 hypot = pointwise("hypot", lambda o, x, y: o.hypot(x, y), d=dict(x=lambda x, out: x / out, y=lambda y, out: y / out))
-copysign = pointwise("copysign", lambda o, x, y: o.copysign(x, y),
-                     d=dict(x=lambda x, out: (out / x).masked_fill(x == 0, 0), y=0))
+copysign = pointwise("copysign", lambda o, x, y: o.copysign(x, y), d=dict(x=lambda x, out: (out / x).masked_fill(x == 0, 0), y=0))
 # not of narrow floats, whose neighbours are not float32's
 nextafter = pointwise("nextafter", lambda o, x, y: o.nextafter(x, y), d=dict(x=lambda x, y: x != y, y=0))
 
@@ -107,8 +104,7 @@ def _turn(side: Any, x: Any, y: Any) -> Any:
     return (side / square).masked_fill(square == 0, 0)
 
 
-atan2 = pointwise("atan2", lambda o, x, y: o.atan2(x, y),
-                  d=dict(x=lambda x, y: _turn(y, x, y), y=lambda x, y: _turn(-x, x, y)))
+atan2 = pointwise("atan2", lambda o, x, y: o.atan2(x, y), d=dict(x=lambda x, y: _turn(y, x, y), y=lambda x, y: _turn(-x, x, y)))
 sinh = pointwise("sinh", lambda o, x: o.sinh(x), d=dict(x=lambda x: x.cosh()))
 cosh = pointwise("cosh", lambda o, x: o.cosh(x), d=dict(x=lambda x: x.sinh()))
 tanh = pointwise("tanh", lambda o, x: o.tanh(x), d=dict(x=lambda out: 1 - out * out))

@@ -88,8 +88,7 @@ def _prod_kernel(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 
 @primitive("prod", kernel=_quiet(_prod_kernel), loop="prod",
            aten=InAten(call=lambda x, dims: ("prod", (x, *dims), _kept(x)) if len(dims) == 1 else None),
-           tags=("reduction",), derivative=General(_prod_vjp),
-           samples=lambda r: [(r.standard_normal((2, 3, 4)), (1,))])
+           tags=("reduction",), derivative=General(_prod_vjp), samples=lambda r: [(r.standard_normal((2, 3, 4)), (1,))])
 def prod(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """Product over `dims`."""
     return Spec(_reduced(x, dims), x.dtype)

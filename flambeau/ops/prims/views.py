@@ -113,8 +113,7 @@ def _reshape_axes(x: Tensor, shape: Sequence) -> list:
 
 
 @view("view", sharding=_reshape_axes, tags=("moving",), derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))),
-           loop=_reshape_loop,
-           samples=lambda r: [(r.standard_normal((2, 6)), (3, 4)), (r.standard_normal((1, 6)), (6,))])
+           loop=_reshape_loop, samples=lambda r: [(r.standard_normal((2, 6)), (3, 4)), (r.standard_normal((1, 6)), (6,))])
 def view_(x: Tensor, shape: tuple[int, ...]) -> Spec:
     """The same elements in row-major order under another shape; RuntimeError if no strides can express it."""
     old, strides, offset = x._layout
@@ -168,8 +167,7 @@ def _slice_loop(o: Any, idx: Sequence, x: Any, dim: int, start: Any, stop: Any, 
 
 
 @view("slice", tags=("moving",),
-      derivative=Linear(x=lambda g, x_shape, dim, start, stop, step: _slice_back(g, x_shape, dim, start, stop, step)),
-      loop=_slice_loop,
+      derivative=Linear(x=lambda g, x_shape, dim, start, stop, step: _slice_back(g, x_shape, dim, start, stop, step)), loop=_slice_loop,
            samples=lambda r: [(r.standard_normal((3, 7)), 1, 1, 6, 2), (r.standard_normal((3, 7)), 0, 1, 3, 1)])
 def slice_(x: Tensor, dim: int, start: int, stop: int, step: int) -> Spec:
     """Elements start, start+step, ... before stop along `dim`; 0 <= start <= stop <= size, step >= 1."""
@@ -247,13 +245,11 @@ def unsqueeze(x: Tensor, dim: int) -> Spec:
 def _diagonal_loop(o: Any, idx: Sequence, x: Any, offset: int, dim1: int, dim2: int) -> Any:
     rest = iter(idx[:-1])
     last = idx[-1]
-    return x([last + max(-offset, 0) if d == dim1 else last + max(offset, 0) if d == dim2 else next(rest)
-              for d in range(len(x.shape))])
+    return x([last + max(-offset, 0) if d == dim1 else last + max(offset, 0) if d == dim2 else next(rest) for d in range(len(x.shape))])
 
 
 @view("diagonal", tags=("moving",),
-      derivative=Linear(x=lambda g, x_shape, offset, dim1, dim2: _diagonal_back(g, x_shape, offset, dim1, dim2)),
-      loop=_diagonal_loop,
+      derivative=Linear(x=lambda g, x_shape, offset, dim1, dim2: _diagonal_back(g, x_shape, offset, dim1, dim2)), loop=_diagonal_loop,
            samples=lambda r: [(r.standard_normal((3, 4, 2)), 1, 0, 1), (r.standard_normal((4, 3)), -1, 0, 1)])
 def diagonal(x: Tensor, offset: int, dim1: int, dim2: int) -> Spec:
     """The diagonal `offset` of the planes (dim1, dim2), as a new last dimension."""
@@ -471,8 +467,7 @@ def view_as_real(x: Tensor) -> Spec:
     return Spec(shape + (2,), x.dtype.to_real(), tuple(2 * s for s in strides) + (1,), 2 * offset)
 
 
-@view("view_as_complex", derivative=Linear(x=lambda g: view_as_real(g)),
-      loop=lambda o, idx, x: o.complex(x([*idx, 0]), x([*idx, 1])),
+@view("view_as_complex", derivative=Linear(x=lambda g: view_as_real(g)), loop=lambda o, idx, x: o.complex(x([*idx, 0]), x([*idx, 1])),
            samples=lambda r: [(r.standard_normal((3, 2)),)])
 def view_as_complex(x: Tensor) -> Spec:
     """Pairs of real numbers in the last dimension (size 2, stride 1) as complex numbers."""
@@ -501,8 +496,7 @@ def conj_view(x: Tensor) -> Spec:
     return Spec(x._layout.shape, x.dtype, x._layout.strides, x._layout.offset)
 
 
-@view("neg_view", derivative=Linear(x=lambda g: -g), loop=lambda o, idx, x: o.neg(x(idx)),
-      samples=lambda r: [(r.standard_normal((2, 3)),)])
+@view("neg_view", derivative=Linear(x=lambda g: -g), loop=lambda o, idx, x: o.neg(x(idx)), samples=lambda r: [(r.standard_normal((2, 3)),)])
 def neg_view(x: Tensor) -> Spec:
     """The negatives of a tensor's elements, in the same memory."""
     return Spec(x._layout.shape, x.dtype, x._layout.strides, x._layout.offset)

@@ -79,8 +79,7 @@ def _sharded(letters: str, of_images: str, groups: int) -> str:
                w=lambda g, x, w_shape, stride, padding, dilation, groups: convolution_weight_grad(
                    g, conjugated(x), tuple(w_shape), stride, padding, dilation, groups)),
            samples=lambda r: [(r.standard_normal((2, 4, 5, 5)), r.standard_normal((6, 2, 3, 3)), (2, 1), (1, 0), (1, 1), 2)])
-def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
-                groups: int) -> Spec:
+def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> Spec:
     """(n, c, *spatial) with (o, c / groups, *kernel) -> (n, o, *spatial'): cross-correlation with zero padding."""
     xs, ws = x._layout.shape, w._layout.shape
     if len(xs) != len(ws) or len(xs) != len(stride) + 2:

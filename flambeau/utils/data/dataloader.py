@@ -99,8 +99,7 @@ class DataLoader:
             raise ValueError("sampler option is mutually exclusive with shuffle")
         if batch_sampler is not None:
             if batch_size != 1 or shuffle or sampler is not None or drop_last:
-                raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, "
-                                 "and drop_last")
+                raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last")
             batch_size = None
         elif batch_size is None and drop_last:
             raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
@@ -214,12 +213,10 @@ def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None
 
 def _check_stream(shuffle: bool | None, sampler: Any, batch_sampler: Any) -> None:
     if shuffle:
-        raise ValueError("DataLoader with IterableDataset: expected unspecified shuffle option, but got "
-                         f"shuffle={shuffle}")
+        raise ValueError(f"DataLoader with IterableDataset: expected unspecified shuffle option, but got shuffle={shuffle}")
     for name, given in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         if given is not None:
-            raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got "
-                             f"{name}={given}")
+            raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={given}")
 
 
 class _BaseDataLoaderIter:
