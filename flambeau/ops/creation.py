@@ -454,6 +454,8 @@ def full(size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: dtype 
     if isinstance(fill_value, np.generic):  # a Python number in this place, whatever its width
         fill_value = fill_value.item()
     kind = kind_for(dtype, out, fill_value.dtype if isinstance(fill_value, Tensor) else number_dtype(fill_value))
+    if isinstance(fill_value, Tensor):
+        fill_value = fitting(fill_value, kind)
     shape = sizes(size if isinstance(size, (tuple, list)) else (size,), "full")
     return finish(filled(shape, fill_value, kind, as_device(device)), requires_grad, out, layout, pin_memory)
 

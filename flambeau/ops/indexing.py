@@ -270,7 +270,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         raise IndexError(f"index_fill_(): Expected dtype int64 for index, got {index.dtype}.")
     if index.ndim > 1:
         raise RuntimeError(f"index_fill_(): Index has to be a vector/scalar, got shape {list(index.shape)}")
-    value = cast(value, input.dtype) if isinstance(value, Tensor) else input.new_full((), value)
+    value = fitting(value, input.dtype) if isinstance(value, Tensor) else input.new_full((), value)
     size = input.shape[dim]
     chosen = prims.index_put(input.new_zeros((size,), dtype=bool_), _at(0, index), input.new_full((), True, dtype=bool_), False)
     chosen = chosen.reshape([size if i == dim else 1 for i in range(input.ndim)])
