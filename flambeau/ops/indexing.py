@@ -271,7 +271,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         raise IndexError(f"index_fill_(): Expected dtype int64 for index, got {index.dtype}.")
     if index.ndim > 1:
         raise RuntimeError(f"index_fill_(): Index has to be a vector/scalar, got shape {list(index.shape)}")
-    value = cast(value, input.dtype) if isinstance(value, Tensor) else input.new_full((), value)
+    value = fitting(value, input.dtype) if isinstance(value, Tensor) else input.new_full((), value)
     size = input.shape[dim]
     chosen = prims.index_put(input.new_zeros((size,), dtype=bool_), _at(0, index), input.new_full((), True, dtype=bool_), False)
     chosen = chosen.reshape([size if i == dim else 1 for i in range(input.ndim)])
@@ -626,6 +626,14 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
 
 
 # -- filling and relaying in place -----------------------------------------------------------------------------------------------
+def _once(x: Tensor) -> Tensor:
+    """`x`; of what was expanded, a view of each element once: all of them may get one number."""
+    for d, (size, stride) in enumerate(zip(*x._layout[:2])):
+        if type(stride) is int and stride == 0 and not (type(size) is int and size <= 1):
+            x = prims.slice_(x, d, 0, 1, 1)
+    return x
+
+
 @operator(method=True, tags=("inplace",))
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Every element set to `value` (a number or 0-dim tensor)."""
@@ -633,13 +641,15 @@ def fill_(self: Tensor, value: Any) -> Tensor:
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
         return assign(self, expand_to(cast(value, self.dtype), tuple(self.shape)), anew=True)
-    return assign(self, fitting(value, self.dtype), anew=True)
+    assign(_once(self), fitting(value, self.dtype), anew=True)
+    return self
 
 
 @operator(method=True, tags=("inplace",))
 def zero_(self: Tensor) -> Tensor:
     """Every element set to zero."""
-    return assign(self, cast(0, self.dtype), anew=True)
+    assign(_once(self), cast(0, self.dtype), anew=True)
+    return self
 
 
 @operator

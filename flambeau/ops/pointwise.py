@@ -487,15 +487,12 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """`value` where `mask` is true, else `input`."""
     if not isinstance(mask, Tensor) or mask.dtype is not bool_:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {getattr(mask, 'dtype', type(mask))}")
-    if not isinstance(value, Tensor):
-        value = fitting(value, input.dtype)
-    else:
+    if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"masked_fill only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
         if value.dtype.is_complex and not input.dtype.is_complex:
             raise RuntimeError(f"value cannot be converted to type {input.dtype} without overflow: it is complex")
-        value = cast(value, input.dtype)
-    return in_rows(where._body(mask, value, input))
+    return in_rows(where._body(mask, fitting(value, input.dtype), input))
 
 
 @operator(method=("clamp", "clip"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core import dispatch
 from ..core.dtypes import bfloat16, float16, float32, float64
 from ..core.tensor import Tensor
 from . import prims
@@ -37,6 +38,11 @@ def _fake_quantize(input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: 
     return cast(prims.mul(prims.sub(kept, zero), by), input.dtype)
 
 
+def _kept(x: Tensor) -> Tensor:
+    """A copy for the gradient: an observer writes the next step's scale into the same tensor, maybe before this step's backward pass."""
+    return x.detach().clone() if dispatch.state.grad_enabled else x
+
+
 def _check(name: str, input: Tensor, quant_min: int, quant_max: int) -> None:
     if input.dtype not in (float32, float64, float16, bfloat16):
         raise RuntimeError(f"{name}: expected a floating point tensor, got {scalar_type(input.dtype)}")
@@ -49,7 +55,7 @@ def fake_quantize_per_tensor_affine(input: Tensor, scale: Any, zero_point: Any, 
     """`(clamp(round(input / scale) + zero_point, quant_min, quant_max) - zero_point) * scale`; the gradient is passed through where
     nothing was clamped."""
     _check("fake_quantize_per_tensor_affine", input, quant_min, quant_max)
-    numbers = [value.reshape(()) if isinstance(value, Tensor) else input.new_full((), value, dtype=float32)
+    numbers = [_kept(value).reshape(()) if isinstance(value, Tensor) else input.new_full((), value, dtype=float32)
                for value in (scale, zero_point)]
     if not isinstance(zero_point, Tensor) and not quant_min <= zero_point <= quant_max:
         raise RuntimeError("`zero_point` must be between `quant_min` and `quant_max`.")
@@ -67,4 +73,4 @@ def fake_quantize_per_channel_affine(input: Tensor, scale: Tensor, zero_point: T
                            f"{list(zero_point.shape)} and {list(input.shape)} along {axis}")
     shape = [1] * input.ndim
     shape[axis] = len(scale)
-    return _fake_quantize(input, scale.reshape(shape), zero_point.reshape(shape), quant_min, quant_max)
+    return _fake_quantize(input, _kept(scale).reshape(shape), _kept(zero_point).reshape(shape), quant_min, quant_max)

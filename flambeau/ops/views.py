@@ -253,11 +253,11 @@ Tensor.broadcast_to = lambda self, *size: expand(self, *_ints(size))  # type: ig
 
 
 @operator
-def broadcast_tensors(*tensors: Any) -> list[Tensor]:
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """The tensors expanded to their common shape."""
     from_list = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     shape = broadcast_shapes(*[x.shape for x in from_list])
-    return [expand_to(x, shape) for x in from_list]
+    return tuple(expand_to(x, shape) for x in from_list)
 
 
 # -- parts -----------------------------------------------------------------------------------------------
@@ -456,7 +456,7 @@ def _reversed(self: Tensor) -> Tensor:
         warn_once("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error "
                   "in a future release. `x.mT` transposes batches of matrices, and `x.permute(*range(x.ndim - 1, -1, -1))` reverses the "
                   "dimensions of a tensor.", 2)
-    return prims.permute(self, tuple(range(self.ndim - 1, -1, -1)))
+    return permute(self, *range(self.ndim - 1, -1, -1))
 
 
 Tensor.T = property(_reversed)  # type: ignore[attr-defined]
