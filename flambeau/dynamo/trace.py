@@ -138,7 +138,7 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         if not setting.traced or value is None or not value.is_constant():
             graph_break("global state", f"a write to {key} of the {setting.name}")
         node = self.graph.call_function(write_setting, (setting.name, key, value.as_constant()))
-        node.meta.update(val=None, stack=self.stack())
+        node.meta.update(self.origin(), val=None)
         self.surroundings.assign(setting.name, key, value.as_constant())
 
     # -- sizes --------------------------------------------------------------------------------------------------------------
