@@ -64,6 +64,7 @@ class InAten(NamedTuple):
 
     name: str | Callable[..., str] = ""
     call: Callable[..., tuple[str, tuple, dict] | None] | bool = False     # its (operator, args, kwargs); True: of these arguments
+    steps: Callable[..., Any] | None = None     # `steps(call, *args)`: what calls of overloads make, `call("name", *args, **kwargs)`
 
 
 NO_CALL = InAten(call=lambda *args: None)

@@ -151,7 +151,8 @@ def _divisor(n: Any) -> Any:
     return n if type(n) is not int else float(n) if n else math.nan
 
 
-@operator(name="_mean", aten="mean", fused=True, vjp=_mean_vjp)
+@operator(name="_mean", aten=InAten("mean", steps=lambda call, x, dims, keepdim: (
+    call("mean", x) if len(dims) == x.ndim and not keepdim else call("mean.dim", x, list(dims), keepdim))), fused=True, vjp=_mean_vjp)
 def _mean(input: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
     x = cast(input, float32) if input.dtype.itemsize < 4 else input
     average = prims.truediv(prims.sum(x, dims), _divisor(_count(x, dims)))

@@ -27,8 +27,8 @@ from .. import prims
 from ..batching import merged
 from ..order import as_images, has_images, in_rows
 from ..pointwise import where
-from ..primitives import channels_last_like
-from ..prims.windows import convolution_flops
+from ..primitives import InAten, channels_last_like
+from ..prims.windows import convolution_flops, convolution_in_aten
 from ..promotion import apart, cast, expand_to
 from ..registry import COMPOSITES, Linear, operator
 from ..writing import with_out
@@ -85,7 +85,7 @@ def _batched(input: Tensor, spatial: int, name: str) -> tuple[Tensor, bool]:
 
 
 # -- convolution ---------------------------------------------------------------------------------------------
-@operator(name="_conv_bias", aten="convolution", batch=merged, flops=convolution_flops, vjp=Linear(
+@operator(name="_conv_bias", aten=InAten("convolution", steps=convolution_in_aten), batch=merged, flops=convolution_flops, vjp=Linear(
     input=lambda g, weight, input_shape, stride, padding, dilation, groups: prims.convolution_input_grad(
         g, prims.conjugated(weight), tuple(input_shape), stride, padding, dilation, groups),
     weight=lambda g, input, weight_shape, stride, padding, dilation, groups: prims.convolution_weight_grad(

@@ -45,7 +45,7 @@ def _sum_kernel(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 
 
 @primitive("sum", kernel=_sum_kernel, loop="sum", tags=("reduction", "linear"),
-           aten=InAten(call=lambda x, dims: ("sum", (x, list(dims)), _kept(x))),
+           aten=InAten(call=lambda x, dims: ("sum", (x,) if len(dims) == x.ndim else (x, list(dims)), _kept(x))),
            derivative=Linear(x=lambda g, x_shape, dims: _restore(g, dims, x_shape)),
            samples=lambda r: [(r.standard_normal((2, 3, 4)), (0, 2)), (r.standard_normal((2, 3)), (0, 1))])
 def sum(x: Tensor, dims: tuple[int, ...]) -> Spec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...backends.cpu import conv
@@ -69,7 +69,13 @@ def _sharded(letters: str, of_images: str, groups: int) -> str:
     return letters if groups == 1 else of_images
 
 
-@primitive("convolution",
+def convolution_in_aten(call: Callable, x: Tensor, w: Tensor, *rest: Any) -> Any:
+    """`(x, w, [bias,] stride, padding, dilation, groups)` as ATen's convolution."""
+    *bias, stride, padding, dilation, groups = rest
+    return call("convolution", x, w, *(bias or [None]), list(stride), list(padding), list(dilation), False, [0] * len(stride), groups)
+
+
+@primitive("convolution", aten=InAten(steps=convolution_in_aten),
            sharding=lambda x, w, *rest: _sharded("nc*,oc*->no*", "n*,**->n*", rest[-1]),
            batch=_convolution_batch, flops=convolution_flops,
            kernel=lambda x, w, *attrs: conv.convolution(x, w, None, *attrs), loop="extern", tensors=2,
