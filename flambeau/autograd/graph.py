@@ -22,6 +22,7 @@ from ..core.memory_format import contiguous_format
 from ..core.symbolic import is_symbolic
 from ..core.tensor import AutogradMeta, Tensor, View, fake, from_array, refuse_inference_write, shape_of, view_tensor
 from ..ops import registry
+from ..ops.primitives import node_name
 from ..ops.registry import General, Linear, Rule
 from .handles import RemovableHandle
 
@@ -122,7 +123,7 @@ class Node:
 
 def node_type(of: Any, base: type[Node], name: str) -> type[Any]:
     """The class, of this name, of the nodes of a primitive or Function. It is kept with whom it is of."""
-    key = f"_{base.__name__}_type"
+    key = f"_{base.__name__}_{name}"
     made = vars(of).get(key)
     if made is None:
         made = type(name, (base,), {"__slots__": (), "__module__": __name__})
@@ -284,10 +285,11 @@ class Plan:
     """What recording a primitive comes to when certain of its arguments need a gradient.
 
     `saves` are (name, function of the arguments and outputs) for each value that the rules name; `rules` are
-    (which of the tensor parameters, rule, whether its answer is the gradient itself and not a factor of it).
+    (which of the tensor parameters, rule, whether its answer is the gradient itself and not a factor of it); `kind` is the
+    class of the nodes, None where the arguments have a say in its name.
     """
 
-    __slots__ = ("derivative", "node_type", "rules", "saves")
+    __slots__ = ("derivative", "kind", "rules", "saves")
 
     def __init__(self, prim: Any, needs: tuple[int, ...]):
         derivative = self.derivative = prim.derivative
@@ -301,7 +303,8 @@ class Plan:
                     self.rules.append((prim.tensor_positions.index(i), rule, isinstance(derivative, Linear) or "g" in rule.names))
             names = {name for _, rule, _ in self.rules for name in rule.names}
         self.saves = [(name, _saver(prim, name)) for name in names - {"g", "gs", "needs"}]
-        self.node_type = node_type(prim, PrimitiveNode, "".join(part.capitalize() for part in prim.name.split("_")) + "Backward0")
+        aten = prim.aten
+        self.kind = node_type(prim, PrimitiveNode, node_name(prim, ())) if isinstance(aten.node or aten.name, str) else None
 
     @staticmethod
     def of(prim: Any, needs: tuple[int, ...]) -> Plan:
@@ -500,7 +503,7 @@ def record(prim: Any, args: tuple) -> Any:
     plan = Plan.of(prim, positions)
     if not plan.rules and not isinstance(plan.derivative, General):
         return out
-    node = plan.node_type(prim, edges, positions, list_sizes, plan)
+    node = (plan.kind or node_type(prim, PrimitiveNode, node_name(prim, args)))(prim, edges, positions, list_sizes, plan)
     if type(out) is Tensor:
         if plan.saves:
             outs = (out,)
@@ -662,10 +665,11 @@ def _lost(tensor: Tensor, origin: str, what: str) -> str:
     return _ORIGINS[origin].format(what, of)
 
 
-class Overwritten(Node):
+class CopyBackwards(Node):
     """History of a tensor that was overwritten: zeros for what it was before, the gradient for what was written."""
 
     __slots__ = ()
+    place = "torch::autograd::"
 
     def __init__(self, before: Edge, source: Edge | None, target: Tensor):
         super().__init__([before, source])
@@ -730,7 +734,7 @@ def rebase(target: Tensor, source: Any, anew: bool = False) -> None:
             return
         before = edge_of(target) if anew or edge is None else None
         if before is not None:
-            _keep_identity(target, AutogradMeta(False, Overwritten(before, edge, target), 0))
+            _keep_identity(target, AutogradMeta(False, CopyBackwards(before, edge, target), 0))
             return
         fresh = AutogradMeta(False, None if edge is None else edge.node, 0 if edge is None else edge.nr)
         if edge is not None and isinstance(edge.node, AccumulateGrad):

@@ -14,6 +14,7 @@ from ...core.sparse import sparse_rows
 from ...core.tensor import Tensor
 from .. import prims
 from ..batching import first_alone
+from ..primitives import InAten
 from ..promotion import cast
 from ..registry import COMPOSITES, Linear, operator
 from ..writing import with_out
@@ -30,7 +31,8 @@ def _conj(x: Tensor) -> Tensor:
     return x.conj() if x.dtype.is_complex else x
 
 
-@operator(name="_linear", aten=lambda x, w, bias: "mm" if bias is None else "addmm", batch=first_alone, vjp=Linear(
+@operator(name="_linear", aten=InAten(lambda x, w, bias: "mm" if bias is None else "addmm", node=lambda x, w, bias: (
+    ("mm" if bias is None else "addmm") if x.ndim == 2 else "_unsafe_view" if bias is None else "view")), batch=first_alone, vjp=Linear(
     input=lambda g, weight, input_shape: prims.mm(_flat(g), _conj(weight)).reshape(input_shape),
     weight=lambda g, input: prims.mm(prims.permute(_flat(g), (1, 0)), _conj(_flat(input))),
     bias=lambda g: prims.sum(_flat(g), (0,))), flops=lambda out, input, weight, bias: 2 * math.prod(input) * weight[0])
