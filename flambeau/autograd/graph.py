@@ -76,8 +76,18 @@ class Node:
 
     @cached_property
     def metadata(self) -> dict:
-        """A place for the user's notes."""
-        return {}
+        """A place for the user's notes; in anomaly mode it tells where the operation was recorded."""
+        return {} if self.trace is None else {"traceback_": traceback.format_list(self.trace)}
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow through it: of what is on the tape, always."""
+        return True
+
+    @property
+    def _input_metadata(self) -> list:
+        """Shape, dtype and device of each gradient that the node takes."""
+        return list(self.output_specs)
 
     place = ""  # in names
 
@@ -180,7 +190,7 @@ class Saved:
         else:
             store = tensor._store
             if store is not None and store.version != self.version:
-                raise RuntimeError(_modified(tensor, self.version, node))
+                raise RuntimeError(_modified(tensor, self.version, node if self.output is not None else None))
         if self.output is None or not dispatch.state.grad_enabled:
             return tensor
         attached = bare(tensor)
@@ -249,13 +259,20 @@ def _copy_with_history(tensor: Tensor) -> Tensor:
     return carried(tensor, copy) if dispatch.state.modes else copy
 
 
-def _modified(tensor: Tensor, expected: int, node: Node) -> str:
-    kind = f"torch.{tensor.dtype.name.capitalize()}Tensor {list(tensor.shape)}"
+def operation_name(node: Node) -> str:
+    """What the node's operation is called in messages: Mul."""
+    return node.name().partition("Backward")[0]
+
+
+def _modified(tensor: Tensor, expected: int, node: Node | None) -> str:
+    meta = tensor._grad
+    node, nr = (meta.grad_fn, meta.output_nr) if node is None and meta is not None else (node, 0)
+    source = "" if node is None else f", which is output {nr} of {operation_name(node)},"
     return (
-        "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[{kind}], needed by {node.name()}, is at version {tensor._writes}; expected version {expected} instead. Hint: "
-        "the backtrace of the operation that failed to compute its gradient is shown under "
-        "torch.autograd.set_detect_anomaly(True); clone() the tensor before writing to it."
+        f"one of the variables needed for gradient computation has been modified by an inplace operation: [{tensor.type()} "
+        f"{list(tensor.shape)}]{source} is at version {tensor._writes}; expected version {expected} instead. Hint: enable anomaly "
+        "detection to find the operation that failed to compute its gradient, with torch.autograd.set_detect_anomaly(True, "
+        "check_nan=False); clone() the tensor before writing to it."
     )
 
 
@@ -661,7 +678,7 @@ _ORIGINS = {
 
 def _lost(tensor: Tensor, origin: str, what: str) -> str:
     meta = tensor._grad
-    of = "This tensor " if meta is None or meta.grad_fn is None else f"Output {meta.output_nr} of {meta.grad_fn.name()} "
+    of = "This tensor " if meta is None or meta.grad_fn is None else f"Output {meta.output_nr} of {operation_name(meta.grad_fn)} "
     return _ORIGINS[origin].format(what, of)
 
 

@@ -247,6 +247,22 @@ def _merged_mask(attn_mask: Tensor | None, key_padding_mask: Tensor | None, batc
     return attn_mask
 
 
+def _check_ranks(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> None:
+    """AssertionError unless all of them are those of a batch, or none is."""
+    rank = query.ndim
+    if rank not in (2, 3):
+        raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {rank}-D query tensor")
+    of = f"For {'unbatched (2-D)' if rank == 2 else 'batched (3-D)'} `query`, expected"
+    if key.ndim != rank or value.ndim != rank:
+        raise AssertionError(f"{of} `key` and `value` to be {rank}-D but found {key.ndim}-D and {value.ndim}-D tensors respectively")
+    if key_padding_mask is not None and key_padding_mask.ndim != rank - 1:
+        raise AssertionError(f"{of} `key_padding_mask` to be `None` or {rank - 1}-D but found {key_padding_mask.ndim}-D tensor instead")
+    if attn_mask is not None and attn_mask.ndim not in (2, 3):
+        raise AssertionError(f"{of} `attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.ndim}-D tensor instead")
+    if tuple(key.shape[:-1]) != tuple(value.shape[:-1]):
+        raise AssertionError(f"key's sequence and batch dims {tuple(key.shape[:-1])} do not match value's {tuple(value.shape[:-1])}")
+
+
 def multi_head_attention_forward(
         query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int, in_proj_weight: Tensor | None,
         in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float,
@@ -256,6 +272,7 @@ def multi_head_attention_forward(
         static_k: Tensor | None = None, static_v: Tensor | None = None, average_attn_weights: bool = True,
         is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
     """Multi-head attention over (length, batch, embed) or (length, embed): (output, weights or None)."""
+    _check_ranks(query, key, value, key_padding_mask, attn_mask)
     single = query.ndim == 2
     if single:
         shared_kv, shared_all = key is value, query is key

@@ -11,7 +11,7 @@ from ...backends.cpu import blas
 from ...core import dispatch
 from ...core.dtypes import int64
 from ...core.sparse import sparse_rows
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, is_example
 from .. import prims
 from ..batching import first_alone
 from ..primitives import InAten
@@ -184,6 +184,18 @@ def _bags(input: Tensor, offsets: Tensor, include_last_offset: bool) -> tuple[Te
     return marks[:-1].cumsum(0) - 1, bags
 
 
+def _check_offsets(offsets: Tensor, length: int) -> None:
+    """The first bag begins where the indices do, the last one not behind them; not looked at where that would wait for a device."""
+    if offsets.device.type != "cpu" or offsets.is_fake or is_example(offsets) or not offsets.shape[0]:
+        return
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first != 0:
+        raise RuntimeError("offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got "
+                           f"{first}")
+    if last > length:
+        raise RuntimeError(f"offsets[-1] can not be greater than input's length {length} but got offsets[-1] of {last}")
+
+
 @operator(name="functional_embedding_bag")
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
                   norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
@@ -204,6 +216,7 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
             raise TypeError(f"embedding_bag(): argument 'offsets' must be a Tensor, not {type(offsets).__name__}")
         if offsets.ndim != 1:
             raise ValueError(f"offsets has to be a 1D Tensor, but got shape {list(offsets.shape)}")
+        _check_offsets(offsets, input.shape[0])
         flat = cast(input, int64)
         bag, bags = _bags(flat, cast(offsets, int64), include_last_offset)
     else:

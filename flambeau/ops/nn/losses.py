@@ -743,5 +743,7 @@ def _check_ctc(logp: Tensor, targets: Tensor, in_lengths: list[int], out_lengths
                            f"{list(logp.shape)})")
     room = targets.shape[1] if targets.ndim == 2 else targets.numel()
     needed = max(out_lengths, default=0) if targets.ndim == 2 else sum(out_lengths)
+    if targets.ndim == 1 and needed != room:
+        raise RuntimeError(f"Expected tensor to have size {needed} at dimension 0, but got size {room} for argument #2 'targets'")
     if needed > room:
         raise RuntimeError(f"ctc_loss: target_lengths ask for {needed} labels, but targets of shape {list(targets.shape)} have {room}")

@@ -496,6 +496,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     if theta.ndim != 3 or tuple(theta.shape[1:]) != (rank, rank + 1):
         raise ValueError(f"Expected a batch of {rank}D affine matrices of shape Nx{rank}x{rank + 1} for size {tuple(size)}. "
                          f"Got {theta.shape}.")
+    if any(not is_symbolic(n) and n <= 0 for n in size):
+        raise ValueError(f"Expected non-zero, positive output size. Got {tuple(size)}")
     axes = []
     for d, n in enumerate(spatial):
         line = prims.iota(n, 1 - n, 2, float64, theta.device) / (sym_max(n - 1, 1) if align_corners else n)
