@@ -25,10 +25,16 @@ _here = _Here()
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     """Whether some argument overrides `__torch_function__`, or a mode does."""
+    state = dispatch.state
+    if not (dispatch.override_classes or state.overrides):
+        return False
     if _here.skip:
         _here.skip = False
         return False
-    return bool(dispatch.state.function_modes) or registry.has_torch_function(relevant_args)
+    if state.function_modes:
+        return True
+    asked = state.proxies > 0 or not state.classes_off
+    return asked and registry.has_torch_function(relevant_args)
 
 
 def has_torch_function_unary(obj: Any) -> bool:
