@@ -24,17 +24,22 @@ _here = _Here()
 
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
-    """Whether some argument overrides `__torch_function__`, or a mode does."""
+    """Whether some argument overrides `__torch_function__`, or a mode does; for functions in Python, whose operators are asked about anew.
+    Classes that take every call and modes that are for operators only see those alone."""
     state = dispatch.state
-    if not (dispatch.override_classes or state.overrides):
-        return False
+    if not state.overrides:
+        for arg in relevant_args:
+            if type(arg) is not Tensor:
+                break
+        else:
+            return False
     if _here.skip:
         _here.skip = False
         return False
     if state.function_modes:
-        return True
+        return not getattr(state.function_modes[-1], "operators_only", False)
     asked = state.proxies > 0 or not state.classes_off
-    return asked and registry.has_torch_function(relevant_args)
+    return asked and any(not dispatch.takes_every_call(owner) for owner in registry._overriding(relevant_args))
 
 
 def has_torch_function_unary(obj: Any) -> bool:
@@ -56,6 +61,8 @@ class DisableTorchFunctionSubclass(dispatch.scope):
 
 class TorchFunctionMode(_C.OverrideScope):
     """A scope that sees every operator called in it, in its thread: override `__torch_function__(func, types, args, kwargs)`."""
+
+    operators_only = False  # whether functions that are made of operators pass it by
 
     def inside(self) -> tuple:
         return (*dispatch.state.function_modes, self), dispatch.state.autocast

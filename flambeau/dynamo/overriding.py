@@ -44,6 +44,8 @@ class StandIn:
 class _Redirect(_C.OverrideScope):
     """Answers operators with what the program has for them."""
 
+    operators_only = True
+
     def __init__(self, tx: Any) -> None:
         self.tx = tx
         self.known: dict[int, tuple[Any, Variable]] = {}
