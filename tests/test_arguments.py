@@ -83,7 +83,6 @@ FUNCTIONS = {
     "nn/attention/__init__.py: sdpa_kernel set_priority": "all backends mean one kernel",
     "nn/attention/flex_attention.py: create_block_mask": "they tune kernels that there are not here",
     "nn/attention/flex_attention.py: flex_attention kernel_options": "as above",
-    "nn/functional.py: gumbel_softmax eps": "no effect in torch either",
     "onnx/exporting.py: export autograd_inlining": "autograd's functions are always run through",
     **{f"onnx/{name}.py": "rows of a table, which are called as ATen is" for name in ("layers", "numbers", "reductions", "shapes",
                                                                                      "sources")},

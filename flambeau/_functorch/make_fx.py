@@ -43,6 +43,8 @@ def _with(table: Mapping[Any, Callable], f: Callable) -> Callable:
     by_operator = {OPERATORS.get(getattr(op, "__name__", ""), op): fn for op, fn in table.items()}
 
     class Decompose(TorchFunctionMode):
+        operators_only = True
+
         def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
             return by_operator.get(func, func)(*args, **(kwargs or {}))
 

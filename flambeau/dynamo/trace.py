@@ -281,6 +281,8 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
                 return self.call_operator(real, args, kwargs)
             case "constant":
                 return self._fact(real, args, kwargs)
+            case "overriding":
+                return self.in_python(real, args, kwargs)
             case "skip":
                 graph_break("call of skipped function", f"{real.__module__}.{real.__qualname__}")
             case "autograd":

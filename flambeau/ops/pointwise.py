@@ -15,7 +15,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .checks import checked
 from .order import elementwise, in_rows
-from .primitives import NO_FRACTIONS, PointwisePrimitive
+from .primitives import NO_FRACTIONS, InAten, PointwisePrimitive
 from .promotion import as_elements, broadcast, cast, category_of_number, default_dtype, fitting, prepare, result_type, times_alpha, to_float
 from .registry import OPERATORS, PRIMITIVES, Autocast, Pointwise, Primitive, as_dunder, operator
 from .writing import inplace, store_out, with_out, with_out_apart
@@ -541,7 +541,8 @@ def clamp_backward(g: Tensor, x: Tensor, low: Any, high: Any) -> Tensor:
     return prims.where(_inside(x, low, high), g, 0.0)
 
 
-@operator(name="_clamp", fused=True, vjp=Pointwise(
+@operator(name="_clamp", fused=True, aten=InAten(
+    node=lambda x, *ends: "clamp" if any(hasattr(end, "dtype") for end in ends) else "clamp.1"), vjp=Pointwise(
     input=lambda g, input, low, high: clamp_backward(g, input, low, high),
     low=lambda input, low, high: (input < low) if high is None else (input < low) & (low < high),
     high=lambda input, low, high: (input > high) if low is None else (input > high) | (low > high)))

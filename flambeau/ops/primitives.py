@@ -65,6 +65,19 @@ class InAten(NamedTuple):
     name: str | Callable[..., str] = ""
     call: Callable[..., tuple[str, tuple, dict] | None] | bool = False     # its (operator, args, kwargs); True: of these arguments
     steps: Callable[..., Any] | None = None     # `steps(call, *args)`: what calls of overloads make, `call("name", *args, **kwargs)`
+    node: str | Callable[..., str] = ""     # its node on the tape, where that isn't called by `name`: `sum.1` is SumBackward1
+
+
+def node_name(record: Any, args: tuple) -> str:
+    """What the node of a recorded call is called, as PyTorch spells it: `NativeLayerNormBackward0`."""
+    told = record.aten.node or record.aten.name or record.name
+    base, _, number = (told if isinstance(told, str) else told(*args)).partition(".")
+    return f"{base.replace('_', ' ').title().replace(' ', '')}Backward{number or 0}"
+
+
+def told_by_dimensions(name: str) -> InAten:
+    """Of a reduction: its first form reduces all dimensions, its second some."""
+    return InAten(node=lambda x, dims, *_: name if len(dims) == x.ndim else f"{name}.1")
 
 
 NO_CALL = InAten(call=lambda *args: None)
@@ -498,12 +511,12 @@ def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable
 
 def view(name: str, *, derivative: Derivative, loop: Callable | str | None = None, samples: Callable | None = None,
          tags: Iterable[str] = (), batch: batching.Rule = batching.by_names, sharding: str | Callable | None = None,
-         why_absent: dict[str, str] | None = None) -> Callable[[Callable], Any]:
+         why_absent: dict[str, str] | None = None, aten: InAten = InAten()) -> Callable[[Callable], Any]:
     """Decorate a shape rule that answers with strides and offset: registers a view primitive. `sharding`: as for `primitive`."""
     def add(shape: Callable) -> Primitive:
         record = ViewPrimitive(name, shape, loop=loop, derivative=derivative, batch=batch, samples=samples, doc=shape.__doc__ or "",
                                tags={"view", "recomputable", "linear", *tags}, kind="view", why_absent=why_absent)
-        record.sharding = sharding
+        record.sharding, record.aten = sharding, aten
         return register(PRIMITIVES, name, record)
     return add
 
@@ -525,7 +538,8 @@ def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, de
     return add
 
 
-__all__ = ["BACKENDS", "PRIMITIVES", "NO_CALL", "Flops", "InAten", "PointwisePrimitive", "Primitive", "Spec", "ViewPrimitive", "array_of",
-           "channels_last_like", "compiled", "first_tensor", "generated", "is_fake", "kernel_for", "lies_like", "on_gpu", "one_device",
-           "read",
-           "pointwise", "primitive", "primitive_named", "register", "view"]
+__all__ = [
+    "BACKENDS", "PRIMITIVES", "NO_CALL", "Flops", "InAten", "node_name", "PointwisePrimitive", "Primitive", "Spec", "ViewPrimitive",
+    "array_of", "channels_last_like", "compiled", "first_tensor", "generated", "is_fake", "kernel_for", "lies_like", "on_gpu",
+    "one_device", "read", "told_by_dimensions", "pointwise", "primitive", "primitive_named", "register", "view",
+]

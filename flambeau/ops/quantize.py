@@ -8,6 +8,7 @@ from ..core import dispatch
 from ..core.dtypes import bfloat16, float16, float32, float64
 from ..core.tensor import Tensor
 from . import prims
+from .primitives import InAten
 from .promotion import cast
 from .reductions import scalar_type
 from .registry import operator
@@ -30,7 +31,8 @@ def _spread(input: Tensor, scale: Tensor, zero_point: Tensor) -> tuple[Tensor, T
     return x, cast(scale, float32).expand(x.shape), cast(zero_point, float32).expand(x.shape)
 
 
-@operator(name="_fake_quantize", vjp=lambda g, input, scale, zero_point, quant_min, quant_max: (
+@operator(name="_fake_quantize", aten=InAten(node="fake_quantize_per_tensor_affine_cachemask"), vjp=lambda g, input, scale, zero_point,
+          quant_min, quant_max: (
     _fake_quantize_backward(g, input, scale, zero_point, quant_min, quant_max), None, None))
 def _fake_quantize(input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int) -> Tensor:
     x, by, zero = _spread(input, scale, zero_point)

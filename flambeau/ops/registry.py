@@ -285,6 +285,8 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
                 return into_out(body(*args, **kwargs), out)
             return body(*args, **kwargs)
         except (AttributeError, TypeError) as error:
+            if (owners := _overriding((*args, *kwargs.values()))) and not isinstance(owners[0], Tensor):
+                return _asked_of_classes(wrapper, op_name, owners, args, kwargs)    # which no call before had
             _tell_wrong_argument(op_name, fn, args, kwargs, error)
             raise
         except IndexError as error:

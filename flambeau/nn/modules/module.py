@@ -373,6 +373,8 @@ class Module:
             raise AttributeError(f"{type(parent).__name__} has no attribute `{name}`")
         if hasattr(parent, name) and not isinstance(getattr(parent, name), Module):
             raise AttributeError(f"`{name}` is not an nn.Module")
+        if not isinstance(module, Module):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
         setattr(parent, name, module)
 
     def _at(self, target: str) -> tuple[Module, str, Any]:

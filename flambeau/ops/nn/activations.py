@@ -283,7 +283,7 @@ def _logsigmoid_backward(g: Tensor, x: Tensor) -> Tensor:
     return prims.mul(g, prims.sigmoid(prims.neg(x)))
 
 
-@operator(name="_logsigmoid", fused=True, batch=by_names, vjp=lambda g, input: (_logsigmoid_backward(g, input),))
+@operator(name="_logsigmoid", aten="log_sigmoid", fused=True, batch=by_names, vjp=lambda g, input: (_logsigmoid_backward(g, input),))
 @in_float
 def _logsigmoid(input: Tensor) -> Tensor:
     low = prims.where(prims.lt(input, 0.0), input, 0.0)
@@ -431,7 +431,8 @@ def _prelu_backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tenso
     return prims.where(above, g, prims.mul(g, weight)), prims.where(above, 0.0, prims.mul(g, x))
 
 
-@operator(name="_prelu", fused=True, batch=by_names, vjp=lambda g, input, weight: _prelu_backward(g, input, weight))
+@operator(name="_prelu", aten=InAten(node="_prelu_kernel"), fused=True, batch=by_names,
+          vjp=lambda g, input, weight: _prelu_backward(g, input, weight))
 def _prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, else weight * x, element by element."""
     return prims.where(prims.gt(input, 0.0), input, prims.mul(input, weight))

@@ -18,6 +18,7 @@ from .. import prims
 from ..checks import checked
 from ..order import like
 from ..pointwise import where
+from ..primitives import InAten
 from ..promotion import broadcast, cast, fitting, prepare
 from ..registry import COMPOSITES, operator
 from .activations import log_softmax, logsigmoid, widened
@@ -178,7 +179,7 @@ def mean_of_kept_backward(g: Tensor, kept: Tensor) -> Tensor:
     return prims.where(kept, prims.expand(prims.truediv(g, count), tuple(kept.shape)), 0.0)
 
 
-@operator(fused=True, vjp=lambda g, kept: (mean_of_kept_backward(g, kept),))
+@operator(fused=True, aten=InAten(node="nll_loss"), vjp=lambda g, kept: (mean_of_kept_backward(g, kept),))
 def mean_of_kept(losses: Tensor, kept: Tensor) -> Tensor:
     """The mean of those of a row of losses that a mask keeps; NaN if it keeps none."""
     total = prims.sum(prims.where(kept, losses, 0.0), (0,))
@@ -735,5 +736,7 @@ def _check_ctc(logp: Tensor, targets: Tensor, in_lengths: list[int], out_lengths
                            f"{list(logp.shape)})")
     room = targets.shape[1] if targets.ndim == 2 else targets.numel()
     needed = max(out_lengths, default=0) if targets.ndim == 2 else sum(out_lengths)
+    if targets.ndim == 1 and needed != room:
+        raise RuntimeError(f"Expected tensor to have size {needed} at dimension 0, but got size {room} for argument #2 'targets'")
     if needed > room:
         raise RuntimeError(f"ctc_loss: target_lengths ask for {needed} labels, but targets of shape {list(targets.shape)} have {room}")

@@ -20,7 +20,7 @@ from ..creation import constant_on
 from ..joining import stack
 from ..order import in_rows
 from ..pointwise import where
-from ..primitives import channels_last_like
+from ..primitives import InAten, channels_last_like
 from ..promotion import apart, cast, fitting
 from ..registry import operator
 from .windows import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, as_laid_out
@@ -439,7 +439,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     return _pixels_spread(input, r)
 
 
-@operator(name="_pixels_spread", vjp=lambda g, r: (_pixels_gathered(g, r),))
+@operator(name="_pixels_spread", aten=InAten(node="pixel_shuffle"), vjp=lambda g, r: (_pixels_gathered(g, r),))
 def _pixels_spread(input: Tensor, r: int) -> Tensor:
     *lead, c, h, w = input.shape
     parts = input.reshape(math.prod(lead), c // (r * r), r, r, h, w).permute(0, 1, 4, 2, 5, 3)
@@ -455,7 +455,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     return _pixels_gathered(input, r)
 
 
-@operator(name="_pixels_gathered", vjp=lambda g, r: (_pixels_spread(g, r),))
+@operator(name="_pixels_gathered", aten=InAten(node="pixel_unshuffle"), vjp=lambda g, r: (_pixels_spread(g, r),))
 def _pixels_gathered(input: Tensor, r: int) -> Tensor:
     *lead, c, h, w = input.shape
     parts = input.reshape(math.prod(lead), c, h // r, r, w // r, r).permute(0, 1, 3, 5, 2, 4)
@@ -494,6 +494,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     if theta.ndim != 3 or tuple(theta.shape[1:]) != (rank, rank + 1):
         raise ValueError(f"Expected a batch of {rank}D affine matrices of shape Nx{rank}x{rank + 1} for size {tuple(size)}. "
                          f"Got {theta.shape}.")
+    if any(not is_symbolic(n) and n <= 0 for n in size):
+        raise ValueError(f"Expected non-zero, positive output size. Got {tuple(size)}")
     axes = []
     for d, n in enumerate(spatial):
         line = prims.iota(n, 1 - n, 2, float64, theta.device) / (sym_max(n - 1, 1) if align_corners else n)

@@ -117,7 +117,8 @@ def _cropped(x: Tensor, shape: Sequence) -> Tensor:
 
 @primitive("convolution_input_grad",
            sharding=lambda g, w, *rest: _sharded("no*,oc*->nc*", "n*,**->n*", rest[-1]),
-           batch=_input_grad_batch, aten=InAten("convolution_backward"), flops=lambda out, g, w, *attrs: convolution_flops(g, out, w),
+           batch=_input_grad_batch, aten=InAten("convolution_backward", node="convolution"),
+           flops=lambda out, g, w, *attrs: convolution_flops(g, out, w),
            kernel=lambda g, w, *attrs: conv.convolution_input_grad(g, w, *attrs), loop="extern",
            tensors=2, tags=("linear", "extern"), derivative=Linear(
                g_=lambda g, w, g__shape, x_shape, stride, padding, dilation, groups: _cropped(convolution(
