@@ -253,6 +253,21 @@ class RecursiveScriptModule(ScriptModule):
         """The program's `forward`."""
         return self._method("forward")(*args, **kwargs)
 
+    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+        made_of: Class = self.__dict__["_class"]
+        if not made_of.forward_pre_hooks and not made_of.forward_hooks:
+            return super()._call_impl(*args, **kwargs)
+        inputs = made_of.methods["forward"].arguments((self, *args), kwargs)[1:]
+        for name in made_of.forward_pre_hooks:
+            answer = self._method(name)(inputs)
+            if answer is not None:
+                inputs = answer if isinstance(answer, tuple) else (answer,)
+        result = super()._call_impl(*inputs)
+        for name in made_of.forward_hooks:
+            answer = self._method(name)(inputs, result)
+            result = result if answer is None else answer
+        return result
+
     def _method(self, name: str) -> ScriptMethod:
         function = self._class.methods.get(name)
         if function is None:
@@ -349,6 +364,18 @@ class RecursiveScriptModule(ScriptModule):
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("ScriptModules cannot be pickled: keep them with torch.jit.save, or their weights with torch.save(m.state_dict())")
 
+
+def _refused(name: str) -> Callable:
+    def register(self: RecursiveScriptModule, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"{name} is not supported on ScriptModules: register hooks before torch.jit.script, which makes them a part of "
+                           "the program")
+
+    register.__name__ = name
+    return register
+
+
+for _name in ("forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook", "backward_hook"):
+    setattr(RecursiveScriptModule, f"register_{_name}", _refused(f"register_{_name}"))
 
 SCRIPT: list[Callable[[Module], RecursiveScriptModule]] = []
 """What compiles a module."""

@@ -51,6 +51,14 @@ class Function:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result for arguments that are of the right types."""
+        return self.run(self._frame(args, kwargs))
+
+    def arguments(self, args: tuple, kwargs: dict[str, Any]) -> tuple:
+        """What each parameter gets, in order."""
+        frame = self._frame(args, kwargs)
+        return tuple(frame[name] for name in self.names)
+
+    def _frame(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
         frame = dict(zip(self.names, args), **kwargs)
         if len(frame) < len(self.parameters):
             for p in self.parameters:
@@ -58,7 +66,7 @@ class Function:
                     if p.default is None:
                         raise RuntimeError(f"{self.name}() is missing value for argument '{p.name}'. Declaration: {self.declaration()}")
                     frame[p.name] = p.default({})
-        return self.run(frame)
+        return frame
 
     def declaration(self) -> str:
         """Its signature, as torch writes signatures."""
@@ -81,6 +89,8 @@ class Class:
     parameters: list[str] = field(default_factory=list)
     buffers: list[str] = field(default_factory=list)
     methods: dict[str, Function] = field(default_factory=dict)
+    forward_pre_hooks: list[str] = field(default_factory=list)      # methods that a module's call runs before forward
+    forward_hooks: list[str] = field(default_factory=list)          # and after it
     python: Any = None      # of a NamedTuple and an Enum, and what was scripted
 
     def __deepcopy__(self, memo: dict) -> Class:
