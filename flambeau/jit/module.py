@@ -14,11 +14,13 @@ from ..core.memory_format import layout, memory_format
 from ..nn.modules.module import Module
 from ..nn.parameter import Parameter
 from ..ops.script import number_of
+from .frontend.given import functions_of
 from .graph import Graph, graph_of
 from .program import Program
 from .types import Type, fits
 from .values import Class, Function, ScriptObject, method
 
+DEFINED = "_defined"        # what a ScriptModule was given methods as
 MARK = "_script_mark"       # of a method: "export", "ignore", "unused" or "drop"
 _NUMBERED = (dtype, layout, memory_format)
 
@@ -165,6 +167,23 @@ class ScriptModule(Saves, Module):
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
 
+    def define(self, src: str) -> None:
+        """Give it methods by their text: `define("def forward(self, x):\\n  return x + 1")`. They are compiled when the instance has been
+        made."""
+        defined: dict[str, Callable] = self.__dict__.setdefault(DEFINED, {})
+        defined.update(functions_of(src, {}))
+        if type(self) is ScriptModule or "_scripted" in self.__dict__:
+            self._compile()
+
+    def _compile(self) -> None:
+        """Compile the instance: its program works on its own state."""
+        self.__dict__.pop("_scripted", None)
+        scripted = SCRIPT[0](self)
+        for home in ("_parameters", "_buffers", "_modules"):
+            self.__dict__[home] = scripted.__dict__[home]
+        self.__dict__["_scripted"] = scripted
+        self.__dict__.update({name: scripted._method(name) for name in self.__dict__.get(DEFINED, ())})
+
     def __getattr__(self, name: str) -> Any:
         scripted = self.__dict__.get("_scripted")
         try:
@@ -196,10 +215,7 @@ def _compiling(cls: type, init: Callable) -> Callable:
     def wrapper(self: ScriptModule, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
         if type(self) is cls:
-            scripted = SCRIPT[0](self)
-            for home in ("_parameters", "_buffers", "_modules"):
-                self.__dict__[home] = scripted.__dict__[home]
-            self.__dict__["_scripted"] = scripted
+            self._compile()
 
     return wrapper
 
@@ -215,6 +231,9 @@ class RecursiveScriptModule(ScriptModule):
     def original_name(self) -> str:
         """The name of the class that it was made of."""
         return self._class.short
+
+    def define(self, src: str) -> None:
+        raise NotImplementedError("define() of what torch.jit.script has made: give the module its methods before")
 
     # -- what programs read and write ------------------------------------------------------------------------------------
     def script_read(self, name: str) -> Any:

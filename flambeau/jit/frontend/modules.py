@@ -14,7 +14,7 @@ from ...fx.graph_module import GraphModule
 from ...nn.modules.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from ...nn.modules.module import Module
 from .. import language
-from ..module import RecursiveScriptModule, ScriptFunction
+from ..module import DEFINED, RecursiveScriptModule, ScriptFunction
 from ..printer import member
 from ..values import Class, Function
 from .annotations import type_of_value
@@ -23,7 +23,7 @@ from .expressions import ModuleValue
 from .matching import literal_value
 from .static import BOOL, NONE, NOTHING, STR, TENSOR, Bound, Known, Several, Type, Value
 
-INTERNAL = frozenset(Module().__dict__) - {"training"}
+INTERNAL = frozenset(Module().__dict__) - {"training"} | {DEFINED}
 _OF_GRAPHS = frozenset(("_class_name", "_code", "_forward", "_graph", "meta"))
 _LISTS = (ModuleList, Sequential, ModuleDict, ParameterList, ParameterDict)
 
@@ -121,7 +121,8 @@ class ModuleInfo:
         ours = is_ours(type(m))
         constants = set(getattr(type(m), "__constants__", ()))
         for name, value in m.__dict__.items():
-            if name in INTERNAL or name in self.cls.attributes or (name in _OF_GRAPHS and self.printed is not None):
+            if name in INTERNAL or name in self.cls.attributes or name in m.__dict__.get(DEFINED, ()) or (
+                    name in _OF_GRAPHS and self.printed is not None):
                 continue
             annotation = self.annotations.get(name)
             final = typing.get_origin(annotation) is typing.Final or annotation is typing.Final
@@ -171,7 +172,7 @@ class ModuleInfo:
             return body.known_value(self.cls.constants[name], node)
         if name in self.functions:
             return Known(self.functions[name])
-        if name in self.cls.methods:
+        if name in self.cls.methods or name in self.module.__dict__.get(DEFINED, ()):
             return Bound(of, name)
         return self._of_class(body, of, name, node)
 
@@ -238,6 +239,9 @@ class ModuleInfo:
         """The function that a method is."""
         if name == "forward" and self.printed is not None:
             return self.printed
+        defined = self.module.__dict__.get(DEFINED, {})
+        if name in defined:
+            return defined[name]
         own = self.module.__dict__.get(name)
         if inspect.ismethod(own):
             return own.__func__
@@ -308,7 +312,7 @@ class ModuleInfo:
         if not cls.forward_pre_hooks and not cls.forward_hooks:
             return body.call_method(of, "forward", args, kwargs, node)
         given = body.bound(cls.methods["forward"], cls.methods["forward"].parameters[1:], args, kwargs, node)
-        inputs = body.kept(body.tuple_of([value or Value(p.type, getattr(p.default, "text")) for p, value in given]))
+        inputs = body.kept(body.tuple_of([value or Value(p.type, p.default.__dict__["text"]) for p, value in given]))
         for name in cls.forward_pre_hooks:
             answer = self._call_hook(body, of, name, [inputs], node)
             if answer.type != NONE:
@@ -344,8 +348,8 @@ class ModuleInfo:
         """A hook, compiled as a method; RuntimeError where it does not take and give what the module's call needs."""
         cls, name = self.cls, getattr(fn, "__name__", type(fn).__name__)
         wanted = ", ".join(["self", *(f"{key}: {kind}" for key, kind in zip(("input", "output"), takes))])
-        told = (f". It should be {name}({wanted}){' -> None, Tensor or a tuple of forward' + chr(39) + 's inputs' if len(takes) == 1 else ''}"
-                f"; remove a hook that is not to be scripted before torch.jit.script")
+        gives = f" -> None, Tensor or {takes[0]}" if len(takes) == 1 else ""
+        told = f". It should be {name}({wanted}){gives}; remove a hook that is not to be scripted before torch.jit.script"
         about = f"The forward {what} '{name}' of module '{self.short}'"
         known = cls.methods.get(name)
         if known is not None and fn not in self.compiled_hooks:
@@ -370,7 +374,7 @@ class ModuleInfo:
         """The methods with which a scripted module begins: forward, and those that are marked."""
         if self.absorbed:
             return []
-        found = []
+        found = [name for name in self.module.__dict__.get(DEFINED, ()) if name != "forward"]
         for name in dir(type(self.module)):
             fn = inspect.getattr_static(type(self.module), name)
             fn = fn.fget if isinstance(fn, property) else fn
