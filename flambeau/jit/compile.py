@@ -71,7 +71,7 @@ def fork(task: Callable[[], Any]) -> Future:
     return future
 
 
-def _raise(text: str, kind: str = "builtins.RuntimeError", *_: Any) -> None:
+def _raise(text: str, kind: str = "RuntimeError", *_: Any) -> None:
     raise Error(f"The following operation failed in the TorchScript interpreter.\n{kind}: {text}")
 
 
@@ -376,7 +376,9 @@ class Compiler:
 
         def item(frame: Frame) -> Any:
             values, index = obj(frame), at(frame)
-            if not isinstance(values, (list, tuple, dict, str)):
+            if hasattr(type(values), "script_read"):      # a list or dict of modules
+                values = values._modules if isinstance(index, str) else list(values._modules.values())
+            elif not isinstance(values, (list, tuple, dict, str)):
                 raise Error(f"a {type(values).__name__} has no elements that an index gives")
             return values[index]
 

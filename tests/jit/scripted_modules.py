@@ -269,3 +269,52 @@ prog(X)(hooked(Lined(nn.Sequential(hooked(nn.Linear(3, 3), [pre_layer]), hooked(
 for net, before, behind in ((nn.ReLU(), [], [untyped_after]), (nn.ReLU(), [], [wrong_inside]), (nn.ReLU(), [], [wrong_output]),
                             (nn.ReLU(), [no_answer], []), (nn.ReLU(), [too_many], []), (nn.ReLU(), [], [lambda self, i, o: o])):
     prog(X)(hooked(net, before, behind))
+
+
+# -- modules of an interface, chosen while the program runs; members of an enum ---------------------------------------------------------
+@torch.jit.interface
+class Step(nn.Module):
+    def forward(self, x: Tensor) -> Tensor: pass
+
+
+class Adds(nn.Module):
+    def forward(self, x: Tensor) -> Tensor: return x + 1
+
+
+class Scales(nn.Module):
+    def forward(self, x: Tensor) -> Tensor: return x * 5
+
+
+class Chooses(nn.Module):
+    first: Step
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.steps, self.named = Scales(), nn.ModuleList([Adds(), Scales(), Adds()]), nn.ModuleDict({"a": Adds(), "b": Scales()})
+
+    def forward(self, x, n: int, key: str):
+        for i in range(n):
+            step: Step = self.steps[i]
+            x = step.forward(x)
+        other: Step = self.named[key]
+        return other.forward(x) - self.first.forward(x)
+
+
+class Kind(enum.Enum):
+    ONE = 1
+    TWO = 2
+
+
+class Counts(nn.Module):
+    def forward(self, x):
+        total, names = 0, ""
+        for kind in Kind:
+            total += kind.value
+            names += kind.name
+        return x * total, names
+
+
+prog(X, 2, "a")(Chooses())
+prog(X, 3, "b")(Chooses())
+prog(X, 4, "b")(Chooses())
+prog(X)(Counts())

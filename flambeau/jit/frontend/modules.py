@@ -21,7 +21,7 @@ from .annotations import type_of_value
 from .errors import source_of
 from .expressions import ModuleValue
 from .matching import literal_value
-from .static import BOOL, NONE, NOTHING, STR, TENSOR, Bound, Known, Several, Type, Value
+from .static import BOOL, NONE, NOTHING, STR, TENSOR, Bound, Known, Several, Type, Value, is_part
 
 INTERNAL = frozenset(Module().__dict__) - {"training"} | {DEFINED}
 _OF_GRAPHS = frozenset(("_class_name", "_code", "_forward", "_graph", "meta"))
@@ -441,6 +441,16 @@ class ModuleInfo:
         if not -len(found) <= key < len(found):
             raise body.error(node, f"index {key} is out of range for {len(found)} modules")
         return found[key]
+
+    def item_of_kind(self, body: Any, of: ModuleValue, at: Value, kind: Type, node: ast.AST) -> Value:
+        """`of[at]` for a place that the program computes: what all of the list or dict are, a module of an interface."""
+        for name, sub in self.subs.items():
+            sub.compile_for(kind)
+            if not is_part(Type(sub.name), kind, self.unit.classes):
+                raise body.error(node, f"module '{name}' of this {self.short} is no '{kind}'")
+        name = body.fresh()
+        body.out.append(f"{name} : {kind} = ({of.text})[{at.text}]")
+        return Value(kind, name, True)
 
     def _walk(self, of: ModuleValue, name: str) -> Several:
         """`of.children()` and its kin: what they give is known."""
