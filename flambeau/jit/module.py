@@ -22,6 +22,7 @@ from .values import Class, Function, ScriptObject, method
 
 DEFINED = "_defined"        # what a ScriptModule was given methods as
 MARK = "_script_mark"       # of a method: "export", "ignore", "unused" or "drop"
+_HOMES = ("_modules", "_parameters", "_buffers", "_values")
 _NUMBERED = (dtype, layout, memory_format)
 
 
@@ -239,9 +240,10 @@ class RecursiveScriptModule(ScriptModule):
     def script_read(self, name: str) -> Any:
         """An attribute, as the program sees it."""
         fields = self.__dict__
-        for home in ("_parameters", "_buffers", "_modules", "_values"):
-            if name in fields[home]:
-                return fields[home][name]
+        for home in _HOMES:
+            found = fields[home].get(name, fields)      # which no attribute is
+            if found is not fields:
+                return found
         if name == "training":
             return self.training
         made_of = fields["_class"]

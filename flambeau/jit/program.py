@@ -90,7 +90,7 @@ class Program:
             raise refuse(node, f"{type(node).__name__} stands in a class")
 
     def _attribute(self, made: Class, name: str, kind: Type, value: ast.expr | None) -> None:
-        if name.startswith("__"):
+        if name.startswith("__") or (name == "training" and value is not None):
             raise refuse(value or ast.Pass(), f"an attribute is called {name}")
         if value is None:
             made.attributes[name] = kind

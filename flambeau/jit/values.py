@@ -132,6 +132,9 @@ class ScriptObject:
 
 def read(value: Any, name: str) -> Any:
     """An attribute of a value of a program: only what its class declares."""
+    of_module = getattr(type(value), "script_read", None)
+    if of_module is not None:
+        return of_module(value, name)
     if isinstance(value, ScriptObject):
         made_of, fields = value._class, value._fields
         if name in fields:
@@ -144,8 +147,6 @@ def read(value: Any, name: str) -> Any:
         return value[type(value)._fields.index(name)]   # type: ignore[attr-defined]
     elif isinstance(value, Enum) and name in ("name", "value"):
         return value.name if name == "name" else value.value
-    elif hasattr(type(value), "script_read"):
-        return value.script_read(name)
     raise AttributeError(f"'{type(value).__name__}' has no attribute '{name}' that TorchScript knows")
 
 
