@@ -12,7 +12,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from ..core.tensor import Tensor
 from ..futures import Future
@@ -107,8 +107,8 @@ _PYTHONS_OWN = (IndexError, KeyError, ZeroDivisionError, ValueError, TypeError, 
 SPECIAL: dict[str, Callable[..., Any]] = {"print": print, "fork": fork, "awaitable": fork, "isinstance": isinstance}
 
 
-def _told(error: Exception, frame: Frame, names: set[str], where: str, line: int) -> Exception:
-    """What a program raises: an error of Python's own as the program's, with the function and the line once for each frame."""
+def _fail(error: Exception, frame: Frame, names: set[str], where: str, line: int) -> NoReturn:
+    """Raise what went wrong in a program: an error of Python's own as the program's, with the function and the line once for each frame."""
     if type(error) is KeyError and error.args and error.args[0] in names and error.args[0] not in frame:
         error = Error(f"undefined value {error.args[0]}")
     if isinstance(error, _PYTHONS_OWN):
@@ -118,7 +118,7 @@ def _told(error: Exception, frame: Frame, names: set[str], where: str, line: int
     if id(frame) not in told:
         told.add(id(frame))
         error.add_note(f"  in TorchScript, {where}, line {line}")
-    return error
+    raise error
 
 
 class Compiler:
@@ -168,7 +168,7 @@ class Compiler:
                     if done is not None:
                         return done
             except Exception as error:
-                raise _told(error, frame, names, where, line)
+                _fail(error, frame, names, where, line)
             return None
 
         return run
@@ -182,7 +182,7 @@ class Compiler:
             try:
                 return step(frame)
             except Exception as error:
-                raise _told(error, frame, inside, where, line)
+                _fail(error, frame, inside, where, line)
 
         return run
 
