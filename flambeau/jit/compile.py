@@ -140,10 +140,11 @@ class Compiler:
         self.reads = Counter(part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load))
         body = self.block(node.body, name)
 
-        def run(frame: Frame) -> Any:
+        def of_block(frame: Frame) -> Any:
             done = body(frame)
             return None if done is None else done[0]
 
+        run: Expression = of_block
         if len(node.body) == 1 and isinstance(node.body[0], ast.Return) and node.body[0].value is not None:
             run = self.told(self.expression(node.body[0].value), name, node.body[0])
         return Function(name, parameters, read_type(node.returns) if node.returns is not None else NONE, run, source)
