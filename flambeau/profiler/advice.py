@@ -111,8 +111,8 @@ def _batch_size(facts: Facts) -> Iterator[Advice]:
 
 
 def _synchronisations(facts: Facts) -> Iterator[Advice]:
-    yield from _advice(facts, "Synchronisations", facts.named(*_SYNCHRONISING), "Values that Python asks for are waited for: keep losses as "
-                       "tensors and look at them every so many steps.")
+    yield from _advice(facts, "Synchronisations", facts.named(*_SYNCHRONISING), "Values that Python asks for are waited for: keep losses "
+                       "as tensors and look at them every so many steps.")
 
 
 def _compilation(facts: Facts) -> Iterator[Advice]:

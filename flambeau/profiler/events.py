@@ -78,6 +78,7 @@ class Event(Timed):
     (`layers.3.linear`), where they are known. `sequence_nr` is the number of autograd's node that it made or ran."""
 
     id, sequence_nr, fwd_thread, made = 0, -1, 0, (0, 0)
+    trace_name: str | None = None                       # in traces, where it is another
     made_by: Any = None                                 # in backward: what of the forward pass it is the gradient of
     facts: Mapping[str, Any] = MappingProxyType({})     # of a GPU's kernel
     category = ""                                       # in traces, where that is not told by the kind

@@ -51,7 +51,7 @@ def _tiles(events: Sequence[Event], memory: dict[str, Any] | None) -> list[tuple
         tiles.append(("on the GPU", sum(e.end - e.start for e in events if e.device_type) / max(wall, 1), "share"))
     if flops := sum(e.flops for e in events):
         tiles.append(("FLOP a second", flops / max(wall, 1) * 1e9, "flops"))
-    if steps := [e for e in top if e.name.startswith(("ProfilerStep#", "Optimizer.step#"))]:
+    if steps := [e for e in top if e.name.startswith(("ProfilerStep", "Optimizer.step#"))]:
         tiles.append(("steps", len(steps), "n"))
     return [*tiles, ("peak memory", memory["bytes"], "bytes")] if memory else tiles
 

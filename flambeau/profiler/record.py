@@ -85,6 +85,7 @@ class Recorder(_C.Recorder):
     def forget(self) -> None:
         """All of it."""
         super().forget()
+        self._read = None
         self.calls.clear()
         self.passed.clear()
         self.changes.clear()
@@ -106,8 +107,9 @@ class Recorder(_C.Recorder):
     def _events(self) -> EventList:
         modules, by_number = Modules(), {}
         for number, name, start, end, parent, kind, sequence, first, last, inputs, places in self.entries():
-            event = by_number[number] = Event(name, start, end=end or start, kind=kind)
-            event.thread, event.made = self.native_thread, (first, last)
+            short = "ProfilerStep*" if name.startswith("ProfilerStep#") else name      # which sums of steps are under
+            event = by_number[number] = Event(short, start, end=end or start, kind=kind)
+            event.trace_name, event.thread, event.made = name, self.native_thread, (first, last)
             event.sequence_nr = sequence if kind != OPERATOR else first + 1 if last > first else -1
             event.fwd_thread = int(event.sequence_nr >= 0 and kind in (BACKWARD, ENGINE))
             if self.with_stack:

@@ -38,7 +38,7 @@ def _named(events: Iterable[Event]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": "python"}},
                                   {"ph": "M", "name": "process_labels", "pid": pid, "tid": 0, "args": {"labels": "CPU"}}]
     lanes = {_place(event): event.lane for event in events}
-    return rows + [{"ph": "M", "name": "thread_name", **place, "args": {"name": lane}} for place, lane in lanes.items()]
+    return [*rows, *({"ph": "M", "name": "thread_name", **place, "args": {"name": lane}} for place, lane in lanes.items())]
 
 
 class _Place(dict):
@@ -59,7 +59,8 @@ def _row(event: Event) -> dict[str, Any]:
              "Fwd thread id": event.fwd_thread or None, "Input Dims": event.input_shapes, "Input type": event.input_dtypes,
              "Concrete Inputs": event.concrete_inputs, "Call stack": event.stack, "Module": event.module, "Flops": event.flops,
              **event.facts}
-    return {"ph": "X", "cat": _category(event), "name": event.name, **_place(event), "ts": event.start / 1e3, "dur": event.cpu_time_total,
+    return {"ph": "X", "cat": _category(event), "name": event.trace_name or event.name, **_place(event),
+            "ts": event.start / 1e3, "dur": event.cpu_time_total,
             "args": {name: fact for name, fact in facts.items() if fact not in (None, "", []) and not (name == "Flops" and not fact)}}
 
 
