@@ -186,7 +186,7 @@ class profile:
                 self.execution_trace_observer.start()
             if self.profile_memory:
                 self.recorder.memory.start()    # type: ignore[union-attr]
-                self.recorder.labels.start()
+                self.recorder.labels.start()    # type: ignore[union-attr]
             dispatch.state.watchers = (*dispatch.state.watchers, self.recorder)
         if self.schedule is not None:
             self._step = record_function(f"ProfilerStep#{self.step_num}")
@@ -203,7 +203,7 @@ class profile:
             self.running = False
             dispatch.state.watchers = tuple([watcher for watcher in dispatch.state.watchers if watcher is not self.recorder])
             if self.profile_memory:
-                self.recorder.labels.stop()
+                self.recorder.labels.stop()     # type: ignore[union-attr]
                 self.recorder.memory.stop()     # type: ignore[union-attr]
             if self.execution_trace_observer is not None:
                 self.execution_trace_observer.stop()

@@ -68,7 +68,7 @@ def _length(spans: Iterable[Span]) -> float:
 
 def rank_of_trace(path: Any, rank: int | None = None) -> Rank:
     """The same from a file of `export_chrome_trace`, whose name has the rank in it (`...rank3...`) where `rank` is not told."""
-    with (gzip.open if str(path).endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:      # type: ignore[operator]
+    with (gzip.open if str(path).endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
         rows = json.load(file)["traceEvents"]
     if rank is None:
         found = re.search(r"rank[_-]?(\d+)", Path(path).name)

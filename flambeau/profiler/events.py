@@ -64,12 +64,16 @@ class Timed:
         return self.device_time_total / (self.count or 1)
 
 
+def _reads(field: str, shown: Callable[[Any], Any] = lambda value: value) -> property:
+    return property(lambda self: shown(getattr(self, field)))
+
+
 for _old in ("time", "time_total", "memory_usage"):     # by names from when there were no GPUs but NVIDIA's
     for _self in ("", "self_"):
         if hasattr(Timed, f"{_self}device_{_old}"):
-            setattr(Timed, f"{_self}cuda_{_old}", property(lambda self, name=f"{_self}device_{_old}": getattr(self, name)))
+            setattr(Timed, f"{_self}cuda_{_old}", _reads(f"{_self}device_{_old}"))
 for _name in ("cpu_time", "cpu_time_total", "self_cpu_time_total", "device_time", "device_time_total", "self_device_time_total"):
-    setattr(Timed, f"{_name}_str", property(lambda self, name=_name: spelled_time(getattr(self, name))))
+    setattr(Timed, f"{_name}_str", _reads(_name, lambda value: spelled_time(value)))
 
 
 class Event(Timed):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 try:
-    import ittapi  # type: ignore[import-not-found]
+    ittapi: Any = importlib.import_module("ittapi")
 except ImportError:
     ittapi = None
 

@@ -1,7 +1,4 @@
-"""Memory over time: what it was taken for, who held it at the peak, and its history in the format of PyTorch's memory viewer.
-
-A change is `(address, bytes or 0 where it is given back, time in ns, thread, places)`, as native logs tell it (csrc/recorder.cpp).
-"""
+"""Memory over time: what it was taken for, and who held it at the peak."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import enum
 import gc
 import gzip
 import json
-import pickle
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +14,12 @@ from typing import Any
 
 from flambeau import _C
 
+from ..core.memory_history import Change, History
 from ..core.tensor import Tensor
 from ..core.watching import ENGINE
 from ..nn.parameter import Parameter
 from ..optim import Optimizer
 from .events import Event
-
-Change = tuple[int, int, int, int, Sequence[tuple]]
 
 
 class Category(enum.IntEnum):
@@ -53,7 +48,8 @@ class Block:
 
 def blocks_of(changes: Iterable[Change]) -> list[Block]:
     """The blocks that were taken, in order."""
-    found, alive = [], {}
+    found: list[Block] = []
+    alive: dict[int, Block] = {}
     for address, size, when, _, places in changes:
         before = alive.pop(address, None)
         if before is not None:
@@ -65,7 +61,7 @@ def blocks_of(changes: Iterable[Change]) -> list[Block]:
 
 
 def _address(tensor: Any) -> int | None:
-    array = getattr(tensor, "_data", None)
+    array: Any = getattr(tensor, "_data", None)
     return array.ctypes.data if hasattr(array, "ctypes") and array.size else None
 
 
@@ -150,7 +146,9 @@ class Timeline:
 
     def totals(self) -> tuple[list[int], list[list[int]]]:
         """Times in ns, and for each the bytes of each category."""
-        times, sizes, now = [], [], [0] * len(Category)
+        times: list[int] = []
+        sizes: list[list[int]] = []
+        now = [0] * len(Category)
         for when, sign, size, what in self.steps():
             now[what] += sign * size
             if times and times[-1] == when:
@@ -179,7 +177,7 @@ class Timeline:
         else:
             times, sizes = self.totals()
             content = [[when // 1000 for when in times], [[0, *now] for now in sizes]]
-        with (gzip.open if path.endswith(".gz") else open)(path, "wt", encoding="utf-8") as out:     # type: ignore[operator]
+        with (gzip.open if path.endswith(".gz") else open)(path, "wt", encoding="utf-8") as out:
             json.dump(content, out)
 
 
@@ -204,73 +202,7 @@ def _next(times: Sequence[int], after: int) -> int:
     return times[place] if place < len(times) else 1 << 62
 
 
-# -- the history, as PyTorch's memory viewer reads it ---------------------------------------------------------------------------
-
-
-class History:
-    """What `_record_memory_history` of a kind of device writes down, and `_snapshot` tells."""
-
-    def __init__(self, log: Any) -> None:
-        self.make, self.log, self.state_only = log, None, False
-        self.changes: list[Change] = []
-        self.most = 0
-
-    def record(self, enabled: str | None = "all", context: str | None = "all", stacks: str = "all", max_entries: int = (1 << 63) - 1,
-               clear_history: bool = False) -> None:
-        """From now on write down what is taken and given back, with the frames of Python (`context=None`: without); the last `max_entries`
-        are kept. `enabled=None`: stop; "state": of memory that is given back nothing is kept. Frames are Python's alone (`stacks`)."""
-        for name, value, known in (("enabled", enabled, (None, "state", "all")), ("context", context, (None, "state", "alloc", "all")),
-                                   ("stacks", stacks, ("python", "all"))):
-            if value not in known:
-                raise ValueError(f"expected {name} in {known}, got {value!r}")
-        if self.log is not None:
-            self.log.stop()
-            self.changes += self.log.take()
-            self.log = None
-        if clear_history or enabled is not None:
-            self.changes = []
-        self.state_only, self.most = enabled == "state", max_entries
-        if enabled is not None:
-            self.log = self.make(context is not None, min(max_entries, (1 << 63) - 1))
-            self.log.start()
-
-    def snapshot(self) -> dict[str, Any]:
-        """{"segments": blocks that are taken, "device_traces": what happened, "allocator_settings"}: what memory_viz shows."""
-        if self.log is not None:
-            self.changes = (self.changes + self.log.take())[-self.most:]
-        blocks = blocks_of(self.changes)
-        frames = {id(places): _frames(places) for _, _, _, _, places in self.changes}
-        traces, alive = [], {}
-        for address, size, when, _, places in self.changes:
-            if not size and address not in alive:
-                continue
-            told = {"addr": address, "size": size or alive[address], "stream": 0, "time_us": when // 1000, "frames": frames[id(places)]}
-            traces += [{"action": action, **told} for action in (("alloc",) if size else ("free_requested", "free_completed"))]
-            alive[address] = size
-        return {"segments": [_segment(block, frames[id(block.places)]) for block in blocks if block.end is None],
-                "device_traces": [[] if self.state_only else traces], "external_annotations": [],
-                "allocator_settings": {"expandable_segments": False, "max_split_size": -1, "garbage_collection_threshold": 0.0}}
-
-    def dump(self, filename: str = "dump_snapshot.pickle") -> None:
-        """Write the snapshot to a file that https://pytorch.org/memory_viz opens."""
-        with open(filename, "wb") as out:
-            pickle.dump(self.snapshot(), out)
-
-
-def _frames(places: Sequence[tuple]) -> list[dict[str, Any]]:
-    return [{"filename": code.co_filename, "line": line, "name": code.co_name} for code, line, _ in places]
-
-
-def _segment(block: Block, frames: list[dict[str, Any]]) -> dict[str, Any]:
-    """A block as a segment of its own: the allocator's classes of sizes are nobody's business here."""
-    told = {"address": block.address, "frames": frames}
-    part = {**told, "size": block.size, "requested_size": block.size, "state": "active_allocated"}
-    return {**told, "device": 0, "total_size": block.size, "stream": 0, "segment_type": "large" if block.size >= 1 << 20 else "small",
-            "segment_pool_id": (0, 0), "is_expandable": False, "allocated_size": block.size, "active_size": block.size,
-            "requested_size": block.size, "blocks": [part]}
-
-
 HOST = History(lambda with_stack, most: _C.MemoryLog(with_stack, most))
 record_memory_history, memory_snapshot, dump_memory_snapshot = HOST.record, HOST.snapshot, HOST.dump
 
-__all__ = ["Block", "Category", "History", "Labels", "Timeline", "dump_memory_snapshot", "memory_snapshot", "record_memory_history"]
+__all__ = ["Block", "Category", "Labels", "Timeline", "dump_memory_snapshot", "memory_snapshot", "record_memory_history"]

@@ -63,7 +63,7 @@ class Recorder(_C.Recorder):
         self.thread, self.native_thread = threading.get_ident(), threading.get_native_id()
         self._read: tuple[tuple[int, ...], EventList] | None = None
 
-    def begin(self, name: str, args: Sequence[Any] = (), kind: int = 0, sequence: int = -1) -> int:     # type: ignore[override]
+    def begin(self, name: str, args: Sequence[Any] = (), kind: int = 0, sequence: int = -1) -> int:
         """Something starts; native calls of operators do not come by."""
         if self.labels is not None and args and name.startswith("Optimizer.step"):
             self.labels.look(args[0])

@@ -199,3 +199,11 @@ def test_processes_side_by_side(tmp_path: Path) -> None:
     assert [row[-1] for row in data_of(tmp_path / "page.html")["ranks"]["rows"]] == ["", "", "the others wait for it"]
     with pytest.raises(ValueError, match="no rank in the file's name"):
         rank_of_trace(shutil.copy(tmp_path / "trace.rank0.json", tmp_path / "trace.json"))
+
+
+def test_a_first_look(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, "-m", "flambeau.utils.bottleneck", "train.py", "2"], cwd=tmp_path, capture_output=True,
+                          text=True, check=True, env={**os.environ, "PYTHONPATH": str(Path(fl.__file__).parent.parent)})
+    assert done.stdout.count("trained") == 2 and "Environment Summary" in done.stdout and "tottime" in done.stdout
+    assert "Optimizer.step#SGD.step" in done.stdout and "Self CPU time total" in done.stdout
