@@ -25,7 +25,7 @@ from .library import NOT_ENABLED
 from .memory import (
     device_memory_used, empty_cache, get_allocator_backend, get_per_process_memory_fraction, host_memory_stats_as_nested_dict,
     max_memory_allocated, max_memory_cached, max_memory_reserved, mem_get_info, memory_allocated, memory_cached, memory_reserved,
-    memory_stats, memory_snapshot, memory_stats_as_nested_dict, memory_summary, reset_accumulated_memory_stats, reset_max_memory_allocated,
+    memory_snapshot, memory_stats, memory_stats_as_nested_dict, memory_summary, reset_accumulated_memory_stats, reset_max_memory_allocated,
     reset_max_memory_cached, reset_peak_memory_stats, set_per_process_memory_fraction,
 )
 from .random import (

@@ -159,7 +159,7 @@ class profile:
         self.custom_trace_id_callback = custom_trace_id_callback
         self.recorder = Recorder(record_shapes, with_stack, with_modules, profile_memory, with_flops)
         self.metadata: dict[str, Any] = {}
-        self.running = False
+        self.running = self._saved = False
         self._trace_id = ""
         self._step: record_function | None = None
 
@@ -180,6 +180,9 @@ class profile:
 
     def _resume(self) -> None:
         if not self.running:
+            if self._saved:     # until now what the last cycle recorded can be asked for
+                self._saved = False
+                self.recorder.forget()
             self.running = True
             self._trace_id = self.custom_trace_id_callback() if self.custom_trace_id_callback else uuid.uuid4().hex.upper()
             if self.execution_trace_observer is not None:
@@ -228,8 +231,7 @@ class profile:
             self._pause()
             if self.on_trace_ready is not None:
                 self.on_trace_ready(self)
-            if not self.acc_events:
-                self.recorder.forget()
+            self._saved = not self.acc_events
         self.step_num += 1
         if self._wanted():
             self._resume()
