@@ -20,7 +20,7 @@ from typing import Any
 from ..core import dispatch
 from ..core.watching import USER
 from ..dynamo import debug
-from . import itt
+from . import cupti, itt
 from .events import Event, EventList, EventSum
 from .execution_trace import ExecutionTraceObserver
 from .memory import Timeline
@@ -190,6 +190,8 @@ class profile:
             if self.profile_memory:
                 self.recorder.memory.start()    # type: ignore[union-attr]
                 self.recorder.labels.start()    # type: ignore[union-attr]
+            if ProfilerActivity.CUDA in self.activities:
+                cupti.activities().start()
             dispatch.state.watchers = (*dispatch.state.watchers, self.recorder)
         if self.schedule is not None:
             self._step = record_function(f"ProfilerStep#{self.step_num}")
@@ -205,6 +207,9 @@ class profile:
         if self.running:
             self.running = False
             dispatch.state.watchers = tuple([watcher for watcher in dispatch.state.watchers if watcher is not self.recorder])
+            if ProfilerActivity.CUDA in self.activities:
+                cupti.activities().stop()
+                self.recorder.gpu += cupti.activities().take()
             if self.profile_memory:
                 self.recorder.labels.stop()     # type: ignore[union-attr]
                 self.recorder.memory.stop()     # type: ignore[union-attr]
@@ -305,7 +310,7 @@ def kineto_available() -> bool:
 
 def supported_activities() -> set[ProfilerActivity]:
     """What is recorded."""
-    return {ProfilerActivity.CPU}
+    return {ProfilerActivity.CPU, ProfilerActivity.CUDA} if cupti.available() else {ProfilerActivity.CPU}
 
 
 def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None, use_gzip: bool = False,

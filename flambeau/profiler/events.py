@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -132,6 +133,14 @@ class Event(Timed):
         while at is not None:
             yield at
             at = at.cpu_parent
+
+    @staticmethod
+    def under_way(events: Sequence[Event], starts: Sequence[int], when: int) -> Event | None:
+        """The innermost of some events (`starts` are when they began, in order) that was under way at a time."""
+        at = events[place - 1] if (place := bisect.bisect_right(starts, when)) else None
+        while at is not None and at.end < when:
+            at = at.cpu_parent
+        return at
 
     @property
     def in_backward(self) -> bool:

@@ -119,10 +119,7 @@ class Timeline:
         events = [event for event in events if event.name != "[memory]"]
         starts = [event.start for event in events]
         for block in self.blocks:
-            at: Any = events[place - 1] if (place := bisect.bisect_right(starts, block.start)) else None
-            while at is not None and at.end < block.start:
-                at = at.cpu_parent
-            block.event = at
+            block.event = Event.under_way(events, starts, block.start)
 
     def _tell_labels(self, labels: Labels, begin: int) -> None:
         """Labels are truer than what follows from times; blocks that they tell of and nobody saw taken were there before."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from ..core.tensor import fake
 from ..core.watching import BACKWARD, ENGINE, OPERATOR, USER, block, unwatched
 from ..ops.registry import OPERATORS
 from ..utils.flop_counter import FlopCounterMode
+from .cupti import GpuEvent, link
 from .events import HOME, Event, EventList, events_of_call
 from .memory import Labels
 from .trace import forward_of
@@ -56,6 +56,7 @@ class Recorder(_C.Recorder):
         self.record_shapes, self.with_stack, self.with_modules, self.with_flops = record_shapes, with_stack, with_modules, with_flops
         self.calls: list[tuple] = []
         self.passed: list[tuple[str, int, int]] = []
+        self.gpu: list[GpuEvent] = []
         self._flops: dict[tuple[str, str], int] = {}
         self.memory = _C.MemoryLog(with_stack) if with_memory else None
         self.labels = Labels() if with_memory else None
@@ -88,6 +89,7 @@ class Recorder(_C.Recorder):
         self._read = None
         self.calls.clear()
         self.passed.clear()
+        self.gpu.clear()
         self.changes.clear()
 
     def memory_changes(self) -> list[tuple]:
@@ -99,7 +101,7 @@ class Recorder(_C.Recorder):
     @property
     def events(self) -> EventList:
         """What ran, in the order in which it began."""
-        state = (len(self), len(self.calls), len(self.passed))
+        state = (len(self), len(self.calls), len(self.passed), len(self.gpu))
         if self._read is None or self._read[0] != state:
             self._read = state, self._events()
         return self._read[1]
@@ -132,6 +134,9 @@ class Recorder(_C.Recorder):
         self._tell_backward(found)
         if self.memory is not None:
             found = _with_memory(found, [c for c in self.memory_changes() if c[3] == self.thread])
+        if self.gpu:
+            link(found, self.gpu)
+            found = sorted([*found, *self.gpu], key=lambda e: (e.start, -e.end))
         for number, event in enumerate(found):
             event.id = number
         return EventList(found)
@@ -221,9 +226,7 @@ def _with_memory(events: list[Event], changes: Sequence[tuple]) -> list[Event]:
         if size:
             sizes[address] = size
         change = size or -before
-        at: Event | None = events[place - 1] if (place := bisect.bisect_right(starts, time)) else None
-        while at is not None and at.end < time:
-            at = at.cpu_parent
+        at = Event.under_way(events, starts, time)
         if at is None and change:
             alone.append(Event("[memory]", time))
             alone[-1].cpu_memory_usage = alone[-1].self_cpu_memory_usage = change

@@ -60,18 +60,22 @@ def _row(event: Event) -> dict[str, Any]:
              "Concrete Inputs": event.concrete_inputs, "Call stack": event.stack, "Module": event.module, "Flops": event.flops,
              **event.facts}
     return {"ph": "X", "cat": _category(event), "name": event.trace_name or event.name, **_place(event),
-            "ts": event.start / 1e3, "dur": event.cpu_time_total,
+            "ts": event.start / 1e3, "dur": (event.end - event.start) / 1e3,
             "args": {name: fact for name, fact in facts.items() if fact not in (None, "", []) and not (name == "Flops" and not fact)}}
 
 
 def _arrows(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """From what made a node of autograd to the node's run."""
+    """From what made a node of autograd to the node's run, and from what launched a kernel to the kernel."""
     made, rows = forward_of(events), []
     for event in events:
         source = made.get(event.sequence_nr) if event.kind == BACKWARD else None
         if source is not None:
             arrow = {"cat": "fwdbwd", "name": "fwdbwd", "id": event.sequence_nr}
             rows += [{"ph": "s", **arrow, **_place(source), "ts": source.start / 1e3},
+                     {"ph": "f", "bp": "e", **arrow, **_place(event), "ts": event.start / 1e3}]
+        if event.device_type and event.launched_by is not None:
+            arrow = {"cat": "ac2g", "name": "ac2g", "id": event.correlation}
+            rows += [{"ph": "s", **arrow, **_place(event.launched_by), "ts": event.launched / 1e3},
                      {"ph": "f", "bp": "e", **arrow, **_place(event), "ts": event.start / 1e3}]
     return rows
 
