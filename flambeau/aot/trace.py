@@ -18,8 +18,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from flambeau import _C
 from flambeau.aot.sizes import SizeNodes
-from flambeau.autograd.graph import _sequence as sequence_numbers
 from flambeau.core import dispatch
 from flambeau.core.device import device
 from flambeau.core.dtypes import int64
@@ -101,7 +101,7 @@ class TraceMode:
     def enter_line(self, stack: tuple, place: int = -1) -> None:
         """What follows belongs to this line of the user's, and to this node of the captured graph."""
         self.stack, self.place = stack, place
-        self._lines.append((next(sequence_numbers), stack, place))
+        self._lines.append((_C.next_node(), stack, place))
 
     def line_of(self, sequence: int) -> tuple[tuple, int]:
         """The line and the node in whose course the autograd node of this number was made."""

@@ -224,15 +224,23 @@ def _walk(
                     taken = tuple(gs) if node.post_hooks else None
                     g = gs[0]
                     gs = None
-                    accumulate(node, g)
-                    del g
+                    if dispatch.state.watchers:
+                        box = [g]
+                        del g
+                        watched(_ENGINE + node.name(), _accumulate_watched, (accumulate, node, box), None, 2, -1, ())
+                    else:
+                        accumulate(node, g)
+                        del g
                     if taken is not None:
                         _run_post_hooks(node, [], taken)
             elif useful is None or any(e is not None and e[0] in useful for e in node.edges):
                 if node.knows_last:
                     node.last = not retain_graph    # type: ignore[attr-defined]
                 current.node = node
-                _send(node, gs, buffers)
+                if dispatch.state.watchers:
+                    watched(_ENGINE + node.name(), _send, (node, gs, buffers), None, 2, node.sequence, ())
+                else:
+                    _send(node, gs, buffers)
                 if not retain_graph:
                     node.release()
         for edge in node.edges:
@@ -243,6 +251,13 @@ def _walk(
                     heapq.heappush(ready, (-child.sequence, id(child), child))
 
 
+_ENGINE = "autograd::engine::evaluate_function: "
+
+
+def _accumulate_watched(accumulate: Callable[[AccumulateGrad, Tensor], None], node: AccumulateGrad, box: list[Tensor]) -> None:
+    watched(node.name(), lambda: accumulate(node, box.pop()), (), None, 1, -1, box)     # the box: nobody else may hold the gradient (_own)
+
+
 def _send(node: Node, gs: list, buffers: dict) -> None:
     """Run one node and pass its gradients on along the edges."""
     for g in gs:
@@ -251,7 +266,7 @@ def _send(node: Node, gs: list, buffers: dict) -> None:
     else:
         return
     if dispatch.state.watchers:
-        grads = watched(node.name(), _apply, (node, gs), {}, inside=True)
+        grads = watched(node.name(), _apply, (node, gs), None, 1, node.sequence, gs)
     else:
         grads = _apply(node, gs)
     if node.post_hooks:

@@ -26,7 +26,6 @@ from ..ops.primitives import node_name
 from ..ops.registry import General, Linear, Rule
 from .handles import RemovableHandle
 
-_sequence = itertools.count(1)
 _SUFFIXES = ("_shape", "_dtype", "_spec", "_device")
 
 
@@ -69,7 +68,7 @@ class Node:
 
     def __init__(self, edges: list[Edge | None]):
         self.edges = edges
-        self.sequence = next(_sequence)
+        self.sequence = _C.next_node()
         self.output_specs: tuple = ()
         if Settings.anomaly:
             self.trace = traceback.extract_stack()[:-3]

@@ -147,7 +147,7 @@ def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
     if len(args) == 2 and isinstance(args[1], (list, tuple)) and "spread" in wrapper._operator.tags:    # type: ignore[attr-defined]
         args = (args[0], *args[1])
     if state.watchers:
-        return watched(f"aten::{wrapper.__name__}", wrapper, args, kwargs)
+        return watched(wrapper._event, wrapper, args, kwargs)    # type: ignore[attr-defined]
     if state.function_modes:
         mode = state.function_modes[-1]
         with without_top_mode():
@@ -299,6 +299,7 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
         wrapper.__signature__ = _with_out(fn)  # type: ignore[attr-defined]
     if "<locals>" in wrapper.__qualname__:
         wrapper.__qualname__ = wrapper.__name__     # pickles say where it is
+    wrapper._event = f"aten::{op_name}"  # type: ignore[attr-defined]
     wrapper._body = body  # type: ignore[attr-defined]
     wrapper._plain = body if into_out is None else _taking_out(body, into_out)  # type: ignore[attr-defined]
     return wrapper

@@ -156,7 +156,7 @@ class Stopwatch:
     def __init__(self, kernels: int) -> None:
         self.seconds = np.zeros(kernels)
 
-    def begin(self, name: str, args: Sequence[Any] = ()) -> None:
+    def begin(self, name: str, args: Sequence[Any] = (), kind: int = 0, sequence: int = -1) -> None:
         """Operators are not looked at."""
 
     def end(self, event: Any) -> None:

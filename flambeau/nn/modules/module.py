@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeVar
 
+from flambeau import _C
+
 from ...core.device import device as device_type
 from ...core.dtypes import as_dtype, dtype_of_name
 from ...core.dtypes import dtype as dtype_type
@@ -692,6 +694,8 @@ _global_module_registration_hooks = GlobalHooks.modules
 _global_forward_hooks, _global_forward_pre_hooks = GlobalHooks.forward, GlobalHooks.forward_pre
 _global_backward_hooks, _global_backward_pre_hooks = GlobalHooks.backward, GlobalHooks.backward_pre
 _global_forward_hooks_with_kwargs, _global_forward_hooks_always_called = GlobalHooks.with_kwargs, GlobalHooks.always
+
+_C.know_module_call(Module._call_impl.__code__)     # profiles tell which module an event is of
 
 __all__ = ["Module", "RemovableHandle", "register_module_buffer_registration_hook", "register_module_module_registration_hook",
            "register_module_parameter_registration_hook", "register_module_forward_hook", "register_module_forward_pre_hook",
