@@ -17,12 +17,14 @@ import os
 import platform
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from . import _C
@@ -32,8 +34,32 @@ from .core.settings import told
 from .ops.registry import OPERATORS, PRIMITIVES
 
 
+def _from_script(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames that lead from the command line to the script."""
+    entry = trace
+    while entry is not None and entry.tb_frame.f_code is not _run.__code__:
+        entry = entry.tb_next
+    if entry is None:
+        return trace    # of an error that is not the script's
+    while entry is not None and (entry.tb_frame.f_code is _run.__code__ or entry.tb_frame.f_globals.get("__name__") == "runpy"):
+        entry = entry.tb_next
+    return entry
+
+
+def _hide_runner() -> None:
+    """Uncaught errors are shown from the script's first line on, by the hook that was there."""
+    show = sys.excepthook
+
+    def shown(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        trace = _from_script(trace)
+        show(kind, error.with_traceback(trace), trace)
+
+    sys.excepthook = shown
+
+
 def _run(args: argparse.Namespace) -> int:
     """Run `args.script` as `__main__` with `torch` meaning Flambeau."""
+    _hide_runner()
     LazyModule("flambeau.as_torch").install()
     if args.module:
         sys.argv = [args.script, *args.args]
@@ -186,6 +212,7 @@ def _info(args: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m flambeau", description="PyTorch 2 rebuilt small.")
+    parser.add_argument("--version", action="version", version=f"flambeau {_version('flambeau')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, act: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser:
@@ -220,7 +247,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    return args.act(args)
+    try:
+        status = args.act(args)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:     # of `... | head`, if it was our pipe
+        if args.act in (_run, _explain):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())    # what Python still flushes at its end
+        return 128 + signal.SIGPIPE
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from ..core.storage import shared
 from ..core.tensor import Tensor, example_of, from_array, is_example
 from ..core.warned import warn_once
 from . import prims
+from .ints import as_int
 from .primitives import InAten
 from .prims.views import _inverse
 from .promotion import cast, category_of_number, default_dtype, fitting, is_number, limits
@@ -35,7 +36,8 @@ def _named_size(size: tuple, keyword: dict[str, Any], name: str) -> tuple:
     if "size" in keyword:
         size = (keyword.pop("size"),)
     if keyword:
-        raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(keyword))}'")
+        raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(keyword))}'; sizes are given one by one, as a tuple, or "
+                        "as size=")
     return size
 
 
@@ -47,10 +49,10 @@ def sizes(args: Sequence, name: str) -> tuple:
         return tuple(args)
     shape: list = []
     for n in args:
-        if isinstance(n, (Tensor, np.integer, bool)):
-            n = int(n)
-        if isinstance(n, (str, float, bytes)) or n is None:
-            raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(n).__name__}")
+        try:
+            n = as_int(n)
+        except TypeError:
+            raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(n).__name__}") from None
         if isinstance(n, int) and n < 0:
             raise RuntimeError(f"{name}: Dimension size must be non-negative, got {list(args)}.")
         shape.append(n)

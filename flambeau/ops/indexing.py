@@ -19,6 +19,7 @@ from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
 from . import batching, prims
 from .checks import checked
 from .creation import filled_where_asked
+from .ints import as_ints
 from .joining import stack
 from .order import in_rows, like
 from .pointwise import where
@@ -29,7 +30,6 @@ from .promotion import as_tensor_operand, broadcast, cast, expand_to, fitting, i
 from .reductions import scalar_type
 from .registry import OPERATORS, Linear, Spec, method, operator, primitive
 from .subscript import _check_broadcast, _value_for, check_step, index_list, put_, slice_bounds
-from .views import _ints
 from .writing import assign, inplace, refuse_repeated, store_apart, with_out, with_out_apart, with_out_in_rows
 
 
@@ -679,7 +679,7 @@ def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
 @method("resize_")
 def resize_(self: Tensor, *sizes: Any, size: Any = None, memory_format: Any = None) -> Tensor:
     """Another shape over the same storage, which grows if it must; new elements are uninitialised. In rows, or in `memory_format`."""
-    shape = _ints(sizes if size is None else (size,))
+    shape = as_ints(sizes if size is None else (size,))
     if self.requires_grad:
         raise RuntimeError("cannot resize variables that require grad")
     refuse_inference_write(self)

@@ -454,6 +454,8 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where `condition` is true, else `other`; with the condition alone, the indices where it is true."""
     if input is None and other is None:
         return OPERATORS["nonzero"](condition, as_tuple=True)
+    if input is None or other is None:
+        raise TypeError(f"where(): '{'input' if input is None else 'other'}' is missing; it takes a condition alone, or both as well")
     if not isinstance(input, Tensor) or not isinstance(other, Tensor):
         input, other = _stored(input, other), _stored(other, input)
     if condition.dtype is not bool_:

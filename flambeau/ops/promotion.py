@@ -19,6 +19,7 @@ from ..core.symbolic import SymFloat, refuse_text
 from ..core.tensor import Tensor, is_example
 from . import prims
 from .primitives import one_device
+from .telling import NotANumber
 
 
 class Defaults:
@@ -62,7 +63,7 @@ def category_of_number(x: Any) -> int:
     kind = type(x).__name__
     found = {"SymInt": INT, "SymFloat": FLOAT, "SymBool": BOOL}.get(kind)
     if found is None:
-        raise TypeError(f"expected a Tensor or a number, got {kind}")
+        raise NotANumber(x)
     return found
 
 
@@ -243,7 +244,7 @@ def prepare(x: Any, y: Any) -> tuple[Any, Any]:
 def as_tensor_operand(x: Any) -> Tensor:
     """A number as a 0-dim tensor of its default dtype; TypeError for anything else."""
     if not is_number(x):
-        raise TypeError(f"expected a Tensor or a number, got {type(x).__name__}")
+        raise NotANumber(x)
     return prims.full((), x, result_type(x), as_device(None))
 
 

@@ -23,6 +23,7 @@ from ..nn.modules.hooks import HookDict, RemovableHandle
 from ..ops.creation import tensor, zeros_like
 from ..ops.nn.steps import as_number
 from ..ops.promotion import default_dtype
+from ..ops.telling import parameters_in
 from ..ops.views import view_as_real
 from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
 
@@ -71,7 +72,7 @@ class Optimizer:
                             f"{type(params).__name__}")
         self.state: defaultdict = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
-        groups = list(params)
+        groups = parameters_in(params, type(self).__name__)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
         if not isinstance(groups[0], dict):

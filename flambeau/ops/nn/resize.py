@@ -352,7 +352,7 @@ _LINEAR_RANK = {"linear": 3, "bilinear": 4, "trilinear": 5, "bicubic": 4}
 
 def _output_sizes(input: Tensor, size: Any, scale_factor: Any, recompute: bool | None) -> tuple[tuple, tuple]:
     """Output sizes, and the scale to use per dimension (None: the ratio of the sizes)."""
-    spatial = input.ndim - 2
+    spatial = max(input.ndim - 2, 0)
     if (size is None) == (scale_factor is None):
         raise ValueError("either size or scale_factor should be defined" if size is None else
                          "only one of size or scale_factor should be defined")
@@ -387,6 +387,9 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
     if align_corners is not None and mode in ("nearest", "area", "nearest-exact"):
         raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear")
     sizes, scales = _output_sizes(input, size, scale_factor, recompute_scale_factor)
+    if input.ndim not in (3, 4, 5) or _LINEAR_RANK.get(mode, input.ndim) != input.ndim:
+        raise NotImplementedError(f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.ndim}D) for the modes: nearest | "
+                                  f"linear (3D) | bilinear (4D) | bicubic (4D) | trilinear (5D) | area | nearest-exact (got {mode})")
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
     if mode == "area":
@@ -394,10 +397,8 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
     if any(n < 1 for n in (*input.shape[2:], *sizes)):
         raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(input.shape[2:])} output {list(sizes)}")
     if not mode.startswith("nearest"):
-        if _LINEAR_RANK.get(mode) != input.ndim:
-            raise NotImplementedError("Input Error: Only 3D, 4D and 5D input Tensors supported (got "
-                                      f"{input.ndim}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | area | "
-                                      f"nearest-exact (got {mode})")
+        if mode not in _LINEAR_RANK:
+            raise NotImplementedError(f"interpolate() has no mode {mode!r}; it has nearest, nearest-exact, area, {', '.join(_LINEAR_RANK)}")
         if input.dtype is uint8 and input.ndim == 4:     # images, whose pixels are rounded
             out = interpolate(input.float(), size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
             return cast(out.round().clamp(0, 255), uint8)
