@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import types
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .compiler import Compiler, get_compiler, optimize
@@ -24,6 +26,11 @@ class OptimizedModule:
     def _orig_mod(self) -> Any:
         """The module that was compiled."""
         return type(self)._flambeau_original
+
+    @property
+    def dynamo_ctx(self) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """What compiles a function as this module is compiled: with the same backend and options."""
+        return partial(optimize, compiler=type(self)._flambeau_compiler)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         compiler = type(self)._flambeau_compiler

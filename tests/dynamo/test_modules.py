@@ -85,6 +85,14 @@ def test_state_dict_keys_are_plain_and_shared() -> None:
     assert same(compiled(inputs()), other(inputs()))
 
 
+def test_dynamo_ctx_compiles_functions_as_the_module_is_compiled() -> None:
+    counter = Counter()
+    compiled = dynamo.compile(Block(), backend=counter)
+    step = compiled.dynamo_ctx(lambda x: compiled._orig_mod(x).sum())
+    assert same(step(inputs()), compiled._orig_mod(inputs()).sum())
+    assert len(counter.graphs) == 1
+
+
 def test_deepcopy_and_pickle() -> None:
     compiled = dynamo.compile(Block(), backend="eager")
     before = compiled(inputs())
