@@ -3,8 +3,8 @@
     python -m flambeau run examples/hf_trainer.py                    on Flambeau; `python examples/hf_trainer.py` on PyTorch
     ... --model FOLDER                                               from a GPT-2 of yours, as `save_pretrained` wrote it
 
-Without `--model` nothing is downloaded: a small GPT-2 first learns the book's letters, and is saved as a pretrained model is. The task is
-learnt twice, from there and from random weights. Leaves `loss.svg` and both models in `--out`. Needs transformers and accelerate.
+Without `--model` nothing is downloaded: a small GPT-2 first learns the book's letters, and is saved as a pretrained model is. Leaves
+`loss.svg` and the models in `--out`. Needs transformers and accelerate.
 """
 
 from __future__ import annotations
@@ -86,10 +86,6 @@ def train(
     return trainer
 
 
-def losses(trainer: Trainer) -> list[float]:
-    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-
-
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a folder with a pretrained GPT-2 whose vocabulary is letters")
@@ -117,19 +113,14 @@ def main() -> None:
     if not args.model:
         train(GPT2LMHeadModel(small_gpt2(args)), Path(pretrained), to_continue(text), args.pretraining, args)
     data, test = to_classify(text)
-    curves, results = {}, {}
-    for name in ("fine-tuned", "from random weights"):
-        torch.manual_seed(args.seed)
-        if name == "fine-tuned":
-            model = GPT2ForSequenceClassification.from_pretrained(pretrained, num_labels=2, pad_token_id=0)
-        else:
-            model = GPT2ForSequenceClassification(small_gpt2(args))
-        trainer = train(model, args.out / name.replace(" ", "-"), data, args.steps, args, test)
-        curves[name] = losses(trainer)
-        results[name] = trainer.evaluate()
-    write_loss_plot(args.out / "loss.svg", curves, "GPT-2: is this passage spoken?", across=f"{max(1, args.steps // 40)} steps")
-    for name, result in results.items():
-        print(f"{torch.__package__}, {name}: loss {result['eval_loss']:.4f}, {result['eval_right']:.2%} of {len(test)} passages right")
+    torch.manual_seed(args.seed)
+    model = GPT2ForSequenceClassification.from_pretrained(pretrained, num_labels=2, pad_token_id=0)
+    trainer = train(model, args.out / "fine-tuned", data, args.steps, args, test)
+    curve = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    across = f"{max(1, args.steps // 40)} steps"
+    write_loss_plot(args.out / "loss.svg", {"training": curve}, "GPT-2: is this passage spoken?", across)
+    result = trainer.evaluate()
+    print(f"{torch.__package__}: loss {result['eval_loss']:.4f}, {result['eval_right']:.2%} of {len(test)} passages right")
     print(f"wrote {args.out / 'loss.svg'} and the models beside it")
 
 

@@ -88,7 +88,7 @@ SMALL = {  # by example: the libraries that it needs, the pictures that it leave
     "cartpole_ppo": ((), ["return.svg"], r"mean return (\S+) at first"),
     "digits_diffusion": (("sklearn",), ["loss.svg", "digits.png"], r"final loss (\S+);"),
     "ddp_char_gpt": ((), ["loss.svg"], r"final loss (\S+)"),
-    "hf_trainer": (("transformers", "accelerate"), ["loss.svg"], r"fine-tuned: loss (\S+),"),
+    "hf_trainer": (("transformers", "accelerate"), ["loss.svg"], r"loss (\S+),"),
     "lightning_digits": (("sklearn", "lightning", "torchmetrics"), ["loss.svg"], r"final loss (\S+);"),
 }
 # torchvision, which the libraries import where it is installed, has a compiled part for another build of PyTorch.
