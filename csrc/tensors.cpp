@@ -273,7 +273,7 @@ PyObject* tensor_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
 
 }  // namespace
 
-PyObject* layout_of(PyObject* tensor) {
+PyObject* layout_of(PyObject* tensor, bool told) {
     Py_ssize_t slot = known_slots().layout;
     PyObject* found = read_slot(tensor, slot);
     if (found != Py_None) return found;
@@ -286,7 +286,7 @@ PyObject* layout_of(PyObject* tensor) {
         int rank = PyArray_NDIM(array);
         shape = PyTuple_New(rank), strides = PyTuple_New(rank);
         npy_intp step = 1, item = std::max<npy_intp>(PyArray_ITEMSIZE(array), 1);
-        bool dense = PyArray_IS_C_CONTIGUOUS(array);  // then a dimension of size 0 counts as 1, as in torch
+        bool dense = !told && PyArray_IS_C_CONTIGUOUS(array);  // then a dimension of size 0 counts as 1, as in torch
         for (int d = rank - 1; shape != nullptr && strides != nullptr && d >= 0; d--) {
             npy_intp n = PyArray_DIM(array, d);
             PyTuple_SET_ITEM(shape, d, PyLong_FromSsize_t(n));

@@ -18,6 +18,7 @@ from . import (
 )
 
 # isort: off
+from ._lazy import near as _near, show as _show
 from ._left_out import NAMES as _LEFT_OUT
 from .autograd.grad_mode import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
 from .core import shared as _shared
@@ -169,7 +170,9 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(__package__ or "flambeau")    # torch.torch is torch
     found = _LAZY.get(name)
     if found is None:
-        raise AttributeError(f"module 'flambeau' has no attribute '{name}'")
+        if _homes.knows(f"{__name__}.{name}"):
+            return importlib.import_module(f".{name}", __package__)
+        raise AttributeError(f"module 'flambeau' has no attribute '{name}'{_near(__name__, name)}")
     module, attribute = found
     try:
         loaded = importlib.import_module(module, __package__)
@@ -195,4 +198,5 @@ def is_storage(obj: Any) -> bool:
 if _told("TORCH_LOGS"):     # a misspelt name is an error at once
     importlib.import_module(".dynamo.logs", __package__)
 
+_show(__name__, _LAZY)
 __all__ = [name for name in globals() if not name.startswith("_")]

@@ -250,6 +250,12 @@ def knows(module: str) -> bool:
     return module.startswith(f"{ROOM}.") and module.removeprefix(f"{ROOM}.") in _ALL
 
 
+def inside(package: str) -> list[str]:
+    """The modules that can be made right inside of a package."""
+    below = package.removeprefix(ROOM).lstrip(".")
+    return [row.rpartition(".")[2] for row in _ALL if row.rpartition(".")[0] == below]
+
+
 def _lookup(row: str) -> Callable[[str], Any]:
     """The `__getattr__` of the module of a row."""
     source, kept = KEPT.get(row, ("", ""))
@@ -285,6 +291,8 @@ class _Loader(Loader):
         names = [name.partition("=")[0] for name in kept.split()] + left_out.split()
         module.__all__ = [name for name in names if not name.startswith("_")]     # type: ignore[attr-defined]
         module.__getattr__ = _lookup(row)     # type: ignore[method-assign]
+        shown = [*(name.partition("=")[0] for name in kept.split()), *inside(module.__name__)]
+        module.__dir__ = lambda: sorted({*vars(module), *shown})    # type: ignore[method-assign]
 
 
 class Homes(MetaPathFinder):

@@ -251,14 +251,15 @@ def _swapped(gm: GraphModule, twins: dict[int, Tensor]) -> Iterator[None]:
 
 
 def trace(gm: GraphModule, examples: Sequence[Any], attributes: Sequence[Tensor], needs: Sequence[int] | None,
-          decompositions: Mapping[Any, Callable] | None = None, early: Early | None = None, kernels: bool = True) -> Program:
+          decompositions: Mapping[Any, Callable] | None = None, early: Early | None = None, kernels: bool = True,
+          aten: bool = False) -> Program:
     """The functional program of `gm` on inputs like `examples`.
 
     `attributes` are the module's parameters and buffers, which become inputs too. `needs` holds for each example and each
     attribute whether it is to have a gradient (0, LEAF or NON_LEAF) or is an INFERENCE tensor; without it only the forward pass is traced.
-    The gradients of the groups `early` are handed over when they are there. `kernels`: as in `TraceMode`.
+    The gradients of the groups `early` are handed over when they are there. `kernels` and `aten`: as in `TraceMode`.
     """
-    mode = TraceMode(kernels)
+    mode = TraceMode(kernels, aten)
     inputs = _Inputs(mode, needs or [0] * (len(examples) + len(attributes)))
     with tracing(mode):
         arguments = inputs.add_arguments(examples)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import sys
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterator
 from typing import Any
 
+from ..core.memory_history import Change, History
 from .allocators import host_memory_stats
 from .library import cupy, device_count, index_of
 
@@ -163,3 +168,76 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
         raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
     with where:
         library.get_default_memory_pool().set_limit(fraction=fraction)
+
+
+# -- the history ------------------------------------------------------------------------------------------------------------------
+
+
+class _Log:
+    """As _C.MemoryLog, of the memory that CuPy's pool hands out in this thread."""
+
+    def __init__(self, with_stack: bool, most: int) -> None:
+        changes: deque[Change] = deque(maxlen=min(most, sys.maxsize))
+        hooks: Any = cupy("_record_memory_history").cuda.memory_hook
+
+        def enter(address: int, size: int) -> None:
+            places = tuple(_places(sys._getframe(2))) if with_stack else ()
+            changes.append((address, size, time.perf_counter_ns(), threading.get_ident(), places))
+
+        class Hook(hooks.MemoryHook):
+            """Writes down what is taken and given back."""
+
+            name = "flambeau memory history"
+
+            def malloc_postprocess(self, **facts: Any) -> None:
+                enter(facts["mem_ptr"], facts["mem_size"])
+
+            def free_postprocess(self, **facts: Any) -> None:
+                enter(facts["mem_ptr"], 0)
+
+        self._changes, self._hook = changes, Hook()
+
+    def start(self) -> None:
+        """From now on."""
+        self._hook.__enter__()
+
+    def stop(self) -> None:
+        """Until now."""
+        self._hook.__exit__(None, None, None)
+
+    def take(self) -> list[Change]:
+        """The changes since the last call."""
+        changes = list(self._changes)
+        self._changes.clear()
+        return changes
+
+
+def _places(frame: Any) -> Iterator[tuple]:
+    while frame is not None:
+        yield frame.f_code, frame.f_lineno, None
+        frame = frame.f_back
+
+
+_history = History(_Log)
+_dump_snapshot = _history.dump
+
+
+def _record_memory_history(enabled: str | None = "all", context: str | None = "all", stacks: str = "all", max_entries: int = sys.maxsize,
+                           device: Any = None, clear_history: bool = False) -> None:
+    """From now on write down what this thread takes of a GPU's memory and gives back, with the frames of Python (docs/profiler.md).
+    `enabled=None`: stop. `device`: it must be there; one history is kept of all."""
+    if device is not None:
+        index_of(device)
+    _history.record(enabled, context, stacks, max_entries, clear_history)
+
+
+def _snapshot(device: Any = None) -> dict[str, Any]:
+    """What `_record_memory_history` has written down: "segments" and "device_traces", as https://pytorch.org/memory_viz reads them."""
+    if device is not None:
+        index_of(device)
+    return _history.snapshot()
+
+
+def memory_snapshot() -> list[dict[str, Any]]:
+    """The blocks that were taken since `_record_memory_history`, each as a segment."""
+    return _history.snapshot()["segments"]

@@ -56,7 +56,9 @@ class Distribution:
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
         """Whether distributions check their arguments when it is not said."""
-        Distribution._validate_args = bool(value)
+        if value not in (True, False):
+            raise ValueError(f"set_default_validate_args() takes True or False, got {value!r}")
+        Distribution._validate_args = value
 
     def _check_parameters(self) -> None:
         for name, constraint in self.arg_constraints.items():
@@ -175,4 +177,18 @@ class Distribution:
 
 
 class ExponentialFamily(Distribution):
-    """Distributions of the exponential family; a name for isinstance."""
+    """Distributions with density exp(<natural parameters, statistics of x> - log normalizer + log carrier(x))."""
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        """The natural parameters, of which the log normalizer is a function."""
+        raise NotImplementedError(f"{type(self).__name__} does not tell its natural parameters")
+
+    def _log_normalizer(self, *natural_params: Tensor) -> Tensor:
+        """The logarithm of what the density is divided by. Its gradient are the means of the statistics."""
+        raise NotImplementedError(f"{type(self).__name__} does not tell its log normalizer")
+
+    @property
+    def _mean_carrier_measure(self) -> float:
+        """The mean of log carrier(x)."""
+        raise NotImplementedError(f"{type(self).__name__} does not tell the mean of its carrier measure")

@@ -356,7 +356,7 @@ def _wrap_singleton(tx: Any, value: Any, source: Source) -> Variable:
 
 
 def _wrap_int(tx: Any, value: int, source: Source) -> Variable:
-    symbolic = tx.dynamic_int(value, source)
+    symbolic = tx.dynamic_int(value, source, tx.presumed_varying(source))
     if symbolic is not None:
         return symbolic
     tx.guard(f"{{0}}.__class__ is int and {{0}} == {value}", source)
@@ -369,7 +369,7 @@ def _wrap_number(tx: Any, value: Any, source: Source) -> Variable:
 
 
 def _wrap_float(tx: Any, value: float, source: Source) -> Variable:
-    if not tx.number_varies(value, source):
+    if not tx.number_varies(value, source, tx.presumed_varying(source)):
         return _wrap_number(tx, value, source)
     tx.guard("{0}.__class__ is float", source, about="any")
     return FloatVariable(tx, value, source)
@@ -383,7 +383,7 @@ def _wrap_text(tx: Any, value: Any, source: Source) -> Variable:
 def _wrap_numpy_number(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
     variable = NumpyNumberVariable(tx, value, source)
-    if isinstance(value, (np.floating, np.integer)) and tx.number_varies(value.item(), source):
+    if isinstance(value, (np.floating, np.integer)) and tx.number_varies(value.item(), source, presumed=True):   # an array to operators
         return variable
     return ConstantVariable(variable.specialize(), source)
 
@@ -706,6 +706,7 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
         given: list[Any] = [LazyVariable(getattr(value, name), source.attr(name)) for name in ("name", "args") if hasattr(value, name)]
         return tx.remember(value, ProfilerScope(cls, given, {}, source))
     if policy.is_nn_module(value):
+        tx.modules.add(source)
         return tx.remember(value, ModuleObjectVariable(cls, value, source))
     if isinstance(value, tuple) and isinstance(getattr(cls, "_fields", None), tuple):
         return NamedTupleVariable(tx.guard_sequence(value, source), cls, source)
@@ -724,7 +725,7 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
     elif isinstance(value, dict):
         kind = next(base for base in cls.__mro__ if base.__module__ in ("builtins", "collections"))
         container = DictVariable({}, kind, source, plain_entries(value))
-        container.plain_source = constant_source(plain_entries).derive("{0}({1})", source)
+        container.plain_source = source.derive("{1}({0})", constant_source(plain_entries))
     elif isinstance(value, (list, tuple)):
         base, made = (list, ListVariable) if isinstance(value, list) else (tuple, TupleVariable)
         elements = [*base.__iter__(value)]  # past what the class overrides

@@ -291,7 +291,7 @@ class GraphBuilder:
             self.births.append(value.left)
             env.largest[value.left] = limits(kind)[1]
         node = self.graph.call_method("item", (tensor.node,))
-        node.meta.update(val=value, stack=self.stack(), unknown=True)
+        node.meta.update(self.origin(), val=value, unknown=True)
         self._symbols[self.births[-1]] = node
         self._read_from[self.births[-1]] = tensor, tensor.fake._writes
         self.calls += 1
@@ -345,7 +345,7 @@ class GraphBuilder:
         nodes = [self._expression_node(side) for side in (left, right)]
         answer = self._size_call(condition, _RELATIONS[op], *nodes)
         node = self.graph.call_function(must_hold, (answer, condition.relation.text()))
-        node.meta.update(val=None, stack=self.stack(), assumed=assumed)
+        node.meta.update(self.origin(), val=None, assumed=assumed)
         self.shape_env.learn(condition.relation)
 
     def shape_guards(self) -> list[tuple[str, tuple[Source, ...]]]:
@@ -431,7 +431,7 @@ class GraphBuilder:
             for dim, size in enumerate(variable.fake.shape):
                 if isinstance(size, SymInt) and str(size) == name:
                     node = self.graph.call_method("size", (variable.node, dim))
-                    node.meta.update(val=size, stack=self.stack())
+                    node.meta.update(self.origin(), val=size)
                     return node
         raise DataDependentSize(f"{name} is known only when the program runs", (name,))
 
@@ -568,7 +568,7 @@ class GraphBuilder:
             items: list[Variable] = []
             for i, item in enumerate(answer):
                 part = self.graph.call_function(operator.getitem, (node, i))
-                part.meta.update(val=item, stack=node.meta["stack"])
+                part.meta.update(self.origin(), val=item)
                 items.append(self.from_node(part, item))
             return self.sequence_like(answer, items)
         made = self.literal(answer)
@@ -590,13 +590,13 @@ class GraphBuilder:
         if dispatch.state.recording == recording:
             return
         node = self.graph.call_function(set_grad_mode, (recording,))
-        node.meta.update(val=None, stack=self.stack(), recording=recording, replaced=dispatch.state.recording)
+        node.meta.update(self.origin(), val=None, recording=recording, replaced=dispatch.state.recording)
         dispatch.state.recording = recording
 
     def enter_autocast(self, settings: Settings) -> tuple[fx.Node, Any]:
         """Open an autocast block, in the graph and for what is captured next."""
         node = self.graph.call_function(enter_autocast, settings)
-        node.meta.update(val=None, stack=self.stack(), scope="autocast")
+        node.meta.update(self.origin(), val=None, scope="autocast")
         self.scopes.append((node, enter_autocast(*settings)))
         return self.scopes[-1]
 
@@ -607,7 +607,7 @@ class GraphBuilder:
         node, scope = self.scopes.pop()
         exit_autocast(scope)
         made = self.graph.call_function(exit_autocast, (node,))
-        made.meta.update(val=None, stack=self.stack(), scope="autocast")
+        made.meta.update(self.origin(), val=None, scope="autocast")
 
     def close_scopes(self) -> None:
         """At the end of a graph: leave what is still open. The replacement enters it again."""

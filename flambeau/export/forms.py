@@ -14,7 +14,7 @@ from ..fx import Node
 from ..ops.aten import AtenOperator, Overload
 from ..ops.aten_forms import FORMS
 from ..ops.aten_schemas import operation
-from ..ops.custom import CustomOperator
+from ..ops.custom import MEANINGS, CustomOperator
 from ..ops.primitives import Primitive
 from ..ops.registry import OPERATORS, PRIMITIVES
 from .core_table import TABLE
@@ -96,12 +96,16 @@ class Apart(CustomDecompTable):
     def __contains__(self, target: object) -> bool:
         if isinstance(target, AtenOperator):
             return not target.__name__.endswith("_") or target.__name__.endswith("__")
-        return isinstance(target, Primitive) or (hasattr(target, "_operator") and not isinstance(target, CustomOperator))
+        if isinstance(target, CustomOperator):
+            return target.qualname in MEANINGS
+        return isinstance(target, Primitive) or hasattr(target, "_operator")
 
     def __getitem__(self, target: Any) -> Callable:
         def parts(*args: Any, **kwargs: Any) -> Any:
             if self.has_form(target, args, kwargs):
                 return NotImplemented
+            if isinstance(target, CustomOperator):
+                return MEANINGS[target.qualname](*args, **kwargs)
             again = target in self.running
             self.running.append(target)
             try:

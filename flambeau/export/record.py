@@ -51,6 +51,7 @@ def constant_input(name: str) -> str:
 class _Operators(TorchFunctionMode):
     """Sees operators."""
 
+    operators_only = True
     whole_layers = True     # a recurrent network's layers are one operator
 
     def __init__(self, recorder: Recorder) -> None:

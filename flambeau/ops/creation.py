@@ -17,11 +17,12 @@ from ..core.device import CPU, as_device, device
 from ..core.dtypes import COMPLEX, FLOAT, bool_, dtype, dtype_of_numpy, int64
 from ..core.memory_format import contiguous_format, memory_format, preserve_format, refuse_layout, strided
 from ..core.settings import Numerics
-from ..core.size import canonical_dim, contiguous_strides, elementwise_order, is_contiguous, is_dense, memory_order
+from ..core.size import canonical_dim, contiguous_strides, elementwise_order, is_dense, memory_order, permuted_strides
 from ..core.storage import shared
 from ..core.tensor import Tensor, example_of, from_array, is_example
 from ..core.warned import warn_once
 from . import prims
+from .ints import as_int
 from .primitives import InAten
 from .prims.views import _inverse
 from .promotion import cast, category_of_number, default_dtype, fitting, is_number, limits
@@ -35,7 +36,8 @@ def _named_size(size: tuple, keyword: dict[str, Any], name: str) -> tuple:
     if "size" in keyword:
         size = (keyword.pop("size"),)
     if keyword:
-        raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(keyword))}'")
+        raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(keyword))}'; sizes are given one by one, as a tuple, or "
+                        "as size=")
     return size
 
 
@@ -47,10 +49,10 @@ def sizes(args: Sequence, name: str) -> tuple:
         return tuple(args)
     shape: list = []
     for n in args:
-        if isinstance(n, (Tensor, np.integer, bool)):
-            n = int(n)
-        if isinstance(n, (str, float, bytes)) or n is None:
-            raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(n).__name__}")
+        try:
+            n = as_int(n)
+        except TypeError:
+            raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(n).__name__}") from None
         if isinstance(n, int) and n < 0:
             raise RuntimeError(f"{name}: Dimension size must be non-negative, got {list(args)}.")
         shape.append(n)
@@ -452,6 +454,8 @@ def full(size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: dtype 
     if isinstance(fill_value, np.generic):  # a Python number in this place, whatever its width
         fill_value = fill_value.item()
     kind = kind_for(dtype, out, fill_value.dtype if isinstance(fill_value, Tensor) else number_dtype(fill_value))
+    if isinstance(fill_value, Tensor):
+        fill_value = fitting(fill_value, kind)
     shape = sizes(size if isinstance(size, (tuple, list)) else (size,), "full")
     return finish(filled(shape, fill_value, kind, as_device(device)), requires_grad, out, layout, pin_memory)
 
@@ -505,11 +509,13 @@ def _in_layout(source: Tensor, format: memory_format | None, make: Callable[[tup
     """`make(shape)` with the dimension order that `format` asks for (preserve: source's, if it is dense)."""
     shape, strides, _ = source._layout
     if format is None or format is preserve_format:
-        if any(type(n) is int and n == 0 for n in shape):
-            return _alone(prims.as_strided(make(tuple(shape)), tuple(shape), strides, 0))
-        if is_contiguous(shape, strides):
+        exactly = any(type(n) is int and n == 0 for n in shape)
+        if not exactly and strides == contiguous_strides(shape):
             return make(tuple(shape))
-        order = tuple(elementwise_order(shape, [strides])) if not is_dense(shape, strides) else memory_order(strides, shape)
+        dense = is_dense(shape, strides)
+        order = memory_order(strides, shape) if dense else tuple(elementwise_order(shape, [strides]))
+        if exactly or (dense and permuted_strides(shape, order) != strides):
+            return _alone(prims.as_strided(make(tuple(shape)), tuple(shape), strides, 0))
     elif format is contiguous_format:
         return make(tuple(shape))
     else:

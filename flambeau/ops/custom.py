@@ -16,11 +16,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..core import dispatch
+from ..core.dtypes import int32
 from ..core.schema import FunctionSchema
 from ..core.tensor import Tensor, bump_version, fake, from_array, refuse_inference_write
 from . import batching
 from .absent import absent_operator
-from .registry import General, Primitive, Spec, call_override
+from .registry import OPERATORS, General, Primitive, Spec, call_override
 
 _below: list[CustomOperator] = []
 """Operators whose functions for autograd are at work: what these call is the operator itself."""
@@ -360,6 +361,14 @@ EXTENSIONS = {
     "torchvision": {"_C": "vision", "_C_stable": "vision", "image": "images", "image_stable": "images"},
     "torchaudio": {"_torchaudio": "audio", "libtorchaudio": "audio"},
 }
+
+
+def _grouped(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
+    return OPERATORS["_grouped_mm"](input, weight, offs.to(int32))
+
+
+MEANINGS: dict[str, Callable] = {"transformers::grouped_mm_fallback": _grouped}
+"""Operators that libraries define in Python, by loops over data, and what the same is here: what leaves Python goes on with it."""
 
 
 def load_library(path: Any) -> None:

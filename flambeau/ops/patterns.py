@@ -16,6 +16,7 @@ from . import prims
 from .checks import checked
 from .creation import count, finish, kind_for, new_arange
 from .order import in_rows
+from .primitives import read
 from .prims.views import _diagonal_back
 from .promotion import broadcast, cast, default_dtype, prepare, result_type
 from .registry import OPERATORS, operator
@@ -142,11 +143,12 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype}.")
     if num_classes <= 0 and any(map(known_zero, tensor.shape)):
         raise RuntimeError(f"Can not infer total number of classes from empty tensor of shape {list(tensor.shape)}: give num_classes.")
-    if tensor._data is not None and tensor._data.size:
-        if int(tensor._data.min()) < 0:
-            raise RuntimeError(f"Class values must be non-negative, got {int(tensor._data.min())}.")
-        if num_classes != -1 and int(tensor._data.max()) >= num_classes:
-            raise RuntimeError(f"Class values must be smaller than num_classes, got {int(tensor._data.max())} of {num_classes}.")
+    if found := read(tensor, "min", "max"):
+        least, greatest = found
+        if least < 0:
+            raise RuntimeError(f"Class values must be non-negative, got {least}.")
+        if num_classes != -1 and greatest >= num_classes:
+            raise RuntimeError(f"Class values must be smaller than num_classes, got {greatest} of {num_classes}.")
     if num_classes == -1:
         num_classes = int(tensor.max()) + 1
     made = _one_hot(*broadcast(prims.unsqueeze(in_rows(tensor), tensor.ndim), new_arange(tensor, num_classes)))

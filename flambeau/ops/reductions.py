@@ -15,7 +15,7 @@ from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
 from .order import in_rows
-from .primitives import InAten
+from .primitives import InAten, told_by_dimensions
 from .promotion import apart, broadcast, cast, result_type, to_float
 from .registry import OPERATORS, Absent, General, Primitive, method, operator
 from .return_types import named
@@ -151,7 +151,9 @@ def _divisor(n: Any) -> Any:
     return n if type(n) is not int else float(n) if n else math.nan
 
 
-@operator(name="_mean", aten="mean", fused=True, vjp=_mean_vjp)
+@operator(name="_mean", fused=True, vjp=_mean_vjp, aten=told_by_dimensions("mean")._replace(
+    name="mean", steps=lambda call, x, dims, keepdim: (
+        call("mean", x) if len(dims) == x.ndim and not keepdim else call("mean.dim", x, list(dims), keepdim))))
 def _mean(input: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
     x = cast(input, float32) if input.dtype.itemsize < 4 else input
     average = prims.truediv(prims.sum(x, dims), _divisor(_count(x, dims)))
@@ -462,7 +464,7 @@ def vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dims
     return ((input.sgn() * (ratio * g)).masked_fill(size == 0, 0),)
 
 
-@operator(name="_vector_norm", vjp=General(vector_norm_vjp, forwards=True), fused=True)
+@operator(name="_vector_norm", aten=InAten(node="linalg_vector_norm"), vjp=General(vector_norm_vjp, forwards=True), fused=True)
 def _vector_norm(input: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
     """(sum |x|^p)^(1/p) with its limits for p = 0, inf and -inf."""
     dims = canonical_dims(dim, input.ndim)

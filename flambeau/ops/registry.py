@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator as python_operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Number
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, TypeAlias
@@ -42,6 +42,7 @@ from .primitives import (
     view,
 )
 from .replay import replayed
+from .telling import tell
 
 OPERATORS: dict[str, Callable] = {}
 Autocast = str | Mapping[str, str] | None
@@ -147,7 +148,7 @@ def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
     if len(args) == 2 and isinstance(args[1], (list, tuple)) and "spread" in wrapper._operator.tags:    # type: ignore[attr-defined]
         args = (args[0], *args[1])
     if state.watchers:
-        return watched(f"aten::{wrapper.__name__}", wrapper, args, kwargs)
+        return watched(wrapper._event, wrapper, args, kwargs)    # type: ignore[attr-defined]
     if state.function_modes:
         mode = state.function_modes[-1]
         with without_top_mode():
@@ -181,40 +182,6 @@ def _translate(name: str, kwargs: dict[str, Any], aliases: dict[str, str]) -> No
         kwargs["dtype"] = as_dtype(given_dtype, name)
     elif isinstance(given_dtype, (Tensor, Number, tuple, list)):
         raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(given_dtype).__name__}")
-
-
-_MARKS = {"Tensor": "__torch_function__", "int": "__index__"}
-"""By annotation: the method that tells that a value may stand there."""
-
-
-def _within(value: Any) -> Iterator:
-    """An argument, and what it holds if it is a sequence."""
-    yield value
-    if isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _within(item)
-
-
-def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception) -> str | None:
-    """What is wrong with a call that failed, if an argument is missing, unknown, or no Tensor or int where the signature says so, or
-    if it is the one that lacked an attribute."""
-    signature = inspect.signature(fn)
-    try:
-        given = signature.bind(*args, **kwargs).arguments
-    except TypeError as unbound:
-        return f"{name}(): {unbound}; it is called as {name}{signature.replace(return_annotation=signature.empty)}"
-    for position, (key, parameter) in enumerate(signature.parameters.items(), 1):
-        mark, found = _MARKS.get(parameter.annotation), given.get(key)
-        if mark and key in given and not hasattr(type(found), mark) and found is not parameter.default:
-            return f"{name}(): argument '{key}' (position {position}) must be {parameter.annotation}, not {type(found).__name__}"
-    if isinstance(error, AttributeError):
-        for position, (key, parameter) in enumerate(signature.parameters.items(), 1):
-            for value in _within(given.get(key, parameter.default)):
-                if value is error.obj and value is not parameter.default and not (
-                        isinstance(value, Tensor) and hasattr(Tensor, str(error.name))):
-                    return (f"{name}(): argument '{key}' (position {position}) cannot be {type(value).__name__}: it has no "
-                            f"{error.name}; the argument is {parameter.annotation}")
-    return None
 
 
 def operator(fn: Callable | None = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,
@@ -284,19 +251,18 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
                     checks_out(out, (*args, *kwargs.values()))
                 return into_out(body(*args, **kwargs), out)
             return body(*args, **kwargs)
-        except (AttributeError, TypeError) as error:
-            _tell_wrong_argument(op_name, fn, args, kwargs, error)
+        except Exception as error:
+            if (isinstance(error, (AttributeError, TypeError)) and (owners := _overriding((*args, *kwargs.values())))
+                    and not isinstance(owners[0], Tensor)):
+                return _asked_of_classes(wrapper, op_name, owners, args, kwargs)    # which no call before had
+            tell(op_name, fn, args, kwargs, error)
             raise
-        except IndexError as error:
-            if str(error) != "tuple index out of range":
-                raise
-            shapes = [list(a.shape) for a in args if isinstance(a, Tensor)]
-            raise RuntimeError(f"{op_name}() expects tensors of more dimensions, got shapes {shapes}") from error
 
     if into_out is not None:
         wrapper.__signature__ = _with_out(fn)  # type: ignore[attr-defined]
     if "<locals>" in wrapper.__qualname__:
         wrapper.__qualname__ = wrapper.__name__     # pickles say where it is
+    wrapper._event = f"aten::{op_name}"  # type: ignore[attr-defined]
     wrapper._body = body  # type: ignore[attr-defined]
     wrapper._plain = body if into_out is None else _taking_out(body, into_out)  # type: ignore[attr-defined]
     return wrapper
@@ -351,6 +317,9 @@ def as_dunder(fn: Callable, name: str) -> Callable:
                 raise
             if not isinstance(other, np.ndarray):
                 return NotImplemented
+        except Exception as error:
+            tell(fn.__name__, fn, (self, other), {}, error)
+            raise
         if plain in _COMPARISONS:
             return fn(self, OPERATORS["tensor"](other, device=self.device))
         return NotImplemented if reflected is None else OPERATORS["as_tensor"](reflected(other, self.numpy()), device=self.device)
@@ -534,13 +503,6 @@ def _refuse_none(name: str, parameters: tuple[tuple[int, str, str], ...], args: 
             raise TypeError(f"{name}(): argument '{key}' must be {kind}, not NoneType")
 
 
-def _tell_wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception) -> None:
-    """TypeError for a call that failed, if `wrong_argument` knows what is wrong with it."""
-    wrong = wrong_argument(name, fn, args, kwargs, error)
-    if wrong is not None:
-        raise TypeError(wrong) from None
-
-
 def _refusing(name: str, fn: Callable) -> Callable:
     """A method that says which of its arguments is wrong, as operators do."""
     @functools.wraps(fn)
@@ -548,7 +510,7 @@ def _refusing(name: str, fn: Callable) -> Callable:
         try:
             return fn(*args, **kwargs)
         except (AttributeError, TypeError) as error:
-            _tell_wrong_argument(name, fn, args, kwargs, error)
+            tell(name, fn, args, kwargs, error)
             raise
     return refusing
 

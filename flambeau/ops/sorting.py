@@ -17,6 +17,7 @@ from ..core.tensor import Tensor
 from . import batching, prims
 from .creation import linspace
 from .pointwise import where
+from .primitives import InAten
 from .promotion import apart, cast
 from .reductions import _is_zero, _pick, keep_dims, scalar_type
 from .registry import OPERATORS, Absent, General, Spec, operator, primitive
@@ -108,7 +109,7 @@ def _shared_by_equals(g: Tensor, input: Tensor, out: Tensor) -> Tensor:
     return (g / equal.sum()).expand(tuple(input.shape)).masked_fill(~equal, 0)     # be `g` NaN
 
 
-@operator(name="_median_of_all", vjp=lambda g, input, out: (_shared_by_equals(g, input, out),))
+@operator(name="_median_of_all", aten=InAten(node=lambda x, name: name), vjp=lambda g, input, out: (_shared_by_equals(g, input, out),))
 def _median_of_all(input: Tensor, name: str) -> Tensor:
     return _median(input, 0, False, name)[0]
 

@@ -21,26 +21,11 @@ from ..core.tensor import Tensor, bump_version
 from ..core.warned import warn_once
 from . import prims
 from .conversions import clone, contiguous, counted_apart
+from .ints import as_int, as_ints
 from .primitives import waiting
 from .promotion import expand_to
 from .registry import Absent, operator
 from .writing import InPlace
-
-
-def _ints(args: Sequence) -> tuple:
-    """Sizes or dims given one by one or as one sequence."""
-    if len(args) == 1 and isinstance(args[0], (tuple, list)):
-        args = args[0]
-    elif args and type(args[0]) is bool:       # elsewhere truth values are numbers
-        raise TypeError(f"expected ints or one sequence of ints, but got {args}")
-    return tuple(a if type(a) is int else _as_int(a) for a in args)
-
-
-def _as_int(a: Any) -> Any:
-    """An int from NumPy, a truth value or out of a tensor; symbolic ones stay. TypeError for what is no int."""
-    if isinstance(a, (str, float)):
-        raise TypeError(f"expected ints or one sequence of ints, but got {a!r}")
-    return int(a) if isinstance(a, (np.integer, Tensor, bool)) else a
 
 
 # -- reshaping -------------------------------------------------------------------------------------------
@@ -88,7 +73,7 @@ def view(self: Tensor, *shape: Any, **named: Any) -> Tensor:
                 raise RuntimeError(f"view() as another dtype is not supported for tensors with {bits} bit set: the bytes are not those of "
                                    f"the elements; call resolve_{word}() first")
         return prims.view_dtype(self, dtypes.as_dtype(shape[0], "view"))
-    return prims.view_(self, infer_size(_ints(shape), self.numel()))
+    return prims.view_(self, infer_size(as_ints(shape), self.numel()))
 
 
 @operator(method=True, tags=("view",))
@@ -96,7 +81,7 @@ def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
     """The same elements under another shape: a view if strides allow it, else a copy."""
     shape = _by_name(shape, named, "reshape", "shape")
     lay = input._layout
-    wanted = infer_size(_ints(shape), input.numel())
+    wanted = infer_size(as_ints(shape), input.numel())
     if _same_shape(wanted, lay.shape):
         return prims.view_(input, wanted)
     if prims.reshaped_strides(lay.shape, lay.strides, wanted) is None:
@@ -170,7 +155,7 @@ def t(input: Tensor) -> Tensor:
 @operator(method=True, tags=("view",))
 def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     """The dimensions in the order `dims`."""
-    given = _ints(_by_name(dims, named, "permute", "dims"))
+    given = as_ints(_by_name(dims, named, "permute", "dims"))
     if len(given) != input.ndim:
         raise RuntimeError("permute(): number of dimensions in the tensor input does not match the length of the desired ordering "
                            f"of dimensions, i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(given)}")
@@ -218,7 +203,7 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 @operator(method=True, tags=("view",))
 def expand(self: Tensor, *sizes: Any, **named: Any) -> Tensor:
     """Dimensions of size 1 repeated to `sizes` without copying; -1 keeps a size."""
-    wanted, have = list(_ints(_by_name(sizes, named, "expand", "size"))), self._layout.shape
+    wanted, have = list(as_ints(_by_name(sizes, named, "expand", "size"))), self._layout.shape
     lead = len(wanted) - len(have)
     if lead < 0:
         raise RuntimeError(f"expand({list(have)}, size={wanted}): the number of sizes provided ({len(wanted)}) must be "
@@ -249,15 +234,15 @@ def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
     return expand(input, *size)
 
 
-Tensor.broadcast_to = lambda self, *size: expand(self, *_ints(size))  # type: ignore[attr-defined]
+Tensor.broadcast_to = lambda self, *size: expand(self, *as_ints(size))  # type: ignore[attr-defined]
 
 
 @operator
-def broadcast_tensors(*tensors: Any) -> list[Tensor]:
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """The tensors expanded to their common shape."""
     from_list = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     shape = broadcast_shapes(*[x.shape for x in from_list])
-    return [expand_to(x, shape) for x in from_list]
+    return tuple(expand_to(x, shape) for x in from_list)
 
 
 # -- parts -----------------------------------------------------------------------------------------------
@@ -415,7 +400,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A view of the storage with this size, stride and offset."""
     offset = input.storage_offset() if storage_offset is None else storage_offset
-    return prims.as_strided(input, _ints((size,)), _ints((stride,)), _as_int(offset))
+    return prims.as_strided(input, as_ints((size,)), as_ints((stride,)), as_int(offset))
 
 
 @operator(method=True, tags=("view",))
@@ -456,7 +441,7 @@ def _reversed(self: Tensor) -> Tensor:
         warn_once("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error "
                   "in a future release. `x.mT` transposes batches of matrices, and `x.permute(*range(x.ndim - 1, -1, -1))` reverses the "
                   "dimensions of a tensor.", 2)
-    return prims.permute(self, tuple(range(self.ndim - 1, -1, -1)))
+    return permute(self, *range(self.ndim - 1, -1, -1))
 
 
 Tensor.T = property(_reversed)  # type: ignore[attr-defined]

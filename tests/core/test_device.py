@@ -23,7 +23,6 @@ ON_THE_CURRENT_GPU: dict[str, Callable[[], Any]] = {
     "Module.to": lambda: fl.nn.Linear(2, 2).to("cuda").bias,
     "Module.to_empty": lambda: fl.nn.Linear(2, 2).to_empty(device="cuda").bias,
     "module's argument": lambda: fl.nn.Linear(2, 2, device="cuda").weight,
-    "buffers": lambda: fl.nn.BatchNorm1d(2).cuda().running_mean,
     "PackedSequence": lambda: fl.nn.utils.rnn.pack_sequence([fl.zeros(2)]).cuda().data,
 }
 

@@ -378,3 +378,56 @@ def test_operators_of_a_library_give_what_their_signatures_say():
         results.append(plain(scripted(library.ones(2))))
         home._destroy()
     same(results[1], results[0])
+
+
+# -- programs that are given as text -------------------------------------------------------------------------------------------------
+TEXT = """
+def scaled(x, by: float = 2.5, shift: Optional[int] = None):
+    if shift is not None:
+        x = x + shift
+    return torch.relu(x) * by
+
+def both(x: List[Tensor], d: Dict[str, int]) -> Tuple[Tensor, int]:
+    return scaled(x[0], 3., d["a"]), len(d)
+"""
+
+
+@pytest.mark.parametrize("library", [torch, fl], ids=["torch", "flambeau"])
+def test_functions_are_given_as_text(library):
+    unit = library.jit.CompilationUnit(TEXT)
+    x = library.linspace(-1, 1, 4)
+    assert library.allclose(unit.scaled(x), library.relu(x) * 2.5)
+    out, count = unit.both([x], {"a": 1})
+    assert library.allclose(out, (x + 1) * 3) and count == 1
+    unit.define("def again(x):\n  return x * 2\n")
+    assert library.allclose(unit.again(x), x * 2)
+    for wrong in ("y = 3\n", "def f(x):\n  return nothing\n", "def f(:\n", "def scaled(x):\n  return x\n", "import os\n"):
+        with pytest.raises(RuntimeError):
+            unit.define(wrong)
+    with pytest.raises(AttributeError, match="'CompilationUnit' has no attribute 'absent'"):
+        _ = unit.absent
+
+
+@pytest.mark.parametrize("text", ["def f(x=print('run')):\n  return x\n", "@print\ndef f(x):\n  return x\n", "print('run')\n",
+                                  "def f(x: print('run')):\n  return x\n"])
+def test_nothing_of_a_text_is_run(text, capsys):
+    with pytest.raises((RuntimeError, fl.jit.frontend.NotSupportedError)):
+        fl.jit.CompilationUnit(text)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("library", [torch, fl], ids=["torch", "flambeau"])
+def test_modules_are_given_methods_as_text(library):
+    class Given(library.jit.ScriptModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = library.nn.Parameter(library.full((3,), 2.0))
+            self.define("def forward(self, x):\n    return x * self.weight + 1\n")
+
+    net, x = Given(), library.ones(2, 3)
+    assert library.equal(net(x), library.full((2, 3), 3.0))
+    net(x).sum().backward()
+    assert library.equal(net.weight.grad, library.full((3,), 2.0))
+    plain = library.jit.ScriptModule()
+    plain.define("def twice(self, x):\n  return x * 2\ndef forward(self, x):\n  return self.twice(x) + 1\n")
+    assert library.equal(plain(x), x * 2 + 1) and library.equal(plain.twice(x), x * 2)

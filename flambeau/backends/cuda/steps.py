@@ -19,6 +19,7 @@ from .cubins import Kernel
 from .recording import under_way
 
 BLOCK = 2048
+_LAYOUTS = 1024     # lists of sizes that are remembered: a model has a few for each of its buckets of gradients
 _FLOATS = (float32, float64, bfloat16, float16)
 _adam, _sgd, _squares, _scale, _copy = (Kernel(getattr(step_kernels, n)) for n in ("adam", "sgd", "squares", "scale", "copy"))
 _blocks: dict[tuple, Any] = {}      # (device, sizes) -> which program does what; sizes hardly ever change
@@ -28,7 +29,7 @@ def _blocks_of(sizes: np.ndarray) -> Any:
     key = (cupy.cuda.runtime.getDevice(), sizes.tobytes())
     found = _blocks.get(key)
     if found is None:
-        if len(_blocks) >= 16:
+        if len(_blocks) >= _LAYOUTS:
             _blocks.clear()
         counts = -(-sizes // BLOCK)
         pairs = np.stack([np.repeat(np.arange(len(sizes)), counts), np.concatenate([np.arange(c) for c in counts])], 1)

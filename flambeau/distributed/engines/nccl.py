@@ -146,8 +146,12 @@ class StreamWork(Work):
         """Its communicator's thread does already."""
 
     def joined(self, works: Sequence[Work]) -> Work:
-        """The last of those begun together, which ends when all do."""
+        """The last of those begun together, which ends when all do, and lets go what all of them keep."""
         self._results = [t for work in works for t in work.result()]
+        others = [work._queued for work in works if isinstance(work, StreamWork) and work is not self]
+        self._queued.kept = [self._queued.kept, *[queued.kept for queued in others]]
+        for queued in others:
+            queued.kept = None
         return self
 
     def get_future(self) -> Future:

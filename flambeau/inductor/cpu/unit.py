@@ -22,7 +22,8 @@ from flambeau.inductor.loop.ir import Compute, Extern, Program, Scanned, View
 from flambeau.inductor.loop.scheduler import Kernel, Node, schedule
 
 INCLUDES = [Path(__file__).parents[2] / "include", Path(__file__).parent]
-HEADERS = ("runtime.h", "package.h", "kernel.h", "philox_rounds.h", "scalar.h", "convert.h", "functions.h", "remote.h", "vectors.h")
+HEADERS = ("runtime.h", "package.h", "kernel.h", "philox_rounds.h", "scalar.h", "convert.h", "functions.h", "remote.h", "sorting.h",
+           "vectors.h")
 
 _FOLD_TYPES = "float, double, int8_t, uint8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t"
 _PROLOGUE = """#include "runtime.h"

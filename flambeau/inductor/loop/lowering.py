@@ -539,7 +539,7 @@ class Lowering:
         self.fallbacks.append(getattr(node.target, "name", str(node.target)))
         return self.call(node, "eager", args)
 
-    def call(self, node: Any, op: str, args: list, views: tuple[View, ...] | None = None) -> Any:
+    def call(self, node: Any, op: str, args: list, views: tuple[View, ...] | None = None, contiguous: bool = False) -> Any:
         views = tuple(b.realize() for b in boxes_in(args)) if views is None else views
         vals = node.meta["val"]
         single = not isinstance(vals, (tuple, list))
@@ -548,7 +548,7 @@ class Lowering:
             shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
             if op == "kernel":
                 strides = self._memory_order_of(shape, views[:1], contiguous_strides(shape))
-            outs.append(self.new_buffer(val.dtype, shape, strides if dense(shape, strides) else
+            outs.append(self.new_buffer(val.dtype, shape, strides if dense(shape, strides) and not contiguous else
                                         contiguous_strides(shape)))
         self.add(Extern(op, views, tuple(outs), node.target, template(args), (origin_of(node),)))
         results = [self.strided(out) for out in outs]

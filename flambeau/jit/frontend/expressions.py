@@ -758,6 +758,8 @@ class Expressions:
             return found
         if isinstance(found, ModuleValue):
             return Several(found.info.items(self, found, node))
+        if isinstance(found, Known) and isinstance(found.obj, type) and issubclass(found.obj, enum.Enum):
+            return self.list_of([self.known_value(member, node) for member in found.obj], None)
         value = self.first_class(found, node)
         kinds = self.tuple_types(value.type)
         if kinds is not None:
@@ -803,6 +805,8 @@ class Expressions:
         of = self.expr(node.value)
         if isinstance(of, Known) and (isinstance(of.obj, type) or hasattr(of.obj, "__origin__")):
             raise self.error(node, "a type is no value")
+        if isinstance(of, ModuleValue) and hint is not None and hint.name in self.unit.module_interfaces:
+            return of.info.item_of_kind(self, of, self.value(node.slice), hint, node)
         return self.item(of, self.index_of(node), node)
 
     def index_of(self, node: ast.Subscript) -> ast.AST:

@@ -310,9 +310,7 @@ class ParameterDict(_Named):
             self.update(parameters)
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self._keys:
-            raise KeyError(key)
-        return getattr(self, key)
+        return getattr(self, key)   # AttributeError for what is not there, as PyTorch has it
 
     def __setitem__(self, key: str, value: Any) -> None:
         if not isinstance(key, str):

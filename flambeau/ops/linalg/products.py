@@ -15,6 +15,7 @@ from .. import prims
 from ..order import in_rows, like
 from ..patterns import triu_indices
 from ..pointwise import reflected
+from ..primitives import InAten
 from ..prims.views import _is_one as _one
 from ..promotion import broadcast, cast, category_of_number, expand_to, operand, prepare, result_type
 from ..reductions import _differ, _finish, _is_zero, linalg_vector_norm, scalar_type, vector_norm_vjp
@@ -629,7 +630,7 @@ def _distances_backward(g: Tensor, x1: Tensor, x2: Tensor, out: Tensor, p: float
     return slope.sum(-2), -slope.sum(-3)
 
 
-@operator(name="_distances", fused=True, vjp=lambda g, x1, x2, out, p: _distances_backward(g, x1, x2, out, p))
+@operator(name="_distances", aten=InAten(node="cdist"), fused=True, vjp=lambda g, x1, x2, out, p: _distances_backward(g, x1, x2, out, p))
 def distances(x1: Tensor, x2: Tensor, p: float) -> Tensor:
     """The p-norms of all differences of rows, difference by difference."""
     return _lengths(_between(x1, x2), p)

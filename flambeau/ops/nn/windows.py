@@ -27,8 +27,8 @@ from .. import prims
 from ..batching import merged
 from ..order import as_images, has_images, in_rows
 from ..pointwise import where
-from ..primitives import channels_last_like
-from ..prims.windows import convolution_flops
+from ..primitives import InAten, channels_last_like
+from ..prims.windows import convolution_flops, convolution_in_aten
 from ..promotion import apart, cast, expand_to
 from ..registry import COMPOSITES, Linear, operator
 from ..writing import with_out
@@ -85,7 +85,7 @@ def _batched(input: Tensor, spatial: int, name: str) -> tuple[Tensor, bool]:
 
 
 # -- convolution ---------------------------------------------------------------------------------------------
-@operator(name="_conv_bias", aten="convolution", batch=merged, flops=convolution_flops, vjp=Linear(
+@operator(name="_conv_bias", aten=InAten("convolution", steps=convolution_in_aten), batch=merged, flops=convolution_flops, vjp=Linear(
     input=lambda g, weight, input_shape, stride, padding, dilation, groups: prims.convolution_input_grad(
         g, prims.conjugated(weight), tuple(input_shape), stride, padding, dilation, groups),
     weight=lambda g, input, weight_shape, stride, padding, dilation, groups: prims.convolution_weight_grad(
@@ -313,7 +313,8 @@ def _max_pool_vjp(gs: tuple, input_shape: tuple, out1: Tensor, kernel: tuple, st
     return (max_pool_backward(gs[0], out1, tuple(input_shape), kernel, stride, padding, dilation),)
 
 
-@operator(name="_max_pool", aten="max_pool2d_with_indices", fused=True, batch=merged, vjp=_max_pool_vjp)
+@operator(name="_max_pool", fused=True, batch=merged, vjp=_max_pool_vjp, aten=InAten(
+    "max_pool2d_with_indices", node=lambda x, kernel, *_: f"max_pool{len(kernel)}d_with_indices"))
 def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple, ceil_mode: bool) -> tuple[Tensor, Tensor]:
     """(maxima, their positions in the flattened spatial dimensions); the first of equals, NaN wins."""
     rank = len(kernel)
@@ -480,7 +481,8 @@ def _avg_pool_vjp(g: Tensor, input_shape: tuple, kernel: tuple, stride: tuple, p
     return (avg_pool_backward(g, tuple(input_shape), kernel, stride, padding, ceil_mode, count_include_pad, divisor),)
 
 
-@operator(name="_avg_pool", aten="avg_pool2d", fused=True, batch=merged, vjp=_avg_pool_vjp)
+@operator(name="_avg_pool", fused=True, batch=merged, vjp=_avg_pool_vjp,
+          aten=InAten("avg_pool2d", node=lambda x, kernel, *_: f"avg_pool{len(kernel)}d"))
 def _avg_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool, count_include_pad: bool,
               divisor: int | None) -> Tensor:
     rank = len(kernel)
@@ -725,7 +727,7 @@ def _columns(sizes: Sequence, kernel: tuple, stride: tuple, padding: tuple, dila
     return tuple(pool_size(n, k, s, p, d, False) for n, k, s, p, d in zip(sizes, kernel, stride, padding, dilation))
 
 
-@operator(name="_unfold_columns", vjp=lambda g, input_shape, kernel, dilation, padding, stride: (
+@operator(name="_unfold_columns", aten=InAten(node="im2col"), vjp=lambda g, input_shape, kernel, dilation, padding, stride: (
     _fold_columns(g, tuple(input_shape[2:]), kernel, dilation, padding, stride),))
 def _unfold_columns(input: Tensor, kernel: tuple, dilation: tuple, padding: tuple, stride: tuple) -> Tensor:
     sizes = _columns(input.shape[2:], kernel, stride, padding, dilation)
@@ -736,7 +738,7 @@ def _unfold_columns(input: Tensor, kernel: tuple, dilation: tuple, padding: tupl
     return apart(in_rows(windows).reshape(lead[0], lead[1] * math.prod(kernel), math.prod(sizes)), input)
 
 
-@operator(name="_fold_columns", vjp=lambda g, target, kernel, dilation, padding, stride: (
+@operator(name="_fold_columns", aten=InAten(node="col2im"), vjp=lambda g, target, kernel, dilation, padding, stride: (
     _unfold_columns(g, kernel, dilation, padding, stride),))
 def _fold_columns(input: Tensor, target: tuple, kernel: tuple, dilation: tuple, padding: tuple, stride: tuple) -> Tensor:
     """The sum over the taps of where each puts its elements."""

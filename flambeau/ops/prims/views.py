@@ -12,7 +12,7 @@ from ...core.dtypes import float32, float64, int64
 from ...core.size import contiguous_strides, elementwise_strides, known_zero, may_overlap
 from ...core.symbolic import SymInt, expr_of
 from ...core.tensor import Tensor
-from ..primitives import channels_last_like
+from ..primitives import InAten, channels_last_like
 from ..registry import Linear, Spec, primitive, view
 
 
@@ -29,6 +29,8 @@ def _permute_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
 
 @view("permute", tags=("moving",),
       batch=_permute_batch, derivative=Linear(x=lambda g, dims: permute(g, _inverse(dims))), loop=_view_loop_permute,
+      aten=InAten(node=lambda x, dims: "t" if tuple(dims) == (1, 0) else
+                  "transpose" if sum(i != d for i, d in enumerate(dims)) == 2 else "permute"),
            samples=lambda r: [(r.standard_normal((2, 3, 4)), (2, 0, 1))])
 def permute(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """The dimensions in the order `dims` (a permutation of all of them)."""
@@ -220,7 +222,8 @@ def _squeeze_loop(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> Any:
     return x([0 if d in dims else next(rest) for d in range(len(x.shape))])
 
 
-@view("squeeze", tags=("moving",), derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))), loop=_squeeze_loop,
+@view("squeeze", tags=("moving",), aten=InAten(node=lambda x, dims: "squeeze.1" if len(dims) == 1 else "squeeze"),
+      derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))), loop=_squeeze_loop,
            samples=lambda r: [(r.standard_normal((3, 1, 2, 1)), (1, 3))])
 def squeeze(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """Without the dimensions `dims`, each of size 1."""
@@ -314,7 +317,7 @@ def _pad_loop(o: Any, idx: Sequence, x: Any, low: Sequence, high: Sequence, inne
     return x(source) if mask is None else o.masked(mask, lambda: x(source), 0)
 
 
-@primitive("pad_zeros", kernel=_pad_kernel, loop=_pad_loop, tags=("recomputable", "linear"),
+@primitive("pad_zeros", aten=InAten(node="constant_pad_nd"), kernel=_pad_kernel, loop=_pad_loop, tags=("recomputable", "linear"),
            derivative=Linear(x=lambda g, x_shape, low, high, inner: _pad_back(g, x_shape, low, inner)),
            samples=lambda r: [(r.standard_normal((2, 3)), (1, 0), (0, 2), (0, 0)),
                               (r.standard_normal((3, 3)), (0, 1), (1, 0), (1, 2)),
@@ -489,7 +492,7 @@ def alias(x: Tensor) -> Spec:
     return Spec(shape, x.dtype, strides, offset)
 
 
-@view("conj_view", derivative=Linear(x=lambda g: g.conj()), loop=lambda o, idx, x: o.conj(x(idx)),
+@view("conj_view", aten=InAten(node="conj"), derivative=Linear(x=lambda g: g.conj()), loop=lambda o, idx, x: o.conj(x(idx)),
       samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)])
 def conj_view(x: Tensor) -> Spec:
     """The conjugates of a complex tensor's elements, in the same memory."""

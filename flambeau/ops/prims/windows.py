@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...backends.cpu import conv
@@ -69,7 +69,13 @@ def _sharded(letters: str, of_images: str, groups: int) -> str:
     return letters if groups == 1 else of_images
 
 
-@primitive("convolution",
+def convolution_in_aten(call: Callable, x: Tensor, w: Tensor, *rest: Any) -> Any:
+    """`(x, w, [bias,] stride, padding, dilation, groups)` as ATen's convolution."""
+    *bias, stride, padding, dilation, groups = rest
+    return call("convolution", x, w, *(bias or [None]), list(stride), list(padding), list(dilation), False, [0] * len(stride), groups)
+
+
+@primitive("convolution", aten=InAten(steps=convolution_in_aten),
            sharding=lambda x, w, *rest: _sharded("nc*,oc*->no*", "n*,**->n*", rest[-1]),
            batch=_convolution_batch, flops=convolution_flops,
            kernel=lambda x, w, *attrs: conv.convolution(x, w, None, *attrs), loop="extern", tensors=2,
@@ -111,7 +117,8 @@ def _cropped(x: Tensor, shape: Sequence) -> Tensor:
 
 @primitive("convolution_input_grad",
            sharding=lambda g, w, *rest: _sharded("no*,oc*->nc*", "n*,**->n*", rest[-1]),
-           batch=_input_grad_batch, aten=InAten("convolution_backward"), flops=lambda out, g, w, *attrs: convolution_flops(g, out, w),
+           batch=_input_grad_batch, aten=InAten("convolution_backward", node="convolution"),
+           flops=lambda out, g, w, *attrs: convolution_flops(g, out, w),
            kernel=lambda g, w, *attrs: conv.convolution_input_grad(g, w, *attrs), loop="extern",
            tensors=2, tags=("linear", "extern"), derivative=Linear(
                g_=lambda g, w, g__shape, x_shape, stride, padding, dilation, groups: _cropped(convolution(

@@ -20,6 +20,8 @@ from types import GenericAlias
 from typing import Any, Self
 
 from ..._absent import absent
+from ...core import dispatch
+from ...core.watching import watched
 from ...cuda.library import device_count
 from ...ops.generators import random_seed
 from .collate import default_collate, default_convert, pinned
@@ -226,7 +228,12 @@ class _BaseDataLoaderIter:
         return self
 
     def __next__(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} must define __next__")
+        if dispatch.state.watchers:
+            return watched(f"enumerate(DataLoader)#{type(self).__name__}.__next__", self._next_data, (), None, 7)
+        return self._next_data()
+
+    def _next_data(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define _next_data")
 
 
 class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
@@ -237,7 +244,7 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
         self._order = iter(loader._index_sampler)
         self._fetch = _fetcher(loader)(loader.dataset)
 
-    def __next__(self) -> Any:
+    def _next_data(self) -> Any:
         indices = next(self._order)
         try:
             return self._fetch(indices)
@@ -254,7 +261,7 @@ class _MappedIterator(_BaseDataLoaderIter):
     def __init__(self, function: Callable[[Any], Any], batches: Iterator[Any]) -> None:
         self._function, self._inner = function, batches
 
-    def __next__(self) -> Any:
+    def _next_data(self) -> Any:
         return self._function(next(self._inner))
 
 
@@ -383,7 +390,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         worker.tasks.put((number, indices))
         self.waiting.append((number, worker))
 
-    def __next__(self) -> Any:
+    def _next_data(self) -> Any:
         while self.waiting and not self.finished:
             number, worker = self.waiting.popleft()
             answer = self._answer(number, worker)

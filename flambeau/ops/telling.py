@@ -1,0 +1,123 @@
+"""What errors say of the call that they end: which argument is wrong, and on what the operator was called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..core.device import device
+from ..core.dtypes import dtype
+from ..core.tensor import Tensor, shape_of
+
+_MARKS = {"Tensor": "__torch_function__", "int": "__index__"}
+"""By annotation: the method that tells that a value may stand there."""
+_SHOWN = 4      # entries of a list
+
+
+class NotANumber(TypeError):
+    """An operand is neither a tensor nor a number; `obj` is the operand, by which the operator finds its name."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(f"expected a Tensor or a number, got {type(obj).__name__}")
+        self.obj = obj
+
+
+class _Call(str):
+    """The note of an error that names the operator; one of an operator further out takes its place."""
+
+    __slots__ = ()
+
+
+def tell(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception) -> None:
+    """Raise a TypeError that says what is wrong with the arguments of a call that failed, if that is why; else let the error name the
+    call, with shapes and dtypes, in its note."""
+    if isinstance(error, (AttributeError, TypeError)) and (wrong := wrong_argument(name, fn, args, kwargs, error)) is not None:
+        raise TypeError(wrong) from None
+    if isinstance(error, IndexError) and str(error) == "tuple index out of range":
+        shapes = [list(a.shape) for a in args if isinstance(a, Tensor)]
+        raise RuntimeError(f"{name}() expects tensors of more dimensions, got shapes {shapes}") from error
+    notes = getattr(error, "__notes__", [])
+    if notes and isinstance(notes[-1], _Call):
+        notes.pop()
+    error.add_note(_Call(f"in {called(name, args, kwargs)}"))
+
+
+def called(name: str, args: tuple, kwargs: dict) -> str:
+    """A call as text: `softmax(float32[2, 3], dim=5)`."""
+    return f"{name}({', '.join([*map(shown, args), *(f'{key}={shown(value)}' for key, value in kwargs.items())])})"
+
+
+def shown(value: Any) -> str:
+    """An argument as text: a tensor by its dtype, shape and device, if that is not the CPU; other objects by their class."""
+    if isinstance(value, Tensor):
+        place = "" if value.device.type == "cpu" else f" on {value.device}"
+        return f"{str(value.dtype).removeprefix('torch.')}{list(shape_of(value))}{place}"
+    if isinstance(value, (list, tuple)):
+        parts = [*map(shown, value[:_SHOWN]), *(["..."] if len(value) > _SHOWN else [])]
+        return f"[{', '.join(parts)}]" if isinstance(value, list) else f"({', '.join(parts)}{',' * (len(value) == 1)})"
+    return repr(value) if value is None or isinstance(value, (bool, int, float, complex, str, dtype, device)) else type(value).__name__
+
+
+class _Bare(str):
+    """An annotation that a signature prints without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def signature_text(name: str, signature: inspect.Signature) -> str:
+    """How a function is called: `sum(input: Tensor, dim: Dims = None, keepdim: bool = False)`."""
+    bare = [p.replace(annotation=_Bare(p.annotation)) if isinstance(p.annotation, str) else p for p in signature.parameters.values()]
+    return f"{name}{signature.replace(parameters=bare, return_annotation=signature.empty)}"
+
+
+def _within(value: Any) -> Iterator:
+    """An argument, and what it holds if it is a sequence."""
+    yield value
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _within(item)
+
+
+def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception) -> str | None:
+    """What is wrong with a call that failed, if an argument is missing, unknown, or no Tensor or int where the signature says so, or
+    if it is the one that is no number or lacked an attribute."""
+    signature = inspect.signature(fn)
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    if not takes_any and (unknown := [key for key in kwargs if key not in signature.parameters]):
+        return f"{name}() got an unexpected keyword argument '{unknown[0]}'; it is called as {signature_text(name, signature)}"
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError as unbound:
+        return f"{name}(): {unbound}; it is called as {signature_text(name, signature)}"
+    places = [(position, key, parameter, given.get(key, parameter.default))
+              for position, (key, parameter) in enumerate(signature.parameters.items(), 1)]
+    for position, key, parameter, found in places:
+        mark = _MARKS.get(parameter.annotation)
+        if mark and key in given and not hasattr(type(found), mark) and found is not parameter.default:
+            return f"{name}(): argument '{key}' (position {position}) must be {parameter.annotation}, not {type(found).__name__}"
+    if isinstance(error, NotANumber):
+        for position, key, _, found in places:
+            if found is error.obj:
+                return f"{name}(): argument '{key}' (position {position}) must be Tensor or a number, not {type(found).__name__}"
+    elif isinstance(error, AttributeError):
+        for position, key, parameter, found in places:
+            for value in _within(found):
+                if value is error.obj and value is not parameter.default and not (
+                        isinstance(value, Tensor) and hasattr(Tensor, str(error.name))):
+                    return (f"{name}(): argument '{key}' (position {position}) cannot be {type(value).__name__}: it has no "
+                            f"{error.name}; the argument is {parameter.annotation}")
+    return None
+
+
+def parameters_in(given: Any, whose: str) -> list:
+    """Parameters as a list. TypeError for a module or a method in their place, with what to give instead."""
+    try:
+        return list(given)
+    except TypeError as error:
+        if hasattr(given, "parameters"):
+            raise TypeError(f"{error}: {whose} takes its parameters, {type(given).__name__}.parameters()") from None
+        raise TypeError(f"{error}: {whose} takes what it gives when called, with ()") from None if callable(given) else error
