@@ -11,6 +11,7 @@ from ..core.tensor import Tensor
 from ..dynamo import compile
 from ..dynamo.compiler import entries_of
 from ..fx import Graph, GraphModule, Node
+from ..fx.node import resolve_attr
 from ..nn import Module
 from ..utils._pytree import tree_flatten, tree_unflatten
 
@@ -115,16 +116,10 @@ def _inline(gm: GraphModule, graph: Graph, root: dict[str, Any], recorder: _Reco
                 places[id(value)] = graph.get_attr(node.name)
             values[node] = places[id(value)]
         elif node.op == "get_attr":
-            root[str(node.target)] = _attribute(gm, str(node.target))
+            root[str(node.target)] = resolve_attr(gm, str(node.target))
             values[node] = graph.node_copy(node, values.__getitem__)
         elif node.op != "output":
             values[node] = graph.node_copy(node, values.__getitem__)
-
-
-def _attribute(module: Any, path: str) -> Any:
-    for name in path.split("."):
-        module = getattr(module, name)
-    return module
 
 
 __all__ = ["ExportResult", "export"]

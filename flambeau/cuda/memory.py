@@ -21,22 +21,22 @@ def _pool(name: str, device: Any) -> tuple[Any, Any]:
     return library, library.cuda.Device(index_of(device))
 
 
-def memory_allocated(device: Any = None) -> int:
-    """Bytes that tensors occupy on a GPU; 0 where there is none."""
+def _bytes(name: str, told: str, device: Any) -> int:
     if not device_count():
         return 0
-    library, where = _pool("memory_allocated", device)
+    library, where = _pool(name, device)
     with where:
-        return int(library.get_default_memory_pool().used_bytes())
+        return int(getattr(library.get_default_memory_pool(), told)())
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes that tensors occupy on a GPU; 0 where there is none."""
+    return _bytes("memory_allocated", "used_bytes", device)
 
 
 def memory_reserved(device: Any = None) -> int:
     """Bytes that the pool has taken from a GPU; 0 where there is none."""
-    if not device_count():
-        return 0
-    library, where = _pool("memory_reserved", device)
-    with where:
-        return int(library.get_default_memory_pool().total_bytes())
+    return _bytes("memory_reserved", "total_bytes", device)
 
 
 def empty_cache() -> None:

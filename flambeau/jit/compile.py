@@ -11,11 +11,10 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from typing import Any, NoReturn, Protocol
 
 from ..core.tensor import Tensor
-from ..futures import Future
+from ..futures import settled
 from ..ops import script
 from ..ops.custom import CustomOperator
 from .fuse import Region, regions
@@ -61,16 +60,6 @@ def _cast(kind: Type, value: Any) -> Any:
     return value
 
 
-def fork(task: Callable[[], Any]) -> Future:
-    """The result of `task`, which runs at once, as a Future."""
-    future: Future = Future()
-    try:
-        future.set_result(task())
-    except Exception as error:
-        future.set_exception(error)
-    return future
-
-
 def _raise(text: str, kind: str = "RuntimeError", *_: Any) -> None:
     raise Error(f"The following operation failed in the TorchScript interpreter.\n{kind}: {text}")
 
@@ -104,7 +93,7 @@ def _stored(name: str, value: Expression) -> Statement:
 
 _PYTHONS_OWN = (IndexError, KeyError, ZeroDivisionError, ValueError, TypeError, AttributeError, OverflowError)
 """What Python raises where a program fails, which is a RuntimeError of the program."""
-SPECIAL: dict[str, Callable[..., Any]] = {"print": print, "fork": fork, "awaitable": fork, "isinstance": isinstance}
+SPECIAL: dict[str, Callable[..., Any]] = {"print": print, "fork": settled, "awaitable": settled, "isinstance": isinstance}
 
 
 def _fail(error: Exception, frame: Frame, names: set[str], where: str, line: int) -> NoReturn:
@@ -599,9 +588,4 @@ class Compiler:
     }
 
 
-def is_enum(value: Any, made_of: Class) -> bool:
-    """Whether a value is a member of this enum."""
-    return isinstance(value, Enum) and type(value) is made_of.python
-
-
-__all__ = ["Compiler", "Error", "Program", "fork", "is_enum"]
+__all__ = ["Compiler", "Error", "Program"]

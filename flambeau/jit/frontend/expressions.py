@@ -810,11 +810,13 @@ class Expressions:
         return self.item(of, self.index_of(node), node)
 
     def index_of(self, node: ast.Subscript) -> ast.AST:
-        """What is in the brackets, with `slice(a, b)` as `a:b`."""
+        """What is in the brackets, with `slice(a, b)` as `a:b`, and `Ellipsis` as `...`: so graphs print them."""
         at = node.slice
         return ast.copy_location(ast.Tuple(list(map(self._sliced, at.elts)), at.ctx), at) if isinstance(at, ast.Tuple) else self._sliced(at)
 
     def _sliced(self, part: ast.expr) -> ast.expr:
+        if isinstance(part, ast.Name) and part.id == "Ellipsis":
+            return ast.copy_location(ast.Constant(...), part)
         if not isinstance(part, ast.Call) or not isinstance(part.func, ast.Name) or part.keywords or not 1 <= len(part.args) <= 3:
             return part
         called = self.expr(part.func)
