@@ -32,6 +32,7 @@ from .exceptions import BackendCompilerFailed, GraphBreak, RaisedInTrace, Restar
 from .frame import Frame
 from .graph_builder import PRESUMING, must_hold
 from .guards import LOOKUP_ERRORS, GuardSet, Lasting, Namespace, compile_source, distinct, write_guard
+from .refusals import refuses_values
 from .replacement import Writer
 from .resume import origin, words_of_arguments
 from .source import FUNCTION, Source, argument_name, argument_source, constant_source
@@ -326,7 +327,7 @@ class _Conversion:
     def _close_graph(self) -> fx.Graph:
         tx, graph = self.tx, self.tx.graph
         graph.output(tuple(self.writer.outputs))
-        graph.eliminate_dead_code()
+        graph.eliminate_dead_code(lambda node: node.is_impure() or refuses_values(node))
         tx.drop_unused_inputs()
         if Verification.on:
             lint_graph(graph, "capture", whole=True)
