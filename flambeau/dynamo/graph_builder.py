@@ -15,6 +15,7 @@ from math import prod
 from typing import Any
 
 from .. import fx
+from ..aot.joint import give_history
 from ..core import dispatch
 from ..core.dtypes import bool_
 from ..core.expr import Atom, Expr, _of_atom, free_variables, var
@@ -464,6 +465,8 @@ class GraphBuilder:
         except (DataDependentFloat, DataDependentSize):
             raise
         except Exception as error:
+            if isinstance(error, RuntimeError) and self._tell_histories(tensors):
+                return self._emit(kind, target, function, args, kwargs)
             self._fix_numbers([*examples, *named.values()])
             self._refused(name, error, examples)
         if any(map(self._relaid, tensors, layouts)):
@@ -488,6 +491,17 @@ class GraphBuilder:
         made = self.from_node(node, answer)
         # the program may write to its tensor, but not to what is a constant of the graph
         return self.emit_method("clone", [made], {}) if constant else made
+
+    def _tell_histories(self, tensors: list[Tensor]) -> bool:
+        """Was an operator refused by what it takes for leaves, and are there inputs of the graph that are none? So far nothing asked."""
+        stores = {id(t._storage.memory) for t in tensors}
+        found = [v for v in self._by_fake.values() if v.real is not None and id(v.fake._storage.memory) in stores
+                 and v.fake.requires_grad and v.fake.grad_fn is None and not v.real.is_leaf]
+        for variable in found:
+            variable.known_at_entry(self, "is_leaf", False)
+            for tensor in (variable.fake, *(example for _, source, example in self.inputs if source == variable.source)):
+                give_history(tensor)
+        return bool(found)
 
     def _tried(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What an operator gives on fake tensors. Sizes that nobody knows yet are taken for large ones, as all that vary are; where this
