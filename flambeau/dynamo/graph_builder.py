@@ -459,7 +459,7 @@ class GraphBuilder:
         tensors = [t for value in (*examples, *named.values()) for t in _tensors_in(value)]
         versions = [t._writes for t in tensors]
         layouts = [t._layout for t in tensors]
-        told = self.told
+        told, drawn = self.told, fake_draws[0]
         try:
             answer = self._tried(function, examples, named)
         except (DataDependentFloat, DataDependentSize):
@@ -487,6 +487,8 @@ class GraphBuilder:
             node.meta["lays_out"] = True    # a value that another node made has another layout from here on
         if self.told > told:
             node.meta["unknown"] = True
+        if fake_draws[0] > drawn:
+            node.meta["draws"] = True
         self.calls += 1
         made = self.from_node(node, answer)
         # the program may write to its tensor, but not to what is a constant of the graph
