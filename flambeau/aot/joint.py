@@ -164,6 +164,17 @@ class _Recomputed(TapeNode):
         return gs
 
 
+def give_history(made: Tensor) -> Tensor:
+    """Let a fake tensor be no leaf: the leaf that its gradient goes to."""
+    leaf = stripped(made)
+    leaf.requires_grad = True
+    edge = edge_of(leaf)
+    assert edge is not None
+    made._grad = AutogradMeta(False, history := _Recomputed([edge]), 0)
+    history.output_specs = edge.node.output_specs
+    return leaf
+
+
 class _Inputs:
     """The fake inputs of one trace, in the order of the graph's placeholders."""
 
@@ -188,15 +199,7 @@ class _Inputs:
     def _require_grad(self, made: Tensor, is_leaf: bool) -> None:
         if is_leaf:
             made.requires_grad = True
-            leaf = made
-        else:
-            leaf = stripped(made)
-            leaf.requires_grad = True
-            edge = edge_of(leaf)
-            assert edge is not None
-            made._grad = AutogradMeta(False, history := _Recomputed([edge]), 0)
-            history.output_specs = edge.node.output_specs
-        self.leaves[len(self.sources)] = leaf
+        self.leaves[len(self.sources)] = made if is_leaf else give_history(made)
         self.histories[len(self.sources)] = _history(made)
 
     def add_size(self, source: Source, value: SymInt | SymFloat) -> None:

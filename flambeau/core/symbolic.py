@@ -692,14 +692,14 @@ def _extreme(symbolic: Callable[..., Index], plain: Callable[..., Any], args: tu
     return env.symint(symbolic(*(expr_of(a) for a in args)))
 
 
-def sym_max(a: Any, b: Any) -> Any:
+def sym_max(a: Any, *rest: Any) -> Any:
     """max without a guard: symbolic when an argument is."""
-    return _extreme(maximum, max, (a, b))
+    return _extreme(maximum, max, (a, *rest))
 
 
-def sym_min(a: Any, b: Any) -> Any:
+def sym_min(a: Any, *rest: Any) -> Any:
     """min without a guard: symbolic when an argument is."""
-    return _extreme(minimum, min, (a, b))
+    return _extreme(minimum, min, (a, *rest))
 
 
 def sym_not(a: Any) -> Any:

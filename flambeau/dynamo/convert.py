@@ -343,6 +343,10 @@ class _Conversion:
         reference = minifier.copied(module) if minifier.wanted() else module
         self.tx.shape_env.floats_frozen = True    # what compilers ask in addition is not kept with what they make
         try:
+            if getattr(request.backend, "draws_as_eager", bool)():
+                for node in module.graph.nodes:
+                    if node.meta.get("draws"):
+                        node.meta["unknown"] = True     # it runs as it was captured
             if getattr(request.backend, "traces", False) and tells_sizes(module):
                 compiled = compile_between(module, request.compiler.piece)
             else:

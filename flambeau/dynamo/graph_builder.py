@@ -15,6 +15,7 @@ from math import prod
 from typing import Any
 
 from .. import fx
+from ..aot.joint import give_history
 from ..core import dispatch
 from ..core.dtypes import bool_
 from ..core.expr import Atom, Expr, _of_atom, free_variables, var
@@ -458,12 +459,14 @@ class GraphBuilder:
         tensors = [t for value in (*examples, *named.values()) for t in _tensors_in(value)]
         versions = [t._writes for t in tensors]
         layouts = [t._layout for t in tensors]
-        told = self.told
+        told, drawn = self.told, fake_draws[0]
         try:
             answer = self._tried(function, examples, named)
         except (DataDependentFloat, DataDependentSize):
             raise
         except Exception as error:
+            if isinstance(error, RuntimeError) and self._tell_histories(tensors):
+                return self._emit(kind, target, function, args, kwargs)
             self._fix_numbers([*examples, *named.values()])
             self._refused(name, error, examples)
         if any(map(self._relaid, tensors, layouts)):
@@ -484,10 +487,23 @@ class GraphBuilder:
             node.meta["lays_out"] = True    # a value that another node made has another layout from here on
         if self.told > told:
             node.meta["unknown"] = True
+        if fake_draws[0] > drawn:
+            node.meta["draws"] = True
         self.calls += 1
         made = self.from_node(node, answer)
         # the program may write to its tensor, but not to what is a constant of the graph
         return self.emit_method("clone", [made], {}) if constant else made
+
+    def _tell_histories(self, tensors: list[Tensor]) -> bool:
+        """Was an operator refused by what it takes for leaves, and are there inputs of the graph that are none? So far nothing asked."""
+        stores = {id(t._storage.memory) for t in tensors}
+        found = [v for v in self._by_fake.values() if v.real is not None and id(v.fake._storage.memory) in stores
+                 and v.fake.requires_grad and v.fake.grad_fn is None and not v.real.is_leaf]
+        for variable in found:
+            variable.known_at_entry(self, "is_leaf", False)
+            for tensor in (variable.fake, *(example for _, source, example in self.inputs if source == variable.source)):
+                give_history(tensor)
+        return bool(found)
 
     def _tried(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What an operator gives on fake tensors. Sizes that nobody knows yet are taken for large ones, as all that vary are; where this
