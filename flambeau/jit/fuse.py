@@ -53,7 +53,8 @@ def _number(node: ast.AST) -> int | float | None:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         inner = _number(node.operand)
         return None if inner is None else -inner
-    return node.value if isinstance(node, ast.Constant) and type(node.value) in (int, float) else None
+    value: Any = node.value if isinstance(node, ast.Constant) else None
+    return value if type(value) in (int, float) else None
 
 
 @functools.cache
