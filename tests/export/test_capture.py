@@ -137,6 +137,31 @@ def test_branches_on_values_name_the_line():
         export(_module(f), (X,), strict=True)
 
 
+def test_all_that_data_decides_is_told_at_once():
+    def f(x):
+        n = x[:, 0]
+        if x.sum() > 0:
+            x = x + 1
+        count = int(n.max())
+        rows = fl.nonzero(x)
+        while n.float().mean() > 3:
+            n = n - 1
+        if rows.shape[0] > 7:
+            x = x * count
+        if float(x.mean()) < 0.5 or x.shape[0] > 100:
+            x = -x
+        for row in x[x > 1]:
+            x = x + row
+        return x, n
+
+    with pytest.raises(fl._dynamo.exc.UserError, match="6 problems keep the module from being exported") as caught:
+        export(_module(f), (fl.ones(4, 3),), dynamic_shapes=({0: Dim("rows", max=50)},))
+    text = str(caught.value)
+    lines = ["if x.sum() > 0", "count = int(n.max())", "while n.float().mean() > 3", "if rows.shape[0] > 7",
+             "for row in x[x > 1]", "if float(x.mean()) < 0.5"]
+    assert all(line in text for line in lines) and text.count("way out") == len(lines)
+
+
 @pytest.mark.parametrize(("f", "text"), [
     (lambda x: fl.cond(x.sum() > 0, lambda x: x + 1, lambda x: x[0] + 1, (x,)), "both branches"),
     (lambda x: fl.cond(x.sum() > 0, lambda x: x, lambda x: x + 1, (x,)), "clone"),
