@@ -118,7 +118,8 @@ def test_strict_and_not_write_the_same_graph():
 
 
 @pytest.mark.parametrize("f", [
-    lambda x: x * x.sum().item(), lambda x: fl.nonzero(x).float().sum(0), lambda x: x[x > 3] * 2, lambda x: fl.unique(x.round()).sum()])
+    lambda x: x * sum(x.sum(0).tolist()), lambda x: x + x[:2, :2].tolist()[1][0], lambda x: x * x.sum().item(),
+    lambda x: fl.nonzero(x).float().sum(0), lambda x: x[x > 3] * 2, lambda x: fl.unique(x.round()).sum()])
 def test_what_only_a_run_knows(f):
     program = export(_module(f), (X,))
     for x in (X, -X, X[[2, 1, 0]] + 4):
