@@ -287,6 +287,8 @@ def item(self: Tensor) -> Any:
 @method("tolist")
 def _tolist(self: Tensor) -> Any:
     """Nested lists of Python numbers (a number for a 0-dim tensor)."""
+    if self._data is None and DataNeeded.item is not None and not is_example(self):
+        return [row.tolist() for row in self.unbind(0)] if self.ndim else self.item()
     data = _host(self)
     return (data.astype(np.float32) if data.dtype.kind == "V" else data).tolist()
 
