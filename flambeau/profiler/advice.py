@@ -24,6 +24,7 @@ class Advice(NamedTuple):
 
 LEAST = 0.03        # shares below are not told
 _SMALL = 10_000     # ns: what takes less is dominated by the cost of calling it
+_COMPILED = 1_000_000   # ns: what takes less found that it was compiled already
 _MANY = 20          # operators a step of an optimizer that is not fused
 _SYNCHRONISING = ("aten::item", "aten::tolist", "aten::nonzero", "aten::is_nonzero", "aten::cpu", "aten::numpy")
 
@@ -116,7 +117,7 @@ def _synchronisations(facts: Facts) -> Iterator[Advice]:
 
 
 def _compilation(facts: Facts) -> Iterator[Advice]:
-    compiled = facts.named("torch.compile ")
+    compiled = [e for e in facts.named("torch.compile ") if e.end - e.start > _COMPILED]
     counts = Counter(e.name.removeprefix("torch.compile ") for e in compiled)
     if not counts:
         return
