@@ -17,8 +17,8 @@ from flambeau.core import dispatch
 
 state = dispatch.state
 
-OPERATOR, BACKWARD, ENGINE, USER = 0, 1, 2, 7
-"""Kinds of what is told: operators and kernels, nodes of backward, the engine around them, and what the program named."""
+OPERATOR, BACKWARD, ENGINE, REGION, USER = 0, 1, 2, 3, 7
+"""Kinds of what is told: operators and kernels, nodes of backward, the engine around them, calls of compiled code, what a program named."""
 
 
 class Watcher(Protocol):
@@ -98,4 +98,4 @@ only if its kind is not 0, an operator's."""
 _C.know_watched(_watched)
 
 
-__all__ = ["BACKWARD", "ENGINE", "OPERATOR", "USER", "Watcher", "block", "tell", "unwatched", "watched", "within"]
+__all__ = ["BACKWARD", "ENGINE", "OPERATOR", "REGION", "USER", "Watcher", "block", "tell", "unwatched", "watched", "within"]

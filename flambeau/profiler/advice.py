@@ -74,10 +74,11 @@ def _data_loading(facts: Facts) -> Iterator[Advice]:
 
 
 def _optimizer(facts: Facts) -> Iterator[Advice]:
-    steps = [e for e in facts.named("Optimizer.step#") if len(e.cpu_children) > _MANY]
-    if steps:
+    steps = facts.named("Optimizer.step#")
+    count = min((len(e.cpu_children) for e in steps), default=0)    # the first step also makes the state
+    if count > _MANY:
         kind = steps[0].name.rpartition("#")[2]
-        yield from _advice(facts, "Unfused optimizer", steps, f"{kind} runs {len(steps[0].cpu_children)} operators a step: give it "
+        yield from _advice(facts, "Unfused optimizer", steps, f"{kind} runs {count} operators a step: give it "
                            "fused=True or foreach=True where it takes that, or compile the step.")
 
 

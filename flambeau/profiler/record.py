@@ -9,7 +9,7 @@ from typing import Any
 from flambeau import _C
 
 from ..core.tensor import fake
-from ..core.watching import BACKWARD, ENGINE, OPERATOR, USER, block, unwatched
+from ..core.watching import BACKWARD, ENGINE, OPERATOR, REGION, USER, block, unwatched
 from ..ops.registry import OPERATORS
 from ..utils.flop_counter import FlopCounterMode
 from .cupti import GpuEvent, link
@@ -112,7 +112,7 @@ class Recorder(_C.Recorder):
             short = "ProfilerStep*" if name.startswith("ProfilerStep#") else name      # which sums of steps are under
             event = by_number[number] = Event(short, start, end=end or start, kind=kind)
             event.trace_name, event.thread, event.made = name, self.native_thread, (first, last)
-            event.sequence_nr = sequence if kind != OPERATOR else first + 1 if last > first else -1
+            event.sequence_nr = sequence if kind not in (OPERATOR, REGION) else first + 1 if last > first else -1
             event.fwd_thread = int(event.sequence_nr >= 0 and kind in (BACKWARD, ENGINE))
             if self.with_stack:
                 event.stack = user_frames(places)
@@ -122,6 +122,7 @@ class Recorder(_C.Recorder):
                 self._tell_inputs(event, *inputs)
             _put(event, by_number.get(parent))
         found = list(by_number.values())
+        self._tell_backward(found)
         for what, start, laps, where, parent in self.calls:
             events = events_of_call(what, start, memoryview(laps).cast("q"), where, self.record_shapes)
             for event in events:
@@ -131,7 +132,6 @@ class Recorder(_C.Recorder):
             found += events
         found += [self._passed(*told) for told in self.passed]
         found.sort(key=lambda e: (e.start, -e.end))
-        self._tell_backward(found)
         if self.memory is not None:
             found = _with_memory(found, [c for c in self.memory_changes() if c[3] == self.thread])
         if self.gpu:
