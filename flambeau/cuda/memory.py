@@ -173,10 +173,10 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
 # -- the history ------------------------------------------------------------------------------------------------------------------
 
 
-class _Log:
+class MemoryLog:
     """As _C.MemoryLog, of the memory that CuPy's pool hands out in this thread."""
 
-    def __init__(self, with_stack: bool, most: int) -> None:
+    def __init__(self, with_stack: bool = False, most: int = sys.maxsize) -> None:
         changes: deque[Change] = deque(maxlen=min(most, sys.maxsize))
         hooks: Any = cupy("_record_memory_history").cuda.memory_hook
 
@@ -218,7 +218,7 @@ def _places(frame: Any) -> Iterator[tuple]:
         frame = frame.f_back
 
 
-_history = History(_Log)
+_history = History(MemoryLog)
 _dump_snapshot = _history.dump
 
 

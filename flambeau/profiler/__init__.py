@@ -197,7 +197,6 @@ class profile:
                 self.execution_trace_observer.start()
             if self.profile_memory:
                 self.recorder.memory.start()    # type: ignore[union-attr]
-                self.recorder.labels.start()    # type: ignore[union-attr]
             if ProfilerActivity.CUDA in self.activities:
                 cupti.activities().start()
             dispatch.state.watchers = (*dispatch.state.watchers, self.recorder)
@@ -219,7 +218,6 @@ class profile:
                 cupti.activities().stop()
                 self.recorder.gpu += cupti.activities().take()
             if self.profile_memory:
-                self.recorder.labels.stop()     # type: ignore[union-attr]
                 self.recorder.memory.stop()     # type: ignore[union-attr]
             if self.execution_trace_observer is not None:
                 self.execution_trace_observer.stop()
@@ -295,27 +293,30 @@ class profile:
         """Write the events for chrome://tracing and Perfetto."""
         told = {"trace_id": self._trace_id, "record_shapes": int(self.record_shapes), "profile_memory": int(self.profile_memory),
                 "with_stack": int(self.with_stack), "with_flops": int(self.with_flops), "with_modules": int(self.with_modules)}
-        write_trace(path, self._events("exporting chrome trace"), self.recorder.memory_changes(), told | self.metadata)
+        memory = self.recorder.memory
+        write_trace(path, self._events("exporting chrome trace"), memory.changes() if memory is not None else (), told | self.metadata)
 
     def export_stacks(self, path: str, metric: str = "self_cpu_time_total") -> None:
         """Write a line for each stack and its microseconds, which flame graphs are drawn of; needs `with_stack=True`."""
         self._events("exporting stacks").export_stacks(path, metric)
 
-    def memory_timeline(self) -> Timeline:
-        """What memory was taken for, over time; needs `profile_memory=True`."""
-        if not self.profile_memory:
+    def memory_timeline(self, device: Any = None) -> Timeline:
+        """What memory was taken for, over time, on a kind of device: by default GPUs, if they were used, else the CPU. Needs
+        `profile_memory=True`."""
+        memory = self.recorder.memory
+        if memory is None:
             raise ValueError("profile_memory=True required for memory profiling.")
-        return Timeline(self.recorder.memory_changes(), self.recorder.labels,     # type: ignore[arg-type]
-                        self.events())
+        kind = str(device).partition(":")[0] if device is not None else memory.busiest
+        return Timeline(memory.changes(kind), memory.labels, self.events())
 
     def export_memory_timeline(self, path: str, device: str | None = None) -> None:
         """Write memory over time by category: a picture (`.html`), or `[times, sizes]` (`.json`, `.json.gz`), or every change
         (`.raw.json.gz`). Needs `profile_memory=True`."""
-        timeline = self.memory_timeline()
+        timeline = self.memory_timeline(device)
         if str(path).endswith(".html"):
             write_page(path, [], timeline)
         else:
-            timeline.write(path, device)
+            timeline.write(path)
 
 
 _KinetoProfile = profile

@@ -129,3 +129,16 @@ def test_threads_write_into_one_history() -> None:
     memory.record_memory_history(None)
     taken = [t for t in memory.memory_snapshot()["device_traces"][0] if t["action"] == "alloc" and t["size"] == 12_000]
     assert len(taken) >= 4 * 400
+
+
+def test_the_memory_of_a_gpu_is_told_in_the_same_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The CPU's memory plays a GPU's."""
+    monkeypatch.setattr(memory, "device_count", lambda: 1)
+    monkeypatch.setattr(memory.cuda_memory, "MemoryLog", fl._C.MemoryLog)
+    taken = trained()
+    events = taken.events()
+    assert all((e.device_memory_usage, e.self_device_memory_usage) == (e.cpu_memory_usage, e.self_cpu_memory_usage) for e in events
+               if e.name != "[memory]")
+    assert "CUDA Mem" in taken.key_averages().table(sort_by="device_memory_usage")
+    assert taken.memory_timeline().peak()[1] == taken.memory_timeline("cpu").peak()[1] == taken.memory_timeline("cuda:0").peak()[1]
+    taken.export_memory_timeline(str(tmp_path / "t.json"), device="cuda:0")
