@@ -181,6 +181,8 @@ class MemoryLog:
         hooks: Any = cupy("_record_memory_history").cuda.memory_hook
 
         def enter(address: int, size: int) -> None:
+            if len(changes) >= self._most < most:
+                return
             places = tuple(_places(sys._getframe(2))) if with_stack else ()
             changes.append((address, size, time.perf_counter_ns(), threading.get_ident(), places))
 
@@ -196,6 +198,7 @@ class MemoryLog:
                 enter(facts["mem_ptr"], 0)
 
         self._changes, self._hook = changes, Hook()
+        self._most = most
 
     def start(self) -> None:
         """From now on."""
@@ -204,6 +207,10 @@ class MemoryLog:
     def stop(self) -> None:
         """Until now."""
         self._hook.__exit__(None, None, None)
+
+    def limit(self, most: int) -> None:
+        """The first so many are kept, not the last."""
+        self._most = most
 
     def take(self) -> list[Change]:
         """The changes since the last call."""

@@ -74,6 +74,7 @@ class Labels:
     """Where parameters, gradients and the states of optimizers lay, and when: steps of optimizers tell, and the end is looked at."""
 
     found: list[tuple[int, int, int, Category]] = field(default_factory=list)   # (time, address, bytes, what)
+    _known: set[tuple[int, Category]] = field(default_factory=set)
 
     def look_everywhere(self) -> None:
         """The parameters and optimizers that there are now."""
@@ -97,6 +98,10 @@ class Labels:
 
     def _add(self, tensor: Any, what: Category) -> None:
         if isinstance(tensor, Tensor) and (address := _address(tensor)) is not None:
+            if what is not Category.GRADIENT:       # which stays where it is
+                if (address, what) in self._known:
+                    return
+                self._known.add((address, what))
             self.found.append((time.perf_counter_ns(), address, tensor._data.nbytes, what))
 
 
@@ -128,6 +133,11 @@ class MemoryRecord:
             raise ValueError(f"the memory of {kind!r} was not recorded, only that of {', '.join(self.logs)}")
         self._changes[kind] += self.logs[kind].take()
         return self._changes[kind]
+
+    def limit(self, most: int) -> None:
+        """Keep the first so many changes of each."""
+        for log in self.logs.values():
+            log.limit(most)
 
     @property
     def busiest(self) -> str:

@@ -68,6 +68,12 @@ class Recorder(_C.Recorder):
             self.memory.labels.look(args[0])
         return super().begin(name, args, kind, sequence)
 
+    def limit(self, most: int) -> None:
+        """Keep the first so many events, and twice as many changes of memory."""
+        super().limit(most)
+        if self.memory is not None:
+            self.memory.limit(2 * most)
+
     def ran(self, what: tuple[Any, int], start: int, laps: bytes) -> None:
         """A compiled library ran; events are made of that when they are asked for."""
         self.calls.append((what, start, laps, block(), self.innermost()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import weakref
 from typing import Any
@@ -116,3 +117,26 @@ def test_memory_of_all_sizes(size: int) -> None:
         assert [change[1] for change in mine[:2]] == [size, 0]
         assert bool(mine[0][4]) is stacks and (not stacks or mine[0][4][0][0] is sys._getframe().f_code)
         assert log.take() == []
+
+
+def test_the_first_changes_are_kept_where_that_is_asked() -> None:
+    log = _C.MemoryLog()
+    log.limit(3)
+    log.start()
+    kept = [np.empty(2000, np.uint8) for _ in range(5)]
+    log.stop()
+    assert [change[0] for change in log.take()] == [array.ctypes.data for array in kept[:3]]
+
+
+def test_children_record_nothing(recorder: Any) -> None:
+    log = _C.MemoryLog()
+    log.start()
+    child = os.fork()
+    if not child:
+        np.empty(5000)
+        fl.ones(3)
+        os._exit(int(bool(state.watchers) or len(recorder) > 0 or len(log.take()) > 0))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 and state.watchers == (recorder,)
+    np.empty(7000, np.uint8)
+    log.stop()
+    assert 7000 in [change[1] for change in log.take()]
