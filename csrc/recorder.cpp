@@ -2,6 +2,8 @@
 // Python makes sense of it afterwards (flambeau/profiler/record.py). A log of memory is the same for blocks of the allocator.
 #include "recorder.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <ctime>
 #include <deque>
@@ -333,7 +335,7 @@ struct Change {
 
 struct MemoryLog {
     PyObject_HEAD
-    bool with_stack, running;
+    bool with_stack, running, first;  // first: the first `most` are kept, not the last
     size_t most;
     std::deque<Change>* changes;
     Places* garbage;  // of changes that were dropped, perhaps without the GIL
@@ -348,7 +350,7 @@ PyObject* memory_new(PyTypeObject* type, PyObject* args, PyObject* keywords) {
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "|pK:MemoryLog", (char**)names, &stack, &most)) return nullptr;
     MemoryLog* self = (MemoryLog*)type->tp_alloc(type, 0);
     if (self == nullptr) return nullptr;
-    self->with_stack = stack, self->running = false, self->most = (size_t)most;
+    self->with_stack = stack, self->running = self->first = false, self->most = (size_t)most;
     self->changes = new std::deque<Change>, self->garbage = new Places;
     return (PyObject*)self;
 }
@@ -356,7 +358,7 @@ PyObject* memory_new(PyTypeObject* type, PyObject* args, PyObject* keywords) {
 PyObject* memory_start(PyObject* object, PyObject*) {
     MemoryLog* self = (MemoryLog*)object;
     std::lock_guard<ForkLock> guard(memory_lock);
-    if (!self->running) running.push_back(self), memory_logs++;
+    if (!self->running) running.push_back(self), memory_logs = (int)running.size();
     self->running = true;
     Py_RETURN_NONE;
 }
@@ -364,8 +366,16 @@ PyObject* memory_start(PyObject* object, PyObject*) {
 PyObject* memory_stop(PyObject* object, PyObject*) {
     MemoryLog* self = (MemoryLog*)object;
     std::lock_guard<ForkLock> guard(memory_lock);
-    if (self->running) running.erase(std::find(running.begin(), running.end(), self)), memory_logs--;
+    if (self->running) running.erase(std::find(running.begin(), running.end(), self)), memory_logs = (int)running.size();
     self->running = false;
+    Py_RETURN_NONE;
+}
+
+PyObject* memory_limit(PyObject* object, PyObject* most) {
+    Py_ssize_t value = PyLong_AsSsize_t(most);
+    if (value < 0) return PyErr_Occurred() ? nullptr : PyErr_Format(PyExc_ValueError, "limit(): expected at least 0, got %zd", value);
+    std::lock_guard<ForkLock> guard(memory_lock);
+    ((MemoryLog*)object)->most = (size_t)value, ((MemoryLog*)object)->first = true;
     Py_RETURN_NONE;
 }
 
@@ -402,6 +412,7 @@ void memory_free(PyObject* object) {
 
 PyMethodDef memory_methods[] = {
     {"start", memory_start, METH_NOARGS, "From now on."}, {"stop", memory_stop, METH_NOARGS, "Until now."},
+    {"limit", memory_limit, METH_O, "limit(most)\n\nThe first so many are kept, not the last."},
     {"take", memory_take, METH_NOARGS,
      "[(address, bytes or 0 for memory given back, time, thread, places), ...] since the last call; frames where Python ran."},
     {nullptr},
@@ -427,6 +438,7 @@ void enter_memory(void* memory, size_t size) {
     unsigned long thread = PyThread_get_thread_ident();
     std::lock_guard<ForkLock> guard(memory_lock);
     for (MemoryLog* log : running) {
+        if (log->first && log->changes->size() >= log->most) continue;
         log->changes->push_back({memory, size, time, thread, {}});
         if (log->with_stack && PyGILState_Check()) add_places(log->changes->back().places);
         if (log->changes->size() <= log->most) continue;
@@ -439,5 +451,6 @@ void enter_memory(void* memory, size_t size) {
 void add_recorder(PyObject* module) {
     recorder_type = add_type(module, recorder_spec);
     if (recorder_type == nullptr || add_type(module, memory_spec) == nullptr) return;
+    pthread_atfork(nullptr, nullptr, [] { memory_logs = 0; });  // a child has nobody who reads
     PyModule_AddFunctions(module, functions);
 }

@@ -229,7 +229,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "profile":
             sub.add_argument("-o", dest="output", type=Path, default=Path("profile.html"), metavar="FILE", help="the page: profile.html")
             sub.add_argument("--trace", type=Path, metavar="FILE", help="also a trace for Perfetto (.json or .json.gz)")
-            sub.add_argument("--events", type=int, default=1_000_000, metavar="N", help="record at most so many (a million)")
+            sub.add_argument("--events", type=int, default=200_000, metavar="N", help="record the first N (200,000)")
             sub.add_argument("--ranks", action="store_true", help="SCRIPT and args are traces of processes, shown side by side")
         sub.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
         sub.add_argument("script", metavar="SCRIPT")

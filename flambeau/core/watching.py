@@ -8,6 +8,7 @@ costs a fraction of a microsecond.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -17,8 +18,8 @@ from flambeau.core import dispatch
 
 state = dispatch.state
 
-OPERATOR, BACKWARD, ENGINE, USER = 0, 1, 2, 7
-"""Kinds of what is told: operators and kernels, nodes of backward, the engine around them, and what the program named."""
+OPERATOR, BACKWARD, ENGINE, REGION, USER = 0, 1, 2, 3, 7
+"""Kinds of what is told: operators and kernels, nodes of backward, the engine around them, calls of compiled code, what a program named."""
 
 
 class Watcher(Protocol):
@@ -96,6 +97,7 @@ watched = _C.recorded
 only if its kind is not 0, an operator's."""
 
 _C.know_watched(_watched)
+os.register_at_fork(after_in_child=lambda: setattr(state, "watchers", ()))     # nobody reads what a child process records
 
 
-__all__ = ["BACKWARD", "ENGINE", "OPERATOR", "USER", "Watcher", "block", "tell", "unwatched", "watched", "within"]
+__all__ = ["BACKWARD", "ENGINE", "OPERATOR", "REGION", "USER", "Watcher", "block", "tell", "unwatched", "watched", "within"]

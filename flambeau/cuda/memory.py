@@ -173,14 +173,16 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
 # -- the history ------------------------------------------------------------------------------------------------------------------
 
 
-class _Log:
+class MemoryLog:
     """As _C.MemoryLog, of the memory that CuPy's pool hands out in this thread."""
 
-    def __init__(self, with_stack: bool, most: int) -> None:
+    def __init__(self, with_stack: bool = False, most: int = sys.maxsize) -> None:
         changes: deque[Change] = deque(maxlen=min(most, sys.maxsize))
         hooks: Any = cupy("_record_memory_history").cuda.memory_hook
 
         def enter(address: int, size: int) -> None:
+            if len(changes) >= self._most < most:
+                return
             places = tuple(_places(sys._getframe(2))) if with_stack else ()
             changes.append((address, size, time.perf_counter_ns(), threading.get_ident(), places))
 
@@ -196,6 +198,7 @@ class _Log:
                 enter(facts["mem_ptr"], 0)
 
         self._changes, self._hook = changes, Hook()
+        self._most = most
 
     def start(self) -> None:
         """From now on."""
@@ -204,6 +207,10 @@ class _Log:
     def stop(self) -> None:
         """Until now."""
         self._hook.__exit__(None, None, None)
+
+    def limit(self, most: int) -> None:
+        """The first so many are kept, not the last."""
+        self._most = most
 
     def take(self) -> list[Change]:
         """The changes since the last call."""
@@ -218,7 +225,7 @@ def _places(frame: Any) -> Iterator[tuple]:
         frame = frame.f_back
 
 
-_history = History(_Log)
+_history = History(MemoryLog)
 _dump_snapshot = _history.dump
 
 

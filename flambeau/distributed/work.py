@@ -91,7 +91,7 @@ class Work:
         if self._error is not None:
             raise self._error
         if dispatch.state.watchers and self._ended:
-            tell(f"c10d::{self._what}", self._began, self._ended)
+            tell(f"c10d::{str(self._what).partition(' ')[0]}", self._began, self._ended)
             self._ended = 0     # once
         return True
 

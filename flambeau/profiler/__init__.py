@@ -11,6 +11,7 @@ import enum
 import functools
 import json
 import os
+import socket
 import time
 import uuid
 import warnings
@@ -43,7 +44,7 @@ DeviceType = enum.IntEnum("DeviceType", "CPU CUDA MKLDNN OPENGL OPENCL IDEEP HIP
 class ProfilerAction(enum.Enum):
     """What a schedule asks for at one step."""
 
-    NONE, WARMUP, RECORD, RECORD_AND_SAVE = range(4)
+    NONE, WARMUP, RECORD, RECORD_AND_SAVE, DEVICE_STOPPED = range(5)
 
 
 class record_function:
@@ -76,6 +77,11 @@ def schedule(
 ) -> Callable[[int], ProfilerAction]:
     """A schedule for `profile(schedule=...)`: after `skip_first` steps, `wait` idle, `warmup`, `active` recorded, `repeat` times
     (0: for ever). `skip_first_wait` other than 0: the first time without idle steps."""
+    if min(wait, warmup, repeat, skip_first) < 0 or active <= 0:
+        raise AssertionError(f"Invalid profiler schedule arguments. Got wait={wait} (need >= 0), warmup={warmup} (need >= 0), "
+                             f"active={active} (need > 0), repeat={repeat} (need >= 0), skip_first={skip_first} (need >= 0).")
+    if warmup == 0:
+        warnings.warn("Profiler won't be using warmup, this can skew profiler results", UserWarning, stacklevel=2)
 
     def action(step: int) -> ProfilerAction:
         step -= skip_first
@@ -149,6 +155,8 @@ class profile:
         for name, value in (("experimental_config", experimental_config), ("post_processing_timeout_s", post_processing_timeout_s)):
             if value:
                 warnings.warn(f"profile({name}={value!r}) changes nothing here", UserWarning, stacklevel=2)
+        if use_cuda is not None:
+            warnings.warn("`use_cuda` is deprecated, use `activities` argument instead", FutureWarning, stacklevel=2)
         if activities is None:
             activities = supported_activities() - (set() if use_cuda in (None, True) else {ProfilerActivity.CUDA})
         self.activities = _check_activities(activities)
@@ -189,7 +197,6 @@ class profile:
                 self.execution_trace_observer.start()
             if self.profile_memory:
                 self.recorder.memory.start()    # type: ignore[union-attr]
-                self.recorder.labels.start()    # type: ignore[union-attr]
             if ProfilerActivity.CUDA in self.activities:
                 cupti.activities().start()
             dispatch.state.watchers = (*dispatch.state.watchers, self.recorder)
@@ -211,7 +218,6 @@ class profile:
                 cupti.activities().stop()
                 self.recorder.gpu += cupti.activities().take()
             if self.profile_memory:
-                self.recorder.labels.stop()     # type: ignore[union-attr]
                 self.recorder.memory.stop()     # type: ignore[union-attr]
             if self.execution_trace_observer is not None:
                 self.execution_trace_observer.stop()
@@ -225,6 +231,7 @@ class profile:
         """End; hands the trace to `on_trace_ready` when there is one that has not been handed over."""
         recorded = self.running
         self._pause()
+        self._saved = not self.acc_events
         debug.profiled(call[:4] for call in self.recorder.calls)
         if self.on_trace_ready is not None and (recorded or self.schedule is None):
             self.on_trace_ready(self)
@@ -232,12 +239,13 @@ class profile:
     def step(self) -> None:
         """Say that the next step of the program begins."""
         self._end_step()
-        if self.schedule is not None and self.current_action is ProfilerAction.RECORD_AND_SAVE:
+        finished = self.schedule is not None and self.current_action is ProfilerAction.RECORD_AND_SAVE
+        self.step_num += 1
+        if finished:
             self._pause()
             if self.on_trace_ready is not None:
                 self.on_trace_ready(self)
             self._saved = not self.acc_events
-        self.step_num += 1
         if self._wanted():
             self._resume()
         else:
@@ -245,12 +253,17 @@ class profile:
 
     def events(self) -> EventList:
         """All events, in the order in which they began."""
+        return self._events("accessing events")
+
+    def _events(self, what: str) -> EventList:
+        if not self._trace_id:
+            raise AssertionError(f"Profiler must be initialized before {what}: call start(), or enter it")
         return self.recorder.events
 
     def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0,
                      group_by_overload_name: bool = False) -> EventList:
         """The events summed by name, and if told by the shapes of the arguments and by so many of the user's frames."""
-        return self.events().key_averages(group_by_input_shape, group_by_stack_n, group_by_overload_name)
+        return self._events("getting key averages").key_averages(group_by_input_shape, group_by_stack_n, group_by_overload_name)
 
     def add_metadata(self, key: str, value: str) -> None:
         """Write a text into the trace, under `key`."""
@@ -280,27 +293,33 @@ class profile:
         """Write the events for chrome://tracing and Perfetto."""
         told = {"trace_id": self._trace_id, "record_shapes": int(self.record_shapes), "profile_memory": int(self.profile_memory),
                 "with_stack": int(self.with_stack), "with_flops": int(self.with_flops), "with_modules": int(self.with_modules)}
-        write_trace(path, self.events(), self.recorder.memory_changes(), told | self.metadata)
+        memory = self.recorder.memory
+        write_trace(path, self._events("exporting chrome trace"), memory.changes() if memory is not None else (), told | self.metadata)
 
     def export_stacks(self, path: str, metric: str = "self_cpu_time_total") -> None:
         """Write a line for each stack and its microseconds, which flame graphs are drawn of; needs `with_stack=True`."""
-        self.events().export_stacks(path, metric)
+        self._events("exporting stacks").export_stacks(path, metric)
 
-    def memory_timeline(self) -> Timeline:
-        """What memory was taken for, over time; needs `profile_memory=True`."""
-        if not self.profile_memory:
+    def memory_timeline(self, device: Any = None) -> Timeline:
+        """What memory was taken for, over time, on a kind of device: by default GPUs, if they were used, else the CPU. Needs
+        `profile_memory=True`."""
+        memory = self.recorder.memory
+        if memory is None:
             raise ValueError("profile_memory=True required for memory profiling.")
-        return Timeline(self.recorder.memory_changes(), self.recorder.labels,     # type: ignore[arg-type]
-                        self.events())
+        kind = str(device).partition(":")[0] if device is not None else memory.busiest
+        return Timeline(memory.changes(kind), memory.labels, self.events())
 
     def export_memory_timeline(self, path: str, device: str | None = None) -> None:
         """Write memory over time by category: a picture (`.html`), or `[times, sizes]` (`.json`, `.json.gz`), or every change
         (`.raw.json.gz`). Needs `profile_memory=True`."""
-        timeline = self.memory_timeline()
+        timeline = self.memory_timeline(device)
         if str(path).endswith(".html"):
             write_page(path, [], timeline)
         else:
-            timeline.write(path, device)
+            timeline.write(path)
+
+
+_KinetoProfile = profile
 
 
 def kineto_available() -> bool:
@@ -320,9 +339,13 @@ def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None, use
     del use_python_export
 
     def handler(prof: profile) -> None:
-        os.makedirs(dir_name, exist_ok=True)
+        try:
+            os.makedirs(dir_name, exist_ok=True)
+        except OSError as error:
+            raise RuntimeError(f"Can't create directory: {dir_name}") from error
         ending = ".gz" if use_gzip else ""
-        prof.export_chrome_trace(f"{dir_name}/{worker_name or 'worker'}.{time.time_ns()}.pt.trace.json{ending}")
+        worker = worker_name or f"{socket.gethostname()}_{os.getpid()}"
+        prof.export_chrome_trace(f"{dir_name}/{worker}.{time.time_ns()}.pt.trace.json{ending}")
 
     return handler
 

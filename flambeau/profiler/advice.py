@@ -24,6 +24,8 @@ class Advice(NamedTuple):
 
 LEAST = 0.03        # shares below are not told
 _SMALL = 10_000     # ns: what takes less is dominated by the cost of calling it
+_COMPILED = 1_000_000   # ns: what takes less found that it was compiled already
+_LOADING = "enumerate(DataLoader)"
 _MANY = 20          # operators a step of an optimizer that is not fused
 _SYNCHRONISING = ("aten::item", "aten::tolist", "aten::nonzero", "aten::is_nonzero", "aten::cpu", "aten::numpy")
 
@@ -65,7 +67,7 @@ def _advice(facts: Facts, title: str, events: Sequence[Event], text: str) -> Ite
 
 
 def _data_loading(facts: Facts) -> Iterator[Advice]:
-    waits = facts.named("enumerate(DataLoader)")
+    waits = facts.named(_LOADING)
     workers = any("MultiProcessing" in e.name for e in waits)
     yield from _advice(facts, "Waiting for data", waits, "The program waits for batches: "
                        + ("more num_workers, a larger prefetch_factor, or cheaper transforms." if workers
@@ -73,10 +75,11 @@ def _data_loading(facts: Facts) -> Iterator[Advice]:
 
 
 def _optimizer(facts: Facts) -> Iterator[Advice]:
-    steps = [e for e in facts.named("Optimizer.step#") if len(e.cpu_children) > _MANY]
-    if steps:
+    steps = facts.named("Optimizer.step#")
+    count = min((len(e.cpu_children) for e in steps), default=0)    # the first step also makes the state
+    if count > _MANY:
         kind = steps[0].name.rpartition("#")[2]
-        yield from _advice(facts, "Unfused optimizer", steps, f"{kind} runs {len(steps[0].cpu_children)} operators a step: give it "
+        yield from _advice(facts, "Unfused optimizer", steps, f"{kind} runs {count} operators a step: give it "
                            "fused=True or foreach=True where it takes that, or compile the step.")
 
 
@@ -104,7 +107,7 @@ def _small_kernels(facts: Facts) -> Iterator[Advice]:
 
 def _batch_size(facts: Facts) -> Iterator[Advice]:
     top = [e for e in facts.events if e.kind != USER and all(o.kind == USER for o in e.outer()) and e.name != "[memory]"]
-    idle = max(0.0, 1 - facts.share(top))
+    idle = max(0.0, 1 - facts.share(top) - facts.share(facts.named(_LOADING)))
     if idle >= 0.2 and len(top) > 100:
         yield Advice("Python between operators", idle, "In this share of the time no operator runs: a larger batch or torch.compile "
                      "leaves Python less to do for each example.", _line(top))
@@ -116,7 +119,7 @@ def _synchronisations(facts: Facts) -> Iterator[Advice]:
 
 
 def _compilation(facts: Facts) -> Iterator[Advice]:
-    compiled = facts.named("torch.compile ")
+    compiled = [e for e in facts.named("torch.compile ") if e.end - e.start > _COMPILED]
     counts = Counter(e.name.removeprefix("torch.compile ") for e in compiled)
     if not counts:
         return

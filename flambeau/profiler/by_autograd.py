@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from .._absent import absent
 from ..core.dispatch import state
 from ..core.watching import USER
 from ..cuda import nvtx
-from . import itt, record_function
+from . import DeviceType, ProfilerActivity, itt, kineto_available, record_function
 from . import profile as _profile
 from .events import EventList, Interval
 from .tools import EnforceUnique, FunctionEvent, KinetoStepTracker, MemRecordsAcc
@@ -22,7 +23,9 @@ class profile(_profile):
                  with_flops: bool = False, profile_memory: bool = False, with_stack: bool = False, with_modules: bool = False,
                  use_kineto: bool = False, use_cpu: bool = True, acc_events: bool = False, **others: Any) -> None:
         super().__init__(record_shapes=record_shapes, with_stack=with_stack, with_flops=with_flops, profile_memory=profile_memory,
-                         with_modules=with_modules, use_cuda=use_cuda or use_device == "cuda", acc_events=acc_events, **others)
+                         with_modules=with_modules, acc_events=acc_events, **others)
+        if (use_cuda or use_device == "cuda") and ProfilerActivity.CUDA not in self.activities:
+            warnings.warn("CUDA is not available, disabling CUDA profiling", UserWarning, stacklevel=2)
         self.enabled = enabled
 
     def _wanted(self) -> bool:
@@ -32,6 +35,9 @@ class profile(_profile):
     def function_events(self) -> EventList:
         """All events."""
         return self.events()
+
+    def _events(self, what: str) -> EventList:
+        return self.recorder.events if not self.enabled else super()._events(what)      # a profile that is off has none
 
     @property
     def self_cpu_time_total(self) -> float:
@@ -103,6 +109,7 @@ _NO_NVPROF = "nvprof is no part of CUDA any more: write a trace with torch.profi
 load_nvprof = absent("torch.autograd.profiler.load_nvprof", _NO_NVPROF)
 parse_nvprof_trace = absent("torch.autograd.profiler.parse_nvprof_trace", _NO_NVPROF)
 
-__all__ = ["EnforceUnique", "EventList", "FunctionEvent", "Interval", "KinetoStepTracker", "MemRecordsAcc", "emit_itt", "emit_nvtx",
-           "load_nvprof",
-           "parse_nvprof_trace", "profile", "record_function"]
+__all__ = [
+    "DeviceType", "EnforceUnique", "EventList", "FunctionEvent", "Interval", "KinetoStepTracker", "MemRecordsAcc", "ProfilerActivity",
+    "emit_itt", "emit_nvtx", "kineto_available", "load_nvprof", "parse_nvprof_trace", "profile", "record_function",
+]

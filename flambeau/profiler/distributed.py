@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .events import Event
+from .trace import category_of
+
 Span = tuple[float, float]
 
 
@@ -66,6 +69,11 @@ def _length(spans: Iterable[Span]) -> float:
     return sum(end - begin for begin, end in spans)
 
 
+def rank_of_events(rank: int, events: Iterable[Event]) -> Rank:
+    """The same from a profile's events."""
+    return rank_of(rank, ((category_of(e), e.name, e.start / 1e3, e.end / 1e3) for e in events))
+
+
 def rank_of_trace(path: Any, rank: int | None = None) -> Rank:
     """The same from a file of `export_chrome_trace`, whose name has the rank in it (`...rank3...`) where `rank` is not told."""
     with (gzip.open if str(path).endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
@@ -98,4 +106,4 @@ def table_of(ranks: Sequence[Rank]) -> dict[str, Any] | None:
     return {"columns": columns, "rows": rows}
 
 
-__all__ = ["Rank", "rank_of", "rank_of_trace", "stragglers", "table_of"]
+__all__ = ["Rank", "rank_of", "rank_of_events", "rank_of_trace", "stragglers", "table_of"]

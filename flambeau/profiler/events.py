@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..core.watching import BACKWARD, ENGINE, OPERATOR, USER
+from ..core.watching import BACKWARD, ENGINE, OPERATOR, REGION, USER
 from .trace import write_trace
 
 
@@ -47,7 +47,7 @@ class Timed:
     @property
     def scope(self) -> int:
         """Its kind, as torch numbers them."""
-        return 0 if self.kind == ENGINE else self.kind
+        return 0 if self.kind in (ENGINE, REGION) else self.kind
 
     @property
     def is_user_annotation(self) -> bool:

@@ -17,6 +17,8 @@ from flambeau import _C
 from ..core.memory_history import Change, History
 from ..core.tensor import Tensor
 from ..core.watching import ENGINE
+from ..cuda import memory as cuda_memory
+from ..cuda.library import device_count
 from ..nn.parameter import Parameter
 from ..optim import Optimizer
 from .events import Event
@@ -62,7 +64,9 @@ def blocks_of(changes: Iterable[Change]) -> list[Block]:
 
 def _address(tensor: Any) -> int | None:
     array: Any = getattr(tensor, "_data", None)
-    return array.ctypes.data if hasattr(array, "ctypes") and array.size else None
+    if array is None or not array.size:
+        return None
+    return array.ctypes.data if hasattr(array, "ctypes") else getattr(array.data, "ptr", None)      # NumPy's, or CuPy's
 
 
 @dataclass
@@ -70,14 +74,10 @@ class Labels:
     """Where parameters, gradients and the states of optimizers lay, and when: steps of optimizers tell, and the end is looked at."""
 
     found: list[tuple[int, int, int, Category]] = field(default_factory=list)   # (time, address, bytes, what)
+    _known: set[tuple[int, Category]] = field(default_factory=set)
 
-    def start(self) -> None:
-        """Parameters and states that there are already."""
-        self._look_everywhere()
-
-    stop = start
-
-    def _look_everywhere(self) -> None:
+    def look_everywhere(self) -> None:
+        """The parameters and optimizers that there are now."""
         for thing in gc.get_objects():
             kind = type(thing)
             if issubclass(kind, Optimizer):
@@ -98,7 +98,56 @@ class Labels:
 
     def _add(self, tensor: Any, what: Category) -> None:
         if isinstance(tensor, Tensor) and (address := _address(tensor)) is not None:
+            if what is not Category.GRADIENT:       # which stays where it is
+                if (address, what) in self._known:
+                    return
+                self._known.add((address, what))
             self.found.append((time.perf_counter_ns(), address, tensor._data.nbytes, what))
+
+
+class MemoryRecord:
+    """The memory of a profile, by the kind of device: what changes there while it is recorded, and what of it are parameters and so on."""
+
+    def __init__(self, with_stack: bool) -> None:
+        self.labels = Labels()
+        self.logs: dict[str, Any] = {"cpu": _C.MemoryLog(with_stack)}
+        if device_count():
+            self.logs["cuda"] = cuda_memory.MemoryLog(with_stack)
+        self._changes: dict[str, list[Change]] = {kind: [] for kind in self.logs}
+
+    def start(self) -> None:
+        """From now on."""
+        for log in self.logs.values():
+            log.start()
+        self.labels.look_everywhere()
+
+    def stop(self) -> None:
+        """Until now."""
+        self.labels.look_everywhere()
+        for log in self.logs.values():
+            log.stop()
+
+    def changes(self, kind: str = "cpu") -> list[Change]:
+        """What was taken and given back, in order."""
+        if kind not in self.logs:
+            raise ValueError(f"the memory of {kind!r} was not recorded, only that of {', '.join(self.logs)}")
+        self._changes[kind] += self.logs[kind].take()
+        return self._changes[kind]
+
+    def limit(self, most: int) -> None:
+        """Keep the first so many changes of each."""
+        for log in self.logs.values():
+            log.limit(most)
+
+    @property
+    def busiest(self) -> str:
+        """The kind of device that is looked at first: a GPU where one was used."""
+        return next(kind for kind in ("cuda", "cpu") if kind == "cpu" or (kind in self.logs and self.changes(kind)))
+
+    def forget(self) -> None:
+        """All of it; where parameters lie is known still."""
+        for kind in self.logs:
+            self.changes(kind).clear()
 
 
 class Timeline:
@@ -164,10 +213,8 @@ class Timeline:
         held = [b for b in self.blocks if b.start <= -when and (b.end is None or b.end > -when)]
         return -when, most, sorted(held, key=lambda b: -b.size)
 
-    def write(self, path: Any, device: str | None = None) -> None:
+    def write(self, path: Any) -> None:
         """As numbers, by the ending of the path: the sizes of each category over time, or (raw) each change."""
-        if device not in (None, "cpu"):
-            raise ValueError(f"the memory of {device!r} was not recorded, only the CPU's; torch.cuda.memory._snapshot() tells of a GPU's")
         path = str(path)
         if path.endswith((".raw.json.gz", ".raw.json")):
             content: Any = [[when, 2 if sign > 0 else 4, sign * size, what] for when, sign, size, what in self.steps()]

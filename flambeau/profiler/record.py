@@ -9,12 +9,12 @@ from typing import Any
 from flambeau import _C
 
 from ..core.tensor import fake
-from ..core.watching import BACKWARD, ENGINE, OPERATOR, USER, block, unwatched
+from ..core.watching import BACKWARD, ENGINE, OPERATOR, REGION, USER, block, unwatched
 from ..ops.registry import OPERATORS
 from ..utils.flop_counter import FlopCounterMode
 from .cupti import GpuEvent, link
 from .events import HOME, Event, EventList, events_of_call
-from .memory import Labels
+from .memory import MemoryRecord
 from .trace import forward_of
 
 _TYPES = {"float32": "float", "float64": "double", "int64": "long int", "int32": "int", "bool": "bool", "bfloat16": "c10::BFloat16",
@@ -58,17 +58,21 @@ class Recorder(_C.Recorder):
         self.passed: list[tuple[str, int, int]] = []
         self.gpu: list[GpuEvent] = []
         self._flops: dict[tuple[str, str], int] = {}
-        self.memory = _C.MemoryLog(with_stack) if with_memory else None
-        self.labels = Labels() if with_memory else None
-        self.changes: list[tuple] = []
+        self.memory = MemoryRecord(with_stack) if with_memory else None
         self.thread, self.native_thread = threading.get_ident(), threading.get_native_id()
         self._read: tuple[tuple[int, ...], EventList] | None = None
 
     def begin(self, name: str, args: Sequence[Any] = (), kind: int = 0, sequence: int = -1) -> int:
         """Something starts; native calls of operators do not come by."""
-        if self.labels is not None and args and name.startswith("Optimizer.step"):
-            self.labels.look(args[0])
+        if self.memory is not None and args and name.startswith("Optimizer.step"):
+            self.memory.labels.look(args[0])
         return super().begin(name, args, kind, sequence)
+
+    def limit(self, most: int) -> None:
+        """Keep the first so many events, and twice as many changes of memory."""
+        super().limit(most)
+        if self.memory is not None:
+            self.memory.limit(2 * most)
 
     def ran(self, what: tuple[Any, int], start: int, laps: bytes) -> None:
         """A compiled library ran; events are made of that when they are asked for."""
@@ -90,13 +94,8 @@ class Recorder(_C.Recorder):
         self.calls.clear()
         self.passed.clear()
         self.gpu.clear()
-        self.changes.clear()
-
-    def memory_changes(self) -> list[tuple]:
-        """(address, bytes or 0, time, thread, places) of all memory that was taken or given back, in order."""
         if self.memory is not None:
-            self.changes += self.memory.take()
-        return self.changes
+            self.memory.forget()
 
     @property
     def events(self) -> EventList:
@@ -112,7 +111,7 @@ class Recorder(_C.Recorder):
             short = "ProfilerStep*" if name.startswith("ProfilerStep#") else name      # which sums of steps are under
             event = by_number[number] = Event(short, start, end=end or start, kind=kind)
             event.trace_name, event.thread, event.made = name, self.native_thread, (first, last)
-            event.sequence_nr = sequence if kind != OPERATOR else first + 1 if last > first else -1
+            event.sequence_nr = sequence if kind not in (OPERATOR, REGION) else first + 1 if last > first else -1
             event.fwd_thread = int(event.sequence_nr >= 0 and kind in (BACKWARD, ENGINE))
             if self.with_stack:
                 event.stack = user_frames(places)
@@ -122,6 +121,7 @@ class Recorder(_C.Recorder):
                 self._tell_inputs(event, *inputs)
             _put(event, by_number.get(parent))
         found = list(by_number.values())
+        self._tell_backward(found)
         for what, start, laps, where, parent in self.calls:
             events = events_of_call(what, start, memoryview(laps).cast("q"), where, self.record_shapes)
             for event in events:
@@ -131,9 +131,9 @@ class Recorder(_C.Recorder):
             found += events
         found += [self._passed(*told) for told in self.passed]
         found.sort(key=lambda e: (e.start, -e.end))
-        self._tell_backward(found)
-        if self.memory is not None:
-            found = _with_memory(found, [c for c in self.memory_changes() if c[3] == self.thread])
+        for kind, field in (("cpu", "cpu"), ("cuda", "device")) if self.memory is not None else ():
+            if kind in self.memory.logs:    # type: ignore[union-attr]
+                found = _with_memory(found, [c for c in self.memory.changes(kind) if c[3] == self.thread], field)   # type: ignore[union-attr]
         if self.gpu:
             link(found, self.gpu)
             found = sorted([*found, *self.gpu], key=lambda e: (e.start, -e.end))
@@ -216,8 +216,9 @@ def _imagined(value: Any) -> Any:
     return [_imagined(item) for item in value] if type(value) is list else value
 
 
-def _with_memory(events: list[Event], changes: Sequence[tuple]) -> list[Event]:
+def _with_memory(events: list[Event], changes: Sequence[tuple], kind: str) -> list[Event]:
     """The events with their bytes, and events called [memory] for what no event was under way at."""
+    own, whole = f"self_{kind}_memory_usage", f"{kind}_memory_usage"
     sizes: dict[int, int] = {}
     starts = [event.start for event in events]
     alone = []
@@ -228,12 +229,11 @@ def _with_memory(events: list[Event], changes: Sequence[tuple]) -> list[Event]:
         change = size or -before
         at = Event.under_way(events, starts, time)
         if at is None and change:
-            alone.append(Event("[memory]", time))
-            alone[-1].cpu_memory_usage = alone[-1].self_cpu_memory_usage = change
-        elif at is not None:
-            at.self_cpu_memory_usage += change
+            alone.append(at := Event("[memory]", time))
+        if at is not None:
+            setattr(at, own, getattr(at, own) + change)
         while at is not None:
-            at.cpu_memory_usage += change
+            setattr(at, whole, getattr(at, whole) + change)
             at = at.cpu_parent
     return sorted([*events, *alone], key=lambda e: (e.start, -e.end))
 

@@ -27,7 +27,7 @@ def write_profile(taken: profile, path: Any, title: str = "Profile", graph_break
     return advice
 
 
-def run_profiled(run: Callable[[], Any], command: str, output: Path, trace: Path | None = None, most: int = 1_000_000) -> Any:
+def run_profiled(run: Callable[[], Any], command: str, output: Path, trace: Path | None = None, most: int = 200_000) -> Any:
     """Call `run` and write the page, also where it ends with an exception; a process of several adds its rank to the names of the files.
     `trace`: also write one for Perfetto. At most so many events are kept."""
     before = counters["graph_break"].copy()

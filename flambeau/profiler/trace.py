@@ -50,7 +50,8 @@ def _place(event: Event) -> _Place:
     return _Place(pid=event.facts.get("device", 0) if event.device_type else os.getpid(), tid=event.thread)
 
 
-def _category(event: Event) -> str:
+def category_of(event: Event) -> str:
+    """What a trace calls its kind."""
     return event.category or ("user_annotation" if event.kind == USER else "cpu_op")
 
 
@@ -59,7 +60,7 @@ def _row(event: Event) -> dict[str, Any]:
              "Fwd thread id": event.fwd_thread or None, "Input Dims": event.input_shapes, "Input type": event.input_dtypes,
              "Concrete Inputs": event.concrete_inputs, "Call stack": event.stack, "Module": event.module, "Flops": event.flops,
              **event.facts}
-    return {"ph": "X", "cat": _category(event), "name": event.trace_name or event.name, **_place(event),
+    return {"ph": "X", "cat": category_of(event), "name": event.trace_name or event.name, **_place(event),
             "ts": event.start / 1e3, "dur": (event.end - event.start) / 1e3,
             "args": {name: fact for name, fact in facts.items() if fact not in (None, "", []) and not (name == "Flops" and not fact)}}
 
@@ -96,4 +97,4 @@ def _memory(changes: Iterable[tuple]) -> list[dict[str, Any]]:
     return rows
 
 
-__all__ = ["forward_of", "write_trace"]
+__all__ = ["category_of", "forward_of", "write_trace"]

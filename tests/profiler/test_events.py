@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,54 @@ def test_steps_of_schedules(t: Any) -> None:
             t.ones(2)
             taken.step()
     assert [sorted(names) for names in seen] == [["ProfilerStep#2", "ProfilerStep#3"], ["ProfilerStep#6", "ProfilerStep#7"]]
+
+
+@LIBRARIES
+@pytest.mark.parametrize("wrong", [{"wait": -1}, {"warmup": -1}, {"active": 0}, {"repeat": -1}, {"skip_first": -1}], ids=str)
+def test_schedules_that_make_no_sense(t: Any, wrong: dict[str, int]) -> None:
+    with pytest.raises(AssertionError, match="Invalid profiler schedule arguments"):
+        t.profiler.schedule(**{"wait": 1, "warmup": 1, "active": 1, **wrong})
+
+
+@LIBRARIES
+def test_what_is_asked_too_early(t: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "x")
+    for what, ask in (("accessing events", lambda p: p.events()), ("getting key averages", lambda p: p.key_averages()),
+                      ("exporting chrome trace", lambda p: p.export_chrome_trace(path)),
+                      ("exporting stacks", lambda p: p.export_stacks(path))):
+        with pytest.raises(AssertionError, match=f"must be initialized before {what}"):
+            ask(t.profiler.profile(activities=[t.profiler.ProfilerActivity.CPU]))
+
+
+@LIBRARIES
+def test_a_profile_that_begins_again_begins_anew(t: Any) -> None:
+    taken = t.profiler.profile(activities=[t.profiler.ProfilerActivity.CPU])
+    for _ in range(2):
+        with taken:
+            t.ones(2)
+        assert [e.name for e in taken.events() if e.cpu_parent is None] == ["aten::ones"]
+
+
+@LIBRARIES
+def test_traces_are_handed_over_in_the_step_that_follows(t: Any) -> None:
+    p, seen = t.profiler, []
+    with p.profile(activities=[p.ProfilerActivity.CPU], schedule=p.schedule(wait=0, warmup=1, active=1, repeat=2),
+                   on_trace_ready=lambda taken: seen.append(taken.step_num)) as taken:
+        for _ in range(5):
+            taken.step()
+    assert seen == [2, 4]
+
+
+@LIBRARIES
+def test_files_for_tensorboard(t: Any, tmp_path: Path) -> None:
+    cpu = [t.profiler.ProfilerActivity.CPU]
+    with t.profiler.profile(activities=cpu, on_trace_ready=t.profiler.tensorboard_trace_handler(str(tmp_path / "new"))):
+        t.ones(2)
+    (made,) = (tmp_path / "new").iterdir()
+    assert made.name.startswith(socket.gethostname()) and made.name.endswith(".pt.trace.json")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RuntimeError, match="Can't create directory"):
+        t.profiler.tensorboard_trace_handler(str(tmp_path / "file" / "x"))(t.profiler.profile(activities=cpu))
 
 
 def test_an_observer_comes_along(tmp_path: Path) -> None:

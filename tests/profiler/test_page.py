@@ -170,6 +170,12 @@ def test_what_stands_out_is_told_with_its_share(events: list[Event], title: str,
     assert title not in titles([at("aten::exp", 0, 100 * MS)])
 
 
+def test_waiting_for_data_is_told_once() -> None:
+    waits = [at(DATA[0].name, i * MS, i * MS + 700_000, 7) for i in range(200)]
+    found = titles([*waits, *(at("aten::exp", i * MS + 700_000, (i + 1) * MS) for i in range(200))])
+    assert found["Waiting for data"][0] == 0.7 and "Python between operators" not in found
+
+
 def test_graph_breaks_and_odd_sizes() -> None:
     breaks = titles([at("aten::exp", 0, 30 * MS), at("compiled forward", 30 * MS, 100 * MS)], Counter({"print": 2}))
     assert breaks["Graph breaks"][0] == 0.3
