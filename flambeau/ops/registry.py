@@ -12,7 +12,7 @@ import operator as python_operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Number
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from .replay import replayed
 from .telling import tell
 
 OPERATORS: dict[str, Callable] = {}
+F = TypeVar("F", bound=Callable)
 Autocast = str | Mapping[str, str] | None
 """What autocast casts an operator's tensors to, or by device: "narrow", the fast dtype; "wide", float32;
 "promote", the widest among them; "inside", nothing: its body is products and other operators, each of which is asked."""
@@ -183,7 +184,11 @@ def _translate(name: str, kwargs: dict[str, Any], aliases: dict[str, str]) -> No
         raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(given_dtype).__name__}")
 
 
-def operator(fn: Callable | None = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,
+@overload
+def operator(fn: F, **facets: Any) -> F: ...
+@overload
+def operator(fn: None = None, **facets: Any) -> Callable[[F], F]: ...
+def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,    # type: ignore[misc]
              vjp: Callable | Derivative | None = None, lowering: str | None = None, fused: bool = False,
              tags: Iterable[str] = (), batch: batching.Rule | None = None, flops: Flops | None = None,
              autocast: Autocast = None, shortcut: Any = None, aten: str | Callable[..., str] | InAten = "") -> Any:
