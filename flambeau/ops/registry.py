@@ -24,6 +24,7 @@ from ..core.tensor import Tensor, from_array
 from ..core.watching import watched
 from . import batching
 from .derivatives import Derivative, General, Linear, Pointwise, Rule
+from .help import composed
 from .primitives import (
     PRIMITIVES,
     Flops,
@@ -263,6 +264,7 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
         wrapper.__signature__ = _with_out(fn)  # type: ignore[attr-defined]
     if "<locals>" in wrapper.__qualname__:
         wrapper.__qualname__ = wrapper.__name__     # pickles say where it is
+    composed(wrapper)
     wrapper._body = body  # type: ignore[attr-defined]
     wrapper._plain = body if into_out is None else _taking_out(body, into_out)  # type: ignore[attr-defined]
     return wrapper
