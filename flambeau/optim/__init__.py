@@ -1,7 +1,7 @@
 """torch.optim: optimizers and learning-rate schedules."""
 
 from .._lazy import submodules
-from ..ops.help import composed
+from ..ops.help import composed as _composed
 from . import adam, adamw, lr_scheduler, optimizer, sgd, swa_utils
 from .adam import Adam, AdamW
 from .adaptive import ASGD, Adadelta, Adafactor, Adagrad, Adamax, NAdam, RAdam, RMSprop, Rprop
@@ -19,4 +19,4 @@ __all__ = ["ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "
            "swap_in_optimizer_params_and_state"]
 
 for _name in __all__:
-    composed(globals()[_name])
+    _composed(globals()[_name])

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from flambeau._lazy import submodules as submodules
 from flambeau.core.tensor import Tensor as _Tensor
-from flambeau.ops.help import composed as composed
 from flambeau.optim import adam as adam
 from flambeau.optim import adamw as adamw
 from flambeau.optim import adaptive as adaptive
@@ -48,4 +47,4 @@ rprop: Any
 
 def swap_in_optimizer_params_and_state(optimizer: _Optimizer, swapin_parameters: builtins.dict[builtins.str, _Tensor], swapin_optim_state: builtins.dict[builtins.str, Any]) -> Iterator[None]: ...
 
-__all__ = ['ASGD', 'Adadelta', 'Adafactor', 'Adagrad', 'Adam', 'AdamW', 'Adamax', 'LBFGS', 'Muon', 'NAdam', 'Optimizer', 'RAdam', 'RMSprop', 'Rprop', 'SGD', 'SparseAdam', 'adadelta', 'adafactor', 'adagrad', 'adam', 'adamax', 'adamw', 'adaptive', 'asgd', 'composed', 'lbfgs', 'lr_scheduler', 'muon', 'nadam', 'optimizer', 'radam', 'rmsprop', 'rprop', 'sgd', 'sparse_adam', 'submodules', 'swa_utils', 'swap_in_optimizer_params_and_state', 'swapped']
+__all__ = ['ASGD', 'Adadelta', 'Adafactor', 'Adagrad', 'Adam', 'AdamW', 'Adamax', 'LBFGS', 'Muon', 'NAdam', 'Optimizer', 'RAdam', 'RMSprop', 'Rprop', 'SGD', 'SparseAdam', 'adadelta', 'adafactor', 'adagrad', 'adam', 'adamax', 'adamw', 'adaptive', 'asgd', 'lbfgs', 'lr_scheduler', 'muon', 'nadam', 'optimizer', 'radam', 'rmsprop', 'rprop', 'sgd', 'sparse_adam', 'submodules', 'swa_utils', 'swap_in_optimizer_params_and_state', 'swapped']

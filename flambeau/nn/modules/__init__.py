@@ -1,6 +1,6 @@
 """The layers, by kind."""
 
-from ...ops.help import composed
+from ...ops.help import composed as _composed
 from .activation import *  # noqa: F403
 from .adaptive import AdaptiveLogSoftmaxWithLoss
 from .batchnorm import *  # noqa: F403
@@ -31,4 +31,4 @@ __all__ = sorted({name for name, value in globals().items()
                   and not name.startswith("_")} - {"FunctionModule"})
 
 for _name in __all__:
-    composed(globals()[_name])
+    _composed(globals()[_name])
