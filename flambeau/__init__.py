@@ -34,6 +34,7 @@ from .core.size import Size, broadcast_shapes
 from .core.storage import Storage as _Storage
 from .core.tensor import Tensor, is_inference
 from .ops.creation import TYPED_TENSORS as _TYPED_TENSORS
+from .ops.help import Help as _Help
 from .ops.primitives import generated as _kernels
 from .ops.promotion import default_dtype as get_default_dtype
 from .ops.promotion import result_type, set_default_dtype
@@ -96,6 +97,12 @@ def _teach_multiprocessing() -> None:
     importlib.import_module(".multiprocessing", __package__)
 
 
+def _compose(of: Any, written: str) -> str:
+    text: str = importlib.import_module("._help", __package__).text(of, written)
+    return text
+
+
+_Help.compose = staticmethod(_compose)
 _shared.told_of_first = _teach_multiprocessing
 _kernels.cpu = _generated("cpu")
 _kernels.gpu = _generated("gpu", ".inductor.gpu_operators")

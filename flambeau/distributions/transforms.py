@@ -664,10 +664,10 @@ class LowerCholeskyTransform(_OfMatrices):
     codomain = constraints.lower_cholesky
 
     def _call(self, x: Tensor) -> Tensor:
-        return _on_diagonal(x, Tensor.exp)  # type: ignore[attr-defined]
+        return _on_diagonal(x, Tensor.exp)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return _on_diagonal(y, Tensor.log)  # type: ignore[attr-defined]
+        return _on_diagonal(y, Tensor.log)
 
 
 class PositiveDefiniteTransform(_OfMatrices):

@@ -39,12 +39,12 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Uniform in [a, b)."""
-    return _no_grad(Tensor.uniform_, tensor, a, b, generator=generator)     # type: ignore[attr-defined]
+    return _no_grad(Tensor.uniform_, tensor, a, b, generator=generator)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Normal with this mean and standard deviation."""
-    return _no_grad(Tensor.normal_, tensor, mean, std, generator=generator)     # type: ignore[attr-defined]
+    return _no_grad(Tensor.normal_, tensor, mean, std, generator=generator)
 
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None) -> Tensor:
@@ -91,7 +91,7 @@ def _uniform_proposal(like: Tensor, mean: float, std: float, a: float, b: float,
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """The same number everywhere."""
-    return _no_grad(Tensor.fill_, tensor, val)     # type: ignore[attr-defined]
+    return _no_grad(Tensor.fill_, tensor, val)
 
 
 def ones_(tensor: Tensor) -> Tensor:

@@ -457,8 +457,8 @@ def _set_data(self: Tensor, value: Tensor) -> None:
     self._store = value._store
 
 
-Tensor.data = property(_get_data, _set_data, doc="The same memory, cut off from the tape.")  # type: ignore[attr-defined]
-Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)  # type: ignore[attr-defined]
+Tensor.data = property(_get_data, _set_data, doc="The same memory, cut off from the tape.")  # type: ignore[assignment, method-assign]
+Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)  # type: ignore[assignment, method-assign]
 
 
 @operator(method=True)

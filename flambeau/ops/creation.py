@@ -8,7 +8,7 @@ import numbers
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ..core.storage import shared
 from ..core.tensor import Tensor, example_of, from_array, is_example
 from ..core.warned import warn_once
 from . import prims
-from .ints import as_int
+from .ints import Ints, Sized, as_int
 from .primitives import InAten
 from .prims.views import _inverse
 from .promotion import cast, category_of_number, default_dtype, fitting, is_number, limits
@@ -31,7 +31,7 @@ from .writing import store_out
 
 
 # -- helpers -------------------------------------------------------------------------------------------
-def _named_size(size: tuple, keyword: dict[str, Any], name: str) -> tuple:
+def _named_size(size: tuple, keyword: Any, name: str) -> tuple:
     """The size where it was given as `size=`."""
     if "size" in keyword:
         size = (keyword.pop("size"),)
@@ -434,9 +434,9 @@ def frombuffer(buffer: Any, *, dtype: dtype, count: int = -1, offset: int = 0, r
 
 # -- filled --------------------------------------------------------------------------------------------------
 def _constant_factory(name: str, value: Any) -> Callable:
-    def fn(*size: Any, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
-           pin_memory: bool | None = False, requires_grad: bool | None = False, **keyword: Any) -> Tensor:
-        size = _named_size(size, keyword, name)
+    def fn(*dims: Ints, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+           pin_memory: bool | None = False, requires_grad: bool | None = False, **keyword: Unpack[Sized]) -> Tensor:
+        size = _named_size(dims, keyword, name)
         kind = kind_for(dtype, out, default_dtype())
         return finish(prims.full(sizes(size, name), cast(value, kind), kind, as_device(device)), requires_grad, out, layout, pin_memory)
 
@@ -461,11 +461,11 @@ def full(size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: dtype 
 
 
 @operator
-def empty(*size: Any, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+def empty(*dims: Ints, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
           pin_memory: bool | None = False, requires_grad: bool | None = False, memory_format: memory_format | None = contiguous_format,
-          **keyword: Any) -> Tensor:
+          **keyword: Unpack[Sized]) -> Tensor:
     """An uninitialised tensor of `size`."""
-    shape, kind, where = sizes(_named_size(size, keyword, "empty"), "empty"), kind_for(dtype, out, default_dtype()), as_device(device)
+    shape, kind, where = sizes(_named_size(dims, keyword, "empty"), "empty"), kind_for(dtype, out, default_dtype()), as_device(device)
     if out is not None and out.shape == shape:
         return finish(filled_where_asked(out), False, None, layout, pin_memory)
     strides = None if memory_format in (None, contiguous_format, preserve_format) else memory_format.strides(shape)
@@ -558,7 +558,7 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, lay
 
 
 def _new_constant(name: str, value: Any) -> None:
-    def fn(self: Tensor, *size: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool | None = False,
+    def fn(self: Tensor, *size: Ints, dtype: dtype | None = None, device: Any = None, requires_grad: bool | None = False,
            layout: Any = None, pin_memory: bool | None = False, **kwargs: Any) -> Tensor:
         kind, where = dtype or self.dtype, self.device if device is None else as_device(device)
         with faking_like(self):
@@ -830,7 +830,7 @@ def from_file(filename: Any, shared: bool | None = None, size: int | None = 0, *
     elif os.path.getsize(filename) < nbytes:
         raise RuntimeError(f"file {filename} of {os.path.getsize(filename)} bytes is too small for {count} elements of {kind}")
     mapped = np.memmap(filename, kind.numpy, "r+" if shared else "c", shape=(count,)).view(np.ndarray)
-    return from_array(mapped).requires_grad_(requires_grad)
+    return from_array(mapped).requires_grad_(bool(requires_grad))
 
 
 # -- torch.Tensor(...) and the typed constructors ------------------------------------------------------------------

@@ -52,7 +52,7 @@ def _is_neg(self: Tensor) -> bool:
     return waiting(self)[1]
 
 
-Tensor.volatile = property(lambda self: False)  # type: ignore[attr-defined]  # of old; see torch.no_grad
+Tensor.volatile = property(lambda self: False)  # type: ignore[assignment, method-assign]  # of old; see torch.no_grad
 
 
 def _device_of_others(kind: str) -> None:

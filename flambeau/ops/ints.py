@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex, TypedDict
 
 import numpy as np
 
 from ..core.dtypes import INT
 from ..core.tensor import Tensor
+
+Ints = SupportsIndex | Sequence[SupportsIndex]
+"""Sizes or dimensions one by one (`*size: Ints`), or as one sequence."""
+
+
+class Sized(TypedDict, total=False):
+    """The keyword by which factories take their sizes too."""
+
+    size: Ints
 
 
 def as_int(a: Any) -> Any:

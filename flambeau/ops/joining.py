@@ -16,7 +16,7 @@ from ..core.symbolic import unknown_size
 from ..core.tensor import Tensor
 from . import batching, prims
 from .creation import from_data
-from .ints import as_ints
+from .ints import Ints, as_ints
 from .order import as_images, has_images
 from .patterns import meshgrid
 from .primitives import read
@@ -156,7 +156,7 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
 
 # -- repeating and reordering --------------------------------------------------------------------------------------------
 @operator(method=True)
-def repeat(self: Tensor, *sizes: Any, **named: Any) -> Tensor:
+def repeat(self: Tensor, *sizes: Ints, **named: Any) -> Tensor:
     """The tensor repeated that many times along each dimension (leading dimensions are added)."""
     times = as_ints(_by_name(sizes, named, "repeat", "repeats"))
     lead = len(times) - self.ndim
@@ -178,7 +178,7 @@ def repeat(self: Tensor, *sizes: Any, **named: Any) -> Tensor:
 
 
 @operator(method=True)
-def tile(input: Tensor, *dims: Any, **named: Any) -> Tensor:
+def tile(input: Tensor, *dims: Ints, **named: Any) -> Tensor:
     """repeat, with missing leading repeats taken as 1."""
     times = as_ints(_by_name(dims, named, "tile", "dims"))
     return repeat(input, *((1,) * (input.ndim - len(times)) + times))
@@ -225,7 +225,7 @@ def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None
 
 
 @operator(method=True)
-def flip(input: Tensor, *dims: Any, **named: Any) -> Tensor:
+def flip(input: Tensor, *dims: Ints, **named: Any) -> Tensor:
     """The elements in reverse order along `dims`."""
     given = as_ints(_by_name(dims, named, "flip", "dims"))
     return prims.flip(input, tuple(canonical_dims(given, input.ndim)) if given else ())

@@ -268,7 +268,7 @@ def _next_narrow(x: Tensor, y: Tensor) -> Tensor:
 nextafter = _binary(elementwise(_neighbour), "nextafter", ("nextafter",), True, numbers=_NEITHER, check=_check_float)
 remainder = _binary(prims.remainder, "remainder", ("remainder", "__mod__"), True, lift=_as_held, check=_check_zero_division)
 fmod = _binary(prims.fmod, "fmod", ("fmod",), True, lift=_as_held, check=_check_zero_division, numbers=_SECOND)
-Tensor.__radd__ = as_dunder(add, "__radd__")
+Tensor.__radd__ = as_dunder(add, "__radd__")  # type: ignore[method-assign]
 for _dunder, _fn in (("__iadd__", add_), ("__isub__", sub_), ("__imul__", OPERATORS["mul_"])):
     setattr(Tensor, _dunder, as_dunder(_fn, _dunder))
 
@@ -300,7 +300,7 @@ def _integral(x: Any) -> bool:
     return x.dtype.category <= INT if isinstance(x, Tensor) else category_of_number(x) <= INT
 
 
-Tensor.__itruediv__ = as_dunder(inplace(div, "div_"), "__itruediv__")
+Tensor.__itruediv__ = as_dunder(inplace(div, "div_"), "__itruediv__")  # type: ignore[method-assign]
 
 
 def reflected(name: str, fn: Callable, doc: str, autocast: Autocast = None) -> Callable:
@@ -372,7 +372,7 @@ def _pow_number(x: Tensor, p: Any) -> Tensor:
     return prims.pow(x, fitting(p, x.dtype) if x.dtype.category == INT else cast(p, x.dtype))    # wrapped around it is another power
 
 
-Tensor.__ipow__ = as_dunder(inplace(pow, "pow_", refuses=True), "__ipow__")  # type: ignore[attr-defined]
+Tensor.__ipow__ = as_dunder(inplace(pow, "pow_", refuses=True), "__ipow__")  # type: ignore[method-assign]
 
 
 @operator(method=("__rpow__",), autocast={"cuda": "wide"})
@@ -481,7 +481,7 @@ def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     return where(condition, self, other)
 
 
-Tensor.where = _where_method  # type: ignore[attr-defined]
+Tensor.where = _where_method  # type: ignore[assignment, method-assign]
 
 
 @operator(method=True)
@@ -494,7 +494,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
             raise RuntimeError(f"masked_fill only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
         if value.dtype.is_complex and not input.dtype.is_complex:
             raise RuntimeError(f"value cannot be converted to type {input.dtype} without overflow: it is complex")
-    return in_rows(where._body(mask, fitting(value, input.dtype), input))
+    return in_rows(where._body(mask, fitting(value, input.dtype), input))    # type: ignore[attr-defined]
 
 
 @operator(method=("clamp", "clip"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from . import prims
 from .checks import checked
 from .creation import _in_layout, _named_size, count, faking_like, finish, kind_for, one_or_two_bounds, sizes
 from .generators import Generator, default_generator, fake_draws, take_state
+from .ints import Ints, Sized
 from .primitives import read
 from .prims.random import blocks
 from .promotion import broadcast, cast, default_dtype
@@ -210,10 +211,10 @@ def _filled_out(out: Tensor, shape: tuple, filler: str, generator: Generator | N
 
 
 def _factory(name: str, draw: Any, filler: str, doc: str) -> Any:
-    def fn(*size: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: dtype | None = None,
+    def fn(*dims: Ints, generator: Generator | None = None, out: Tensor | None = None, dtype: dtype | None = None,
            layout: Any = None, device: Any = None, requires_grad: bool | None = False, pin_memory: bool | None = False,
-           **keyword: Any) -> Tensor:
-        size = _named_size(size, keyword, name)
+           **keyword: Unpack[Sized]) -> Tensor:
+        size = _named_size(dims, keyword, name)
         shape, kind = sizes(size, name), kind_for(dtype, out, default_dtype())
         if out is not None and (filled := _filled_out(out, shape, filler, generator)) is not None:
             return filled

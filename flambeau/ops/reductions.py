@@ -14,6 +14,7 @@ from ..core.scalar import compute_dtype
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
+from .ints import Ints
 from .order import in_rows
 from .primitives import InAten, told_by_dimensions
 from .promotion import apart, broadcast, cast, result_type, to_float
@@ -178,13 +179,13 @@ def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dt
 
 
 @operator(method=True)
-def count_nonzero(input: Tensor, dim: Dims = None, *more: int) -> Tensor:
+def count_nonzero(input: Tensor, dim: Any = None, *more: int) -> Tensor:
     """How many elements over `dim` are not zero (int64)."""
     return sum(input != 0, (dim, *more) if more else dim)
 
 
 @method("sum_to_size")
-def sum_to_size(self: Tensor, *size: Any) -> Tensor:
+def sum_to_size(self: Tensor, *size: Ints) -> Tensor:
     """The sum down to a shape that broadcasts to this one."""
     shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
     lead = self.ndim - len(shape)

@@ -12,7 +12,7 @@ import operator as python_operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Number
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from ..core.tensor import Tensor, from_array
 from ..core.watching import watched
 from . import batching
 from .derivatives import Derivative, General, Linear, Pointwise, Rule
+from .help import composed
 from .primitives import (
     PRIMITIVES,
     Flops,
@@ -45,6 +46,7 @@ from .replay import replayed
 from .telling import tell
 
 OPERATORS: dict[str, Callable] = {}
+F = TypeVar("F", bound=Callable)
 Autocast = str | Mapping[str, str] | None
 """What autocast casts an operator's tensors to, or by device: "narrow", the fast dtype; "wide", float32;
 "promote", the widest among them; "inside", nothing: its body is products and other operators, each of which is asked."""
@@ -184,7 +186,11 @@ def _translate(name: str, kwargs: dict[str, Any], aliases: dict[str, str]) -> No
         raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(given_dtype).__name__}")
 
 
-def operator(fn: Callable | None = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,
+@overload
+def operator(fn: F, **facets: Any) -> F: ...
+@overload
+def operator(fn: None = None, **facets: Any) -> Callable[[F], F]: ...
+def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,    # type: ignore[misc]
              vjp: Callable | Derivative | None = None, lowering: str | None = None, fused: bool = False,
              tags: Iterable[str] = (), batch: batching.Rule | None = None, flops: Flops | None = None,
              autocast: Autocast = None, shortcut: Any = None, aten: str | Callable[..., str] | InAten = "") -> Any:
@@ -263,6 +269,7 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
     if "<locals>" in wrapper.__qualname__:
         wrapper.__qualname__ = wrapper.__name__     # pickles say where it is
     wrapper._event = f"aten::{op_name}"  # type: ignore[attr-defined]
+    composed(wrapper)
     wrapper._body = body  # type: ignore[attr-defined]
     wrapper._plain = body if into_out is None else _taking_out(body, into_out)  # type: ignore[attr-defined]
     return wrapper

@@ -12,7 +12,7 @@ from ..core.size import canonical_dim, may_overlap, several
 from ..core.tensor import Tensor
 from . import prims
 from .indexing import _scatter, along_a_number, scattered_apart, view_scatter
-from .ints import as_ints
+from .ints import Ints, as_ints
 from .order import like
 from .promotion import cast
 from .registry import OPERATORS, operator
@@ -145,7 +145,7 @@ for _name in ("split", "unbind"):
 
 @operator
 @with_out
-def view_copy(input: Tensor, *shape: Any, **named: Any) -> Tensor:
+def view_copy(input: Tensor, *shape: Ints, **named: Any) -> Tensor:
     """view, copied: also of what lies so that it has no such view."""
     shape = _by_name(shape, named, "view_copy", "size", "dtype")
     by_dtype = len(shape) == 1 and isinstance(shape[0], (dtype, type))

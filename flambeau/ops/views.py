@@ -21,7 +21,7 @@ from ..core.tensor import Tensor, bump_version
 from ..core.warned import warn_once
 from . import prims
 from .conversions import clone, contiguous, counted_apart
-from .ints import as_int, as_ints
+from .ints import Ints, as_int, as_ints
 from .primitives import waiting
 from .promotion import expand_to
 from .registry import Absent, operator
@@ -64,7 +64,7 @@ def _by_name(shape: tuple, named: dict[str, Any], name: str, *names: str) -> tup
 
 
 @operator(method=True, tags=("view",))
-def view(self: Tensor, *shape: Any, **named: Any) -> Tensor:
+def view(self: Tensor, *shape: Ints | dtype, **named: Any) -> Tensor:
     """The same memory under another shape (one -1 is inferred), or, given a dtype, reinterpreted."""
     shape = _by_name(shape, named, "view", "size", "dtype")
     if len(shape) == 1 and isinstance(shape[0], (dtype, type)):
@@ -77,7 +77,7 @@ def view(self: Tensor, *shape: Any, **named: Any) -> Tensor:
 
 
 @operator(method=True, tags=("view",))
-def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
+def reshape(input: Tensor, *shape: Ints, **named: Any) -> Tensor:
     """The same elements under another shape: a view if strides allow it, else a copy."""
     shape = _by_name(shape, named, "reshape", "shape")
     lay = input._layout
@@ -153,7 +153,7 @@ def t(input: Tensor) -> Tensor:
 
 
 @operator(method=True, tags=("view",))
-def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
+def permute(input: Tensor, *dims: Ints, **named: Any) -> Tensor:
     """The dimensions in the order `dims`."""
     given = as_ints(_by_name(dims, named, "permute", "dims"))
     if len(given) != input.ndim:
@@ -201,7 +201,7 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 
 
 @operator(method=True, tags=("view",))
-def expand(self: Tensor, *sizes: Any, **named: Any) -> Tensor:
+def expand(self: Tensor, *sizes: Ints, **named: Any) -> Tensor:
     """Dimensions of size 1 repeated to `sizes` without copying; -1 keeps a size."""
     wanted, have = list(as_ints(_by_name(sizes, named, "expand", "size"))), self._layout.shape
     lead = len(wanted) - len(have)
@@ -234,7 +234,7 @@ def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
     return expand(input, *size)
 
 
-Tensor.broadcast_to = lambda self, *size: expand(self, *as_ints(size))  # type: ignore[attr-defined]
+Tensor.broadcast_to = lambda self, *size: expand(self, *as_ints(size))  # type: ignore[method-assign]
 
 
 @operator
@@ -444,7 +444,7 @@ def _reversed(self: Tensor) -> Tensor:
     return permute(self, *range(self.ndim - 1, -1, -1))
 
 
-Tensor.T = property(_reversed)  # type: ignore[attr-defined]
+Tensor.T = property(_reversed)  # type: ignore[assignment, method-assign]
 
 
 def _transposes(name: str, of: Callable[[Tensor], Tensor], most: float) -> Callable[[Tensor], Tensor]:
@@ -469,9 +469,9 @@ def _conjugate_transpose(x: Tensor) -> Tensor:
     return _matrix_transpose(x).conj()
 
 
-Tensor.mT = property(_transposes("mT", _matrix_transpose, math.inf))  # type: ignore[attr-defined]
-Tensor.mH = property(_transposes("mH", _conjugate_transpose, math.inf))  # type: ignore[attr-defined]
-Tensor.H = property(_transposes("H", _conjugate_transpose, 2))  # type: ignore[attr-defined]
+Tensor.mT = property(_transposes("mT", _matrix_transpose, math.inf))  # type: ignore[assignment, method-assign]
+Tensor.mH = property(_transposes("mH", _conjugate_transpose, math.inf))  # type: ignore[assignment, method-assign]
+Tensor.H = property(_transposes("H", _conjugate_transpose, 2))  # type: ignore[assignment, method-assign]
 
 
 def _straight(x: Tensor) -> Tensor:
@@ -495,7 +495,7 @@ def _imag(self: Tensor) -> Tensor:
     return prims.neg_view(part) if conj is not neg else part
 
 
-Tensor.real, Tensor.imag = property(_real), property(_imag)  # type: ignore[attr-defined]
+Tensor.real, Tensor.imag = property(_real), property(_imag)  # type: ignore[assignment, method-assign]
 
 
 @operator
@@ -530,8 +530,11 @@ def _laid_out(self: Tensor, of: Callable, args: tuple, kwargs: dict) -> Tensor:
     return self
 
 
-for _name, _fn in (("squeeze_", squeeze), ("unsqueeze_", unsqueeze), ("transpose_", transpose), ("t_", t),
-                   ("swapaxes_", transpose), ("swapdims_", transpose), ("as_strided_", as_strided)):
+_RELAID: tuple[tuple[str, Callable], ...] = (
+    ("squeeze_", squeeze), ("unsqueeze_", unsqueeze), ("transpose_", transpose), ("t_", t), ("swapaxes_", transpose),
+    ("swapdims_", transpose), ("as_strided_", as_strided))
+
+for _name, _fn in _RELAID:
     def _relayout(self: Tensor, *args: Any, _fn: Any = _fn, **kwargs: Any) -> Tensor:
         """The view operator applied to this tensor object itself."""
         return _laid_out(self, _fn, args, kwargs)

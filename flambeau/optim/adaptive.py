@@ -24,7 +24,7 @@ class Adagrad(GroupOptimizer):
 
     takes_sparse = True
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
                  initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *, maximize: bool = False,
                  differentiable: bool = False, fused: bool | None = None) -> None:
         super().__init__(params, options(locals()))
@@ -57,7 +57,7 @@ class Adagrad(GroupOptimizer):
 class Adadelta(GroupOptimizer):
     """Adadelta (Zeiler 2012)."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
                  foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, options(locals()))
 
@@ -73,7 +73,7 @@ class Adadelta(GroupOptimizer):
 class RMSprop(GroupOptimizer):
     """RMSprop (Hinton, lecture 6 of 2012), centred or not, with or without momentum."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
                  momentum: float = 0, centered: bool = False, capturable: bool = False, foreach: bool | None = None,
                  maximize: bool = False, differentiable: bool = False) -> None:
         if not alpha >= 0:
@@ -101,7 +101,7 @@ class RMSprop(GroupOptimizer):
 class Adamax(GroupOptimizer):
     """Adam with the infinity norm (Kingma and Ba 2014)."""
 
-    def __init__(self, params: ParamsT, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False, differentiable: bool = False,
                  capturable: bool = False) -> None:
         super().__init__(params, options(locals()))
@@ -118,7 +118,7 @@ class Adamax(GroupOptimizer):
 class NAdam(GroupOptimizer):
     """Adam with Nesterov momentum (Dozat 2016)."""
 
-    def __init__(self, params: ParamsT, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
                  foreach: bool | None = None, maximize: bool = False, capturable: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, options(locals()))
@@ -141,7 +141,7 @@ class NAdam(GroupOptimizer):
 class RAdam(GroupOptimizer):
     """Rectified Adam (Liu et al. 2019)."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
                  maximize: bool = False, capturable: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, options(locals()))
@@ -166,7 +166,7 @@ class RAdam(GroupOptimizer):
 class Rprop(GroupOptimizer):
     """Resilient backpropagation (Riedmiller and Braun 1993)."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
                  step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False, foreach: bool | None = None,
                  maximize: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, options(locals()))
@@ -185,7 +185,7 @@ class Rprop(GroupOptimizer):
 class ASGD(GroupOptimizer):
     """Averaged stochastic gradient descent (Polyak and Juditsky 1992): the average is in state['ax']."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
                  weight_decay: float = 0, foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
                  capturable: bool = False) -> None:
         super().__init__(params, options(locals()))
@@ -208,7 +208,8 @@ class ASGD(GroupOptimizer):
 class Adafactor(GroupOptimizer):
     """Adam with factored second moments (Shazeer and Stern 2018): rows and columns instead of a whole matrix."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-2, beta2_decay: float = -0.8, eps: tuple[float | None, float] = (None, 1e-3),
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-2, beta2_decay: float = -0.8, eps: tuple[float | None,
+                 float] = (None, 1e-3),
                  d: float = 1.0, weight_decay: float = 0.0, *, foreach: bool | None = None, maximize: bool = False) -> None:
         super().__init__(params, options(locals()))
 

@@ -101,7 +101,8 @@ def _zoom(at: Callable, bracket: list[_Point], loss: float, slope: float, size: 
 class LBFGS(Optimizer):
     """Limited-memory BFGS over one parameter group; `step(closure)` evaluates the closure several times."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1, max_iter: int = 20, max_eval: int | None = None, tolerance_grad: float = 1e-7,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1, max_iter: int = 20, max_eval: int | None = None,
+                 tolerance_grad: float = 1e-7,
                  tolerance_change: float = 1e-9, history_size: int = 100, line_search_fn: str | None = None) -> None:
         if line_search_fn not in (None, "strong_wolfe"):
             raise RuntimeError("only 'strong_wolfe' is supported")

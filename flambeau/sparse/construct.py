@@ -64,7 +64,7 @@ def _values(data: Any, kind: Dtype | None, device: Any) -> Tensor:
 def _finished(values: Tensor, pattern: Pattern, requires_grad: bool) -> SparseTensor:
     """With `requires_grad` it is a leaf; else gradients flow to the values."""
     if requires_grad:
-        return assembled(values.detach(), pattern).requires_grad_()
+        return assembled(values.detach(), pattern).requires_grad_()  # type: ignore[return-value]
     return assembled(values, pattern)
 
 

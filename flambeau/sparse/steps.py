@@ -17,7 +17,7 @@ def _sgd_step(params: list, grads: list, buffers: list | None, fresh: list, lr: 
     """The dense ones together, then each sparse one; a momentum buffer is dense."""
     sparse = [isinstance(g, SparseTensor) for g in grads]
 
-    def chosen(values: list | None, of: bool) -> list | None:
+    def chosen(values: list | None, of: bool) -> Any:
         return None if values is None else [v for v, is_sparse in zip(values, sparse) if is_sparse is of]
 
     if not all(sparse):

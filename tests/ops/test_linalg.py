@@ -657,3 +657,9 @@ def test_norm_except_dim(shape, dim, power):
         except IndexError:
             found.append("refused")
     assert found[0][0] == found[1][0] and (found[0] == "refused" or np.allclose(found[0][1], found[1][1]))
+
+
+@pytest.mark.parametrize(("pivots", "rows"), [([1, 3], 2), ([0, 2], 2), ([1, -9], 2), ([1], 2), ([1, 2], 3)])
+def test_pivots_that_no_factorisation_gives_are_refused(pivots, rows):
+    with pytest.raises(RuntimeError, match=r"linalg\.ldl_solve: .*(pivots)"):
+        fl.linalg.ldl_solve(fl.eye(2), fl.tensor(pivots), fl.ones(rows, 1))

@@ -673,7 +673,7 @@ def _converted(param: Parameter, fn: Callable) -> Parameter:
     if Conversions.swap or not Conversions.overwrite:
         param.grad = None
     if not Conversions.swap and not Conversions.overwrite and data.is_meta == param.is_meta:
-        param.data, param.grad = data, grad     # type: ignore[attr-defined]
+        param.data, param.grad = data, grad
         return param
     made = Parameter(data, param.requires_grad)
     made.grad = grad

@@ -68,7 +68,7 @@ class ParametrizationList(ModuleList):
         if isinstance(original, Parameter):
             if value is not original and self.is_tensor and value.dtype is original.dtype and value.shape == original.shape:
                 with dispatch.grad_enabled(False):
-                    original.data = value.detach().clone() if value._view is not None else value.detach()     # type: ignore[attr-defined]
+                    original.data = value.detach().clone() if value._view is not None else value.detach()
                 value = original
             self.register_parameter(name, value if isinstance(value, Parameter) else Parameter(value, original.requires_grad))
         else:
@@ -181,7 +181,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
             value = getattr(module, tensor_name).detach().clone()
         kept = Parameter(value, original.requires_grad) if isinstance(original, Parameter) else value
         if owner.is_tensor and isinstance(original, Parameter) and value.shape == original.shape:
-            original.data = value     # type: ignore[attr-defined]
+            original.data = value
             kept = original
     elif owner.is_tensor:
         kept = original

@@ -300,7 +300,10 @@ def linalg_ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bo
 
 
 def _ldl_solve_kernel(ld: np.ndarray, pivots: np.ndarray, b: np.ndarray, hermitian: bool) -> np.ndarray:
-    out = np.empty_like(b, order="C")
+    out, rows = np.empty_like(b, order="C"), np.abs(pivots)
+    if ((rows < 1) | (rows > ld.shape[-1])).any():      # LAPACK would write outside of B
+        raise RuntimeError(f"linalg.ldl_solve: pivots must name rows from 1 to {ld.shape[-1]} (negative for blocks of two), as ldl_factor "
+                           f"gives them; got numbers from {pivots.min()} to {pivots.max()}")
     if b.size:
         solve, = scipy_linalg.get_lapack_funcs(("hetrs" if hermitian and b.dtype.kind == "c" else "sytrs",), dtype=b.dtype)
         for at in np.ndindex(b.shape[:-2]):
@@ -338,6 +341,9 @@ def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool =
         raise RuntimeError(f"linalg.ldl_solve: Expected pivots to be integers. Got {pivots.dtype}")
     if B.ndim < 2:
         raise IndexError(f"linalg.ldl_solve: Expected B to have at least 2 dimensions, but it has {B.ndim} instead")
+    if pivots.shape[-1:] != LD.shape[-1:] or B.shape[-2] != LD.shape[-1]:
+        raise RuntimeError(f"linalg.ldl_solve: LD of shape {list(LD.shape)} needs as many pivots and rows of B, got {list(pivots.shape)} "
+                           f"and {list(B.shape)}")
     batch = tuple(broadcast_shapes(tuple(LD.shape[:-2]), tuple(B.shape[:-2])))
     return _ldl_solve(expand_to(LD, (*batch, *LD.shape[-2:])), expand_to(cast(pivots, int32), (*batch, pivots.shape[-1])),
                       expand_to(B, (*batch, *B.shape[-2:])), hermitian)

@@ -102,12 +102,14 @@ def gru_gates(projected: Tensor, recurrent: Tensor, h: Tensor) -> Tensor:
 
 # -- all steps -----------------------------------------------------------------------------------------------
 def _lstm_back(gs: list, projected: Tensor, recurrent: Tensor, before: State, after: State) -> tuple:
-    slope, cell = lstm_gates_backward(*gs, projected, recurrent, before[1])
+    g_hidden, g_cell = gs
+    slope, cell = lstm_gates_backward(g_hidden, g_cell, projected, recurrent, before[1])
     return slope, slope, [None, cell]
 
 
 def _gru_back(gs: list, projected: Tensor, recurrent: Tensor, before: State, after: State) -> tuple:
-    for_projected, for_recurrent, direct = gru_gates_backward(*gs, projected, recurrent, before[0])
+    (g,) = gs
+    for_projected, for_recurrent, direct = gru_gates_backward(g, projected, recurrent, before[0])
     return for_projected, for_recurrent, [direct]
 
 

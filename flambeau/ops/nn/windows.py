@@ -87,9 +87,9 @@ def _batched(input: Tensor, spatial: int, name: str) -> tuple[Tensor, bool]:
 # -- convolution ---------------------------------------------------------------------------------------------
 @operator(name="_conv_bias", aten=InAten("convolution", steps=convolution_in_aten), batch=merged, flops=convolution_flops, vjp=Linear(
     input=lambda g, weight, input_shape, stride, padding, dilation, groups: prims.convolution_input_grad(
-        g, prims.conjugated(weight), tuple(input_shape), stride, padding, dilation, groups),
+        g, prims.conjugated(weight), tuple(input_shape), stride, padding, dilation, groups),  # type: ignore[misc]
     weight=lambda g, input, weight_shape, stride, padding, dilation, groups: prims.convolution_weight_grad(
-        g, prims.conjugated(input), tuple(weight_shape), stride, padding, dilation, groups),
+        g, prims.conjugated(input), tuple(weight_shape), stride, padding, dilation, groups),  # type: ignore[misc]
     bias=lambda g: prims.sum(g, (0, *range(2, g.ndim)))))
 def _conv_bias(input: Tensor, weight: Tensor, bias: Tensor, stride: tuple, padding: tuple, dilation: tuple, groups: int) -> Tensor:
     out = prims.convolution(input, weight, stride, padding, dilation, groups)
