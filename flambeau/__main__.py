@@ -31,6 +31,7 @@ from . import _C
 from .core import cache
 from .core.lazy import LazyModule
 from .core.settings import told
+from .inductor.cpu.compile import compiler
 from .ops.registry import OPERATORS, PRIMITIVES
 
 
@@ -201,7 +202,7 @@ def _info(args: argparse.Namespace) -> int:
         "threads": _C.get_num_threads(),
         **{name: _version(name) for name in ("numpy", "scipy", "ml_dtypes", "safetensors", "onednn-cpu-gomp")},
         "compiler's cache": _cache_summary(),
-        "C++ compiler": _first_line([told("CXX", "g++"), "--version"]),
+        "C++ compiler": _first_line([compiler() or told("CXX", "g++"), "--version"]),
         "PyTorch beside it": _version("torch"),
     }
     width = max(map(len, facts))
