@@ -682,5 +682,7 @@ def excuses_backward(ours: BaseException | None, theirs: BaseException | None, s
     eager keeps: who writes to those in between is told so."""
     if _says(ours, "modified by an inplace operation") and (theirs is None or _says(theirs, *_STUMBLES)):
         return _says(ours, "needed by CompiledFunctionBackward") or theirs is not None or any(map(_keeps_more, steps))
+    if isinstance(ours, NotImplementedError) and _says(ours, "the derivative of") and _says(theirs, *_STUMBLES):
+        return True     # each is the first that its library meets of two steps without a derivative
     return ours is None and _says(theirs, "modified by an inplace operation", "derivative for", "not implemented for", "INTERNAL ASSERT",
                                         "can't be cast to", "another view of its base has been modified inplace", *_STUMBLES)
