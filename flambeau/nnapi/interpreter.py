@@ -147,7 +147,7 @@ def _padded(x: np.ndarray, pads: Sequence[int], value: float = 0.0) -> np.ndarra
     return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
 
 
-def _convolved(x: Any, w: Any, b: Any, pads: Sequence[int], sx: int, sy: int, fuse: int, nchw: int = 0, dx: int = 1, dy: int = 1,
+def _convolved(x: Any, w: Any, b: Any, pads: Sequence[int], sx: int, sy: int, fuse: int, nchw: int = 0, dx: int = 1, dy: int = 1, *,
                groups: int = 1) -> np.ndarray:
     made = F.conv2d(_t(_padded(_nchw(x, nchw), pads)), _t(w), _t(b), (sy, sx), 0, (dy, dx), groups)
     return _fused(_back(_n(made), nchw), fuse)
