@@ -23,7 +23,7 @@ LISTS = {
     "core/scalar.py": "what libraries do to products", "inductor/loop/ranges.py": "scalar operations of the loop IR",
     "distributed/tensor/rules.py": "folds, and the reductions of collectives that they are",
     "onnx/elementwise.py": "the scalar table's column for ONNX", "onnx/shapes.py": "folds, and what ONNX calls them",
-    "onnx/custom.py": "Python's operators", "export/forms.py": "Python's operators on sizes",
+    "onnx/custom.py": "Python's operators",
     "onnx/symbolic_opset11.py": "names of torch's modules", "onnx/symbolic_opset12.py": "names of torch's modules",
     "onnx/symbolic_opset9.py": "names of torch's modules",
     "nn/init.py": "PyTorch's gain of each",

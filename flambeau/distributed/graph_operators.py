@@ -98,6 +98,7 @@ def _of_all_reduce(g: Tensor, reduce_op: str, group_name: str) -> Tensor:
 @_collective("(Tensor input, str reduce_op, str group_name) -> Tensor", _of_all_reduce)
 def all_reduce(out: Tensor, input: Tensor, reduce_op: str, group_name: str) -> Work:
     """Everyone's tensors combined."""
+    del input       # which `out` is a copy of
     return _group(group_name).allreduce(out, _kind(reduce_op))
 
 
@@ -114,6 +115,7 @@ def reduce(out: Tensor, input: Tensor, dst: int, reduce_op: str, group_name: str
 @_collective("(Tensor input, int src, str group_name) -> Tensor", lambda g, src, name: reduce(g, src, "sum", name))
 def broadcast(out: Tensor, input: Tensor, src: int, group_name: str) -> Work:
     """The tensor of the group's process `src`."""
+    del input       # which `out` is a copy of
     return _group(group_name).broadcast(out, src)
 
 
@@ -121,6 +123,7 @@ def broadcast(out: Tensor, input: Tensor, src: int, group_name: str) -> Work:
              rows=lambda input, size, name: size * input.shape[0])
 def all_gather_into_tensor(out: Tensor, input: Tensor, group_size: int, group_name: str) -> Work:
     """Everyone's tensors, one after another along the first dimension."""
+    del group_size      # `out` has as many rows as it says
     return _group(group_name)._allgather_base(out, _own(input))
 
 
@@ -129,6 +132,7 @@ def all_gather_into_tensor(out: Tensor, input: Tensor, group_size: int, group_na
              rows=lambda input, reduce_op, size, name: input.shape[0] // size)
 def reduce_scatter_tensor(out: Tensor, input: Tensor, reduce_op: str, group_size: int, group_name: str) -> Work:
     """Everyone's tensors combined, and of the result this process's rows."""
+    del group_size      # `out` has as many rows as it says
     return _group(group_name)._reduce_scatter_base(out, _own(input), _kind(reduce_op))
 
 

@@ -73,8 +73,9 @@ class Transform:
         return _InverseTransform(self)
 
     def with_cache(self, cache_size: int = 1) -> Transform:
-        """The same with another cache size."""
+        """The same with another cache size, as what it is made of."""
         made = copy.copy(self)
+        vars(made).update({name: _cached(value, cache_size) for name, value in vars(self).items()})
         Transform.__init__(made, cache_size)
         return made
 
@@ -120,6 +121,13 @@ class Transform:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
+
+
+def _cached(value: Any, cache_size: int) -> Any:
+    """A transform, or each of a list, with this cache size."""
+    if isinstance(value, list):
+        return [_cached(item, cache_size) for item in value]
+    return value.with_cache(cache_size) if isinstance(value, Transform) else value
 
 
 def _alike(a: Any, b: Any) -> bool:
@@ -180,28 +188,19 @@ class ComposeTransform(Transform):
 
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.parts = [part.with_cache(cache_size) for part in parts] if cache_size else list(parts)
+        self.parts = _cached(list(parts), cache_size) if cache_size else list(parts)
 
-    @property
-    def domain(self) -> Any:
-        """The first domain, of all the dimensions that some part takes together."""
-        if not self.parts:
+    def _spanned(self, ends: list[tuple[Any, Any]]) -> Any:
+        """The last of these, of all the dimensions that some part takes together; each with what lies before it."""
+        if not ends:
             return constraints.real
-        dims = self.parts[-1].codomain.event_dim
-        for part in reversed(self.parts):
-            dims = max(dims + part.domain.event_dim - part.codomain.event_dim, part.domain.event_dim)
-        return _widened(self.parts[0].domain, dims)
+        dims = ends[0][0].event_dim
+        for before, after in ends:
+            dims = max(dims + after.event_dim - before.event_dim, after.event_dim)
+        return _widened(ends[-1][1], dims)
 
-    @property
-    def codomain(self) -> Any:
-        """The last codomain, likewise."""
-        if not self.parts:
-            return constraints.real
-        dims = self.parts[0].domain.event_dim
-        for part in self.parts:
-            dims = max(dims + part.codomain.event_dim - part.domain.event_dim, part.codomain.event_dim)
-        return _widened(self.parts[-1].codomain, dims)
-
+    domain = property(lambda self: self._spanned([(part.codomain, part.domain) for part in reversed(self.parts)]))
+    codomain = property(lambda self: self._spanned([(part.domain, part.codomain) for part in self.parts]))
     bijective = property(lambda self: all(part.bijective for part in self.parts))
     sign = property(lambda self: math.prod(part.sign for part in self.parts))
 
@@ -217,9 +216,6 @@ class ComposeTransform(Transform):
             inverse = ComposeTransform([part.inv for part in reversed(self.parts)])
             self._inv, inverse._inv = weakref.ref(inverse), weakref.ref(self)
         return inverse
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        return ComposeTransform([part.with_cache(cache_size) for part in self.parts], cache_size)
 
     def __call__(self, x: Tensor) -> Tensor:
         for part in self.parts:
@@ -267,9 +263,6 @@ class IndependentTransform(Transform):
         super().__init__(cache_size)
         self.base_transform = base_transform.with_cache(cache_size)
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        return IndependentTransform(self.base_transform, self.reinterpreted_batch_ndims, cache_size)
 
     domain = property(lambda self: constraints.independent(self.base_transform.domain, self.reinterpreted_batch_ndims))
     codomain = property(lambda self: constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims))
@@ -367,7 +360,7 @@ class CatTransform(_Parts):
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None, cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.transforms = [t.with_cache(cache_size) for t in tseq] if cache_size else list(tseq)
+        self.transforms = _cached(list(tseq), cache_size) if cache_size else list(tseq)
         self.dim, self.lengths = dim, list(lengths) if lengths is not None else [1] * len(self.transforms)
         if len(self.lengths) != len(self.transforms):
             raise ValueError(f"CatTransform: {len(self.transforms)} transforms, but {len(self.lengths)} lengths")
@@ -375,9 +368,6 @@ class CatTransform(_Parts):
     length = property(lambda self: sum(self.lengths))
     domain = property(lambda self: constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths))
     codomain = property(lambda self: constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths))
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        return CatTransform(self.transforms, self.dim, self.lengths, cache_size)
 
     def _pieces(self, x: Tensor) -> Sequence[Tensor]:
         return x.split(self.lengths, self.dim)
@@ -398,14 +388,11 @@ class StackTransform(_Parts):
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.transforms = [t.with_cache(cache_size) for t in tseq] if cache_size else list(tseq)
+        self.transforms = _cached(list(tseq), cache_size) if cache_size else list(tseq)
         self.dim = dim
 
     domain = property(lambda self: constraints.stack([t.domain for t in self.transforms], self.dim))
     codomain = property(lambda self: constraints.stack([t.codomain for t in self.transforms], self.dim))
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        return StackTransform(self.transforms, self.dim, cache_size)
 
     def _pieces(self, x: Tensor) -> Sequence[Tensor]:
         if x.shape[self.dim] != len(self.transforms):

@@ -19,7 +19,6 @@ _RETURN = "\0return"
 _IN_PLACE = {"add": "add_", "sub": "sub_", "mul": "mul_", "div": "div_", "__and__": "__iand__", "__or__": "__ior__", "__xor__": "__ixor__",
              "pow": "pow_", "remainder": "remainder_", "floordiv": "floor_divide_", "__lshift__": "__ilshift__",
              "__rshift__": "__irshift__"}
-_EXCEPTIONS = "builtins"
 
 
 class Statements(Calls):
