@@ -73,8 +73,10 @@ class Tracer(TracerBase):
     def __init__(self, autowrap_modules: tuple[ModuleType, ...] = (math,),
                  autowrap_functions: tuple[Callable, ...] = (), param_shapes_constant: bool = False) -> None:
         functions = [f for m in autowrap_modules for n, f in vars(m).items() if callable(f) and not n.startswith("_")]
-        self._autowrap = {id(f) for f in (*functions, *autowrap_functions)}
-        self._autowrap_modules = autowrap_modules
+        functional = sys.modules.get("flambeau.nn.functional")      # which this room doesn't know
+        layers = [] if functional is None else list(filter(_is_layer, vars(functional).values()))
+        self._autowrap = {id(f) for f in (*functions, *autowrap_functions, *layers)}
+        self._autowrap_modules = (*autowrap_modules, functional) if functional is not None else autowrap_modules
         self.param_shapes_constant = param_shapes_constant
         self.root: Any = None
         self._constants: dict[int, str] = {}
@@ -263,6 +265,12 @@ class Tracer(TracerBase):
             return value
 
         return __getattr__
+
+
+def _is_layer(function: Any) -> bool:
+    """Is it a function of `nn.functional` that is made of operators, and so would be seen as these?"""
+    return (isinstance(function, FunctionType) and function.__module__ == "flambeau.nn.functional" and function.__name__[0] != "_"
+            and not hasattr(function, "_operator"))
 
 
 def _all_positional(fn: Callable) -> Callable:
