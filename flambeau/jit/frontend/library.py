@@ -629,7 +629,7 @@ def pad_sequence(sequences: List[Tensor], batch_first: bool = False, padding_val
     longest = max([s.size(0) for s in sequences])
     rows: List[Tensor] = []
     for s in sequences:
-        filler = aten.full([longest - s.size(0)] + s.shape[1:], padding_value, dtype=s.dtype, device=s.device)
+        filler = aten.full([longest - s.size(0)] + s.shape[1:], padding_value, dtype=s.dtype, device=s.device)  # type: ignore[operator]
         rows.append(aten.cat([s, filler] if padding_side == "right" else [filler, s], 0))
     return aten.stack(rows, 0 if batch_first else 1)
 
