@@ -647,3 +647,7 @@ def written_slices(x, n: int):
     y[slice(1)] += 1
     return x[slice(None, None, None), slice(0, n)], x[slice(n)], x[..., slice(None, None, 2)], listed[slice(1, None)], (1, "a", 2.0)[slice(0, 2)], \
         "abcd"[slice(1, 3)], y
+@prog([torch.arange(3.0), torch.arange(2.0), torch.ones(1)])
+def f_pad_sequence(xs: List[Tensor]):
+    return (nn.utils.rnn.pad_sequence(xs), nn.utils.rnn.pad_sequence(xs, True, 2.0),
+            nn.utils.rnn.pad_sequence([x[:, None] for x in xs], padding_value=-1.0, padding_side="left"))

@@ -16,6 +16,7 @@ from ...autograd.grad_mode import no_grad as _no_grad
 from ...core.dtypes import bool_
 from ...core.tensor import Tensor
 from ...nn import functional as F
+from ...nn import packing
 from ...nn.modules import activation, batchnorm, conv, instancenorm, pooling, rnn, utils
 from ...ops import aten
 from ...ops.sorting import unique as _unique
@@ -523,11 +524,23 @@ def _gru_cell(self, input: Tensor, hx: Optional[Tensor] = None) -> Tensor:
     return h.squeeze(0) if single else h
 
 
+def pad_sequence(sequences: List[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right") -> Tensor:
+    if padding_side != "left" and padding_side != "right":
+        raise RuntimeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
+    longest = max([s.size(0) for s in sequences])
+    rows: List[Tensor] = []
+    for s in sequences:
+        filler = aten.full([longest - s.size(0)] + s.shape[1:], padding_value, dtype=s.dtype, device=s.device)  # type: ignore[operator]
+        rows.append(aten.cat([s, filler] if padding_side == "right" else [filler, s], 0))
+    return aten.stack(rows, 0 if batch_first else 1)
+
+
 _WRITTEN = (softmax, log_softmax, softmin, feature_dropout, softsign, tanhshrink, normalize, adaptive_avg_pool2d,
             adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, lp_pool2d, kl_div, embedding,
             embedding_bag, interpolate, grid_sample, affine_grid, gumbel_softmax, multi_head_attention_forward)
 
 FORMS: dict[Any, Any] = {
+    packing.pad_sequence: pad_sequence,
     **{getattr(F, fn.__name__): fn for fn in _WRITTEN}, F.dropout1d: feature_dropout, F.dropout2d: feature_dropout,
     F.dropout3d: feature_dropout, F.upsample: interpolate, _unique: unique, _unique_consecutive: unique_consecutive,
     **dict(zip((utils._single, utils._pair, utils._triple, utils._quadruple), (_single, _pair, _triple, _quadruple))),
