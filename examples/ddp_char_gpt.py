@@ -4,7 +4,7 @@
     torchrun --standalone --nproc-per-node=2 examples/ddp_char_gpt.py                                on PyTorch: the same file
     python -m flambeau run examples/ddp_char_gpt.py                                                  one process
 
-The batch is the same however many processes share it, and so, but for rounding, is the loss.
+The batch is the same however many processes share it, and so, but for rounding, is the loss. Leaves `loss.svg` in `--out`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from gpt import GPT, Config, Corpus, make_optimizer
-from show import Progress
+from show import Progress, write_loss_plot
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -30,7 +30,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--compile", action="store_true", help="compile the module inside of DistributedDataParallel")
     parser.add_argument("--threads", type=int, default=1, help="of each process")
-    return parser.parse_args()
+    parser.add_argument("--out", type=Path, default=Path("out/ddp_char_gpt"))
+    parser.add_argument("--smoke", action="store_true", help="a tiny model for a few steps: does it run at all?")
+    args = parser.parse_args()
+    if args.smoke:
+        vars(args).update(steps=5, batch=4, context=16, layers=1, width=32)
+    return args
 
 
 def main() -> None:
@@ -52,7 +57,7 @@ def main() -> None:
     part = slice(rank * args.batch // world, (rank + 1) * args.batch // world)
     draw = torch.Generator().manual_seed(1)
     progress = Progress(args.steps, "steps")
-    seconds = []
+    seconds, losses = [], []
     for _ in progress if rank == 0 else range(args.steps):
         ids, targets = corpus.batch(args.batch, args.context, draw)
         start = time.perf_counter()
@@ -65,10 +70,12 @@ def main() -> None:
         if together:
             dist.all_reduce(mean)
             mean /= world
-        progress.note = f"loss {mean.item():.3f}"
+        losses.append(mean.item())
+        progress.note = f"loss {losses[-1]:.3f}"
     if rank == 0:
         median = sorted(seconds)[len(seconds) // 2]
-        print(f"{torch.__package__}: {world} processes, {median * 1e3:.1f} ms a step, final loss {mean.item():.6f}")
+        print(f"{torch.__package__}: {world} processes, {median * 1e3:.1f} ms a step, final loss {losses[-1]:.6f}")
+        write_loss_plot(args.out / "loss.svg", {f"{world} processes": losses}, "A GPT of letters in several processes: loss")
     if together:
         dist.destroy_process_group()
 

@@ -1,9 +1,11 @@
-"""What the examples show while they run and leave behind: a progress bar and a loss plot, in plain Python."""
+"""What the examples show while they run and leave behind: a progress bar, a plot of curves and a picture, in plain Python."""
 
 from __future__ import annotations
 
+import struct
 import sys
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -44,8 +46,8 @@ class Progress:
 COLOURS = ("#d1495b", "#00798c", "#edae49", "#30638e")
 
 
-def write_loss_plot(path: Path, curves: Mapping[str, Sequence[float]], title: str) -> None:
-    """Write an SVG line chart of `curves` (name -> the loss of each step) to `path`."""
+def write_loss_plot(path: Path, curves: Mapping[str, Sequence[float]], title: str, across: str = "step") -> None:
+    """Write an SVG line chart of `curves` (name -> the loss of each step, or of what else there is one of `across`) to `path`."""
     width, height, left, top, right, bottom = 760, 420, 56, 40, 16, 44
     steps = max(2, max(map(len, curves.values())))
     values = [v for curve in curves.values() for v in curve]
@@ -62,7 +64,7 @@ def write_loss_plot(path: Path, curves: Mapping[str, Sequence[float]], title: st
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
         f'font-size="12"><rect width="100%" height="100%" fill="white"/>',
         f'<text x="{width / 2}" y="22" text-anchor="middle" font-size="15">{escape(title)}</text>',
-        f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">step</text>',
+        f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">{escape(across)}</text>',
     ]
     for i in range(6):
         value, step = low + span * i / 5, (steps - 1) * i / 5
@@ -78,3 +80,17 @@ def write_loss_plot(path: Path, curves: Mapping[str, Sequence[float]], title: st
                      f"{escape(name)}</text>")  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*parts, "</svg>\n"]), encoding="utf-8")
+
+
+def write_picture(path: Path, rows: Sequence[Sequence[float]], enlarge: int = 1) -> None:
+    """Write a greyscale PNG of `rows` of pixels from 0 (black) to 1 (white) to `path`, each pixel `enlarge` pixels wide and high."""
+    lines = b"".join(
+        (b"\0" + b"".join(bytes([round(255 * min(1.0, max(0.0, pixel)))]) * enlarge for pixel in row)) * enlarge for row in rows
+    )
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    size = struct.pack(">IIBBBBB", len(rows[0]) * enlarge, len(rows) * enlarge, 8, 0, 0, 0, 0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(lines, 9)) + chunk(b"IEND", b""))

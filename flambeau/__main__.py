@@ -2,6 +2,7 @@
 
     python -m flambeau run SCRIPT [args]      run a script with `import torch` meaning Flambeau (-m MODULE too)
     python -m flambeau explain SCRIPT [args]  the same, reporting graph breaks, recompilations and the cache as it happens
+    python -m flambeau profile SCRIPT [args]  the same, and a page of where its time and memory went (docs/profiler.md)
     python -m flambeau ops [PATTERN]          every operator with its facets
     python -m flambeau bench [names]          the figures side by side with torch (from a clone)
     python -m flambeau coverage               which public names of torch there are: docs/coverage.md (from a clone; needs PyTorch)
@@ -30,6 +31,7 @@ from . import _C
 from .core import cache
 from .core.lazy import LazyModule
 from .core.settings import told
+from .inductor.cpu.compile import compiler
 from .ops.registry import OPERATORS, PRIMITIVES
 
 
@@ -79,6 +81,17 @@ def _explain(args: argparse.Namespace) -> int:
     """`run` with the compiler's account of itself switched on; the logs are read when flambeau is imported."""
     os.environ["TORCH_LOGS"] = ",".join(filter(None, [told("TORCH_LOGS"), "graph_breaks,recompiles,cache"]))
     return _run(args)
+
+
+def _profile(args: argparse.Namespace) -> int:
+    """`run`, recorded; or traces of several processes side by side."""
+    session = LazyModule("flambeau.profiler.session")
+    if args.ranks:
+        session.compare_ranks([args.script, *args.args], args.output)
+        return 0
+    command = " ".join([args.script, *args.args])
+    LazyModule("flambeau.as_torch").install()
+    return session.run_profiled(lambda: _run(args), command, args.output, args.trace, args.events)
 
 
 def _primitive_facets(prim: Any) -> str:
@@ -189,7 +202,7 @@ def _info(args: argparse.Namespace) -> int:
         "threads": _C.get_num_threads(),
         **{name: _version(name) for name in ("numpy", "scipy", "ml_dtypes", "safetensors", "onednn-cpu-gomp")},
         "compiler's cache": _cache_summary(),
-        "C++ compiler": _first_line([told("CXX", "g++"), "--version"]),
+        "C++ compiler": _first_line([compiler() or told("CXX", "g++"), "--version"]),
         "PyTorch beside it": _version("torch"),
     }
     width = max(map(len, facts))
@@ -211,8 +224,14 @@ def _parser() -> argparse.ArgumentParser:
     for name, act, help in (
         ("run", _run, "run a script with `import torch` meaning Flambeau"),
         ("explain", _explain, "run a script and report graph breaks, recompilations, and what came from the cache"),
+        ("profile", _profile, "run a script and write a page of where its time and memory went"),
     ):
         sub = command(name, act, help)
+        if name == "profile":
+            sub.add_argument("-o", dest="output", type=Path, default=Path("profile.html"), metavar="FILE", help="the page: profile.html")
+            sub.add_argument("--trace", type=Path, metavar="FILE", help="also a trace for Perfetto (.json or .json.gz)")
+            sub.add_argument("--events", type=int, default=200_000, metavar="N", help="record the first N (200,000)")
+            sub.add_argument("--ranks", action="store_true", help="SCRIPT and args are traces of processes, shown side by side")
         sub.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
         sub.add_argument("script", metavar="SCRIPT")
         sub.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")

@@ -36,8 +36,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "distributed.fsdp.api": ("distributed.fsdp", "FullOptimStateDictConfig LocalOptimStateDictConfig LocalStateDictConfig "
                                                  "OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig "
                                                  "StateDictConfig StateDictSettings BackwardPrefetch "
-                                                 "CPUOffload FullStateDictConfig MixedPrecision ShardingStrategy "
-                                                 "StateDictType"),
+                                                 "CPUOffload FullStateDictConfig MixedPrecision ShardingStrategy StateDictType"),
     "distributed.fsdp.fully_sharded_data_parallel": ("distributed.fsdp", "FullOptimStateDictConfig LocalOptimStateDictConfig "
                                                      "LocalStateDictConfig OptimStateDictConfig ShardedOptimStateDictConfig "
                                                      "ShardedStateDictConfig StateDictConfig StateDictSettings BackwardPrefetch CPUOffload "

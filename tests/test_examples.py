@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -25,8 +26,8 @@ def run(*arguments: object, warnings: str = "error") -> str:
     return done.stdout
 
 
-def flambeau(*arguments: object) -> str:
-    return run("-m", "flambeau", "run", *arguments)
+def flambeau(*arguments: object, **options: str) -> str:
+    return run("-m", "flambeau", "run", *arguments, **options)
 
 
 @pytest.mark.timeout(300)
@@ -77,8 +78,47 @@ def test_cpp_inference(tmp_path: Path) -> None:
     environment = {**os.environ, "FLAMBEAU_ONEDNN": onednn.library_path() or ""}
     done = subprocess.run([tmp_path / "serve", tmp_path, "2", "5"], env=environment, capture_output=True, text=True, timeout=60)
     assert re.match(r"resnet18: load .* class \d+\ngpt: load .* tokens( \d+){6}\n", done.stdout), done.stdout + done.stderr
-    said = flambeau("examples/cpp_inference/server.py", tmp_path / "resnet18.pt2", "--clients", 3, "--requests", 4)
+    plot = tmp_path / "latency.svg"
+    said = flambeau("examples/cpp_inference/server.py", tmp_path / "resnet18.pt2", "--clients", 3, "--requests", 4, "--plot", plot)
     assert re.match(r"12 requests of 3 clients, 2 sessions: p50 \S+ ms, p99 \S+ ms, \S+ a second", said)
+    assert plot.read_text().count("<polyline") == 1
+
+
+SMALL = {  # by example: the libraries that it needs, the pictures that it leaves, and what it says that is PyTorch's too, but for rounding
+    "cartpole_ppo": ((), ["return.svg"], r"mean return (\S+) at first"),
+    "digits_diffusion": (("sklearn",), ["loss.svg", "digits.png"], r"final loss (\S+);"),
+    "ddp_char_gpt": ((), ["loss.svg"], r"final loss (\S+)"),
+    "hf_trainer": (("transformers", "accelerate"), ["loss.svg"], r"loss (\S+),"),
+    "lightning_digits": (("sklearn", "lightning", "torchmetrics"), ["loss.svg"], r"final loss (\S+);"),
+}
+# torchvision, which the libraries import where it is installed, has a compiled part for another build of PyTorch.
+ON_TORCH = """
+import runpy, sys, torch
+sys.path[:0] = ["tests/compat", "examples"]
+import worker
+worker.declare_torchvision_operators(torch)
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", SMALL)
+def test_small_examples(name: str, tmp_path: Path) -> None:
+    """They run, leave their pictures, and say what they say on PyTorch."""
+    needs, pictures, number = SMALL[name]
+    missing = [library for library in needs if importlib.util.find_spec(library) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+    options = [f"examples/{name}.py", "--smoke", "--out"]
+    warnings = "default" if needs[1:] else "error"  # those of other people's libraries are theirs
+    said = flambeau(*options, tmp_path / "eager", warnings=warnings)
+    for picture in pictures:
+        drawn = (tmp_path / "eager" / picture).read_bytes()
+        assert drawn.startswith(b"\x89PNG") if picture.endswith("png") else b"<polyline" in drawn
+    pytest.importorskip("torch")
+    reference = run("-c", ON_TORCH, *options, tmp_path / "torch", warnings="ignore")
+    ours, theirs = (float(re.search(number, text).group(1)) for text in (said, reference))  # type: ignore[union-attr]
+    assert abs(ours - theirs) < 2e-3 * abs(theirs), (said, reference)
 
 
 def test_gcn() -> None:
@@ -89,3 +129,13 @@ def test_gcn() -> None:
     reference = run("examples/gcn.py", "--nodes", 200, "--steps", 20, warnings="ignore")
     numbers = [[float(x) for x in re.search(r"loss (\S+), right (\S+)", text).groups()] for text in (said, reference)]  # type: ignore[union-attr]
     assert abs(numbers[0][0] - numbers[1][0]) < 2e-4 and abs(numbers[0][1] - numbers[1][1]) < 0.02
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["cartpole_ppo", "digits_diffusion"])
+def test_small_examples_compiled(name: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec("sklearn") is None:
+        pytest.skip("needs sklearn")
+    said = [flambeau(f"examples/{name}.py", "--smoke", "--out", tmp_path, *options) for options in ((), ("--compile",))]
+    ours, compiled = (float(re.search(SMALL[name][2], text).group(1)) for text in said)  # type: ignore[union-attr]
+    assert abs(ours - compiled) < 2e-3 * abs(ours), said

@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from show import Progress, write_loss_plot
 
 
 class Server:
@@ -69,11 +74,11 @@ class Server:
         return self.model(batch).argmax(-1).tolist()
 
 
-async def client(port: int, image: bytes, requests: int) -> list[float]:
-    """Seconds from each request to its answer."""
+async def client(port: int, image: bytes, requests: int, title: str | None = None) -> list[float]:
+    """Seconds from each request to its answer; behind a progress bar with a title."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     taken = []
-    for _ in range(requests):
+    for _ in Progress(requests, title) if title else range(requests):
         start = time.perf_counter()
         writer.write(image)
         await writer.drain()
@@ -84,15 +89,19 @@ async def client(port: int, image: bytes, requests: int) -> list[float]:
     return taken
 
 
-async def load_test(path: str, sessions: int, clients: int, requests: int) -> None:
+async def load_test(path: str, sessions: int, clients: int, requests: int, plot: Path) -> None:
     async with Server(path, sessions) as server:
         rng = np.random.default_rng(0)
         images = [rng.random(server.shape, np.float32).tobytes() for _ in range(clients)]
         await client(server.port, images[0], 2)
         start = time.perf_counter()
-        taken = sorted(t for each in await asyncio.gather(*(client(server.port, image, requests) for image in images)) for t in each)
+        work = (client(server.port, image, requests, None if i else "requests") for i, image in enumerate(images))
+        taken = sorted(1e3 * t for each in await asyncio.gather(*work) for t in each)
         seconds = time.perf_counter() - start
-    p50, p99 = (1e3 * taken[int(part * (len(taken) - 1))] for part in (0.5, 0.99))
+    p50, p99 = (taken[int(part * (len(taken) - 1))] for part in (0.5, 0.99))
+    percentiles = [taken[percent * (len(taken) - 1) // 100] for percent in range(101)]
+    curve = {f"{clients} clients, {sessions} sessions": percentiles}
+    write_loss_plot(plot, curve, "Milliseconds to an answer", across="percent of requests")
     print(f"{len(taken)} requests of {clients} clients, {sessions} sessions: p50 {p50:.1f} ms, p99 {p99:.1f} ms, "
           f"{len(taken) / seconds:.1f} a second")
 
@@ -103,8 +112,9 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=2)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--requests", type=int, default=50, help="of each client")
+    parser.add_argument("--plot", type=Path, default=Path("out/cpp_inference/latency.svg"))
     args = parser.parse_args()
-    asyncio.run(load_test(args.package, args.sessions, args.clients, args.requests))
+    asyncio.run(load_test(args.package, args.sessions, args.clients, args.requests, args.plot))
 
 
 if __name__ == "__main__":

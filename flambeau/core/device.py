@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 from flambeau import _C
 
 from . import dispatch
@@ -81,6 +84,14 @@ def as_device(where: device | str | int | None) -> device:
 
 
 current_cuda = [0]
+enter_gpu: list[Callable[[int], AbstractContextManager | None]] = []    # the backend of GPUs puts its own in
+
+
+def elsewhere(where: device) -> AbstractContextManager | None:
+    """A block in which the GPU `where` is this thread's current one; None where it is already, and on other devices."""
+    return enter_gpu[0](where.index or 0) if enter_gpu and where.type == "cuda" else None
+
+
 
 add_setting("default device", dispatch.state, "devices", traced=True)
 add_setting("current GPU", current_cuda, 0)

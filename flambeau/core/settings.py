@@ -16,7 +16,7 @@ from typing import Any
 from flambeau import _C
 
 ENVIRONMENT = {
-    "CXX": "the C++ compiler: g++",
+    "CXX": "the C++ compiler: g++, or else clang++",
     "FLAMBEAU_CACHE_DIR": "where what is compiled is kept", "XDG_CACHE_HOME": "the folder that it is in, and that of TORCH_HOME",
     "FLAMBEAU_CACHE_LIMIT": "the most bytes of it: 4G",
     "FLAMBEAU_CXXFLAGS": "further flags for the C++ compiler", "FLAMBEAU_CXX_TIMEOUT": "seconds after which it counts as hung: 600",

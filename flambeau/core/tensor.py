@@ -219,8 +219,7 @@ class Tensor(Methods):
             if not flag:
                 raise RuntimeError(
                     "you can only change requires_grad flags of leaf variables. If you want to use a "
-                    "computed variable in a subgraph that doesn't require differentiation use "
-                    "var_no_grad = var.detach()."
+                    "computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
                 )
             return
         if flag and is_example(self):
@@ -384,9 +383,10 @@ def from_array(array: Any, kind: dtype | None = None, where: device = CPU) -> Te
 
 
 def laid_out(array: Any, kind: dtype, where: device, strides: tuple | None) -> Tensor:
-    """`from_array` of an array that lies by these strides. One of no elements lies in any way: its strides are those that are told."""
+    """`from_array` of an array that lies by these strides. In a dimension of at most one element it lies in any way: its strides are
+    those that are told."""
     made = from_array(array, kind, where)
-    if strides is not None and not array.size:
+    if strides is not None and (not array.size or (1 in array.shape and array.flags.c_contiguous)):
         made._lay = Layout(tuple(array.shape), strides, 0)
     return made
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import copy
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import linalg
 from ..core.dtypes import finfo
-from ..core.size import broadcast_shapes
+from ..core.size import Size, broadcast_shapes
 from ..core.tensor import Tensor
 from ..nn import functional as F
 from ..ops.registry import OPERATORS
@@ -203,7 +204,19 @@ class ComposeTransform(Transform):
 
     bijective = property(lambda self: all(part.bijective for part in self.parts))
     sign = property(lambda self: math.prod(part.sign for part in self.parts))
-    inv = property(lambda self: ComposeTransform([part.inv for part in reversed(self.parts)]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_inv"}
+
+    @property
+    def inv(self) -> Transform:
+        """The parts' inverses in the opposite order; its own inverse is this."""
+        known = vars(self).get("_inv")
+        inverse: Any = None if known is None else known()
+        if inverse is None:
+            inverse = ComposeTransform([part.inv for part in reversed(self.parts)])
+            self._inv, inverse._inv = weakref.ref(inverse), weakref.ref(self)
+        return inverse
 
     def with_cache(self, cache_size: int = 1) -> Transform:
         return ComposeTransform([part.with_cache(cache_size) for part in self.parts], cache_size)
@@ -319,13 +332,13 @@ class ReshapeTransform(Transform):
         return _exchanged(shape, self.out_shape, self.in_shape)
 
 
-def _exchanged(shape: Sequence[int], old: tuple, new: tuple) -> tuple:
+def _exchanged(shape: Sequence[int], old: tuple, new: tuple) -> Size:
     """`shape` with `new` in the place of `old` at its end."""
     _check_dims(shape, len(old))
     cut = len(shape) - len(old)
     if tuple(shape[cut:]) != old:
         raise ValueError(f"Shape mismatch: expected {old} at the end of the shape but got {tuple(shape)}")
-    return (*shape[:cut], *new)
+    return Size((*shape[:cut], *new))
 
 
 class _Parts(Transform):

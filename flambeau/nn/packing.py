@@ -112,8 +112,7 @@ def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, pad
     return (out.transpose(0, 1) if batch_first else out), lengths
 
 
-def pad_sequence(sequences: Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0,
-                 padding_side: str = "right") -> Tensor:
+def pad_sequence(sequences: Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right") -> Tensor:
     """Tensors (length, ...) of different lengths as one (longest, batch, ...) tensor."""
     if not isinstance(sequences, Iterable):
         raise RuntimeError(f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}")

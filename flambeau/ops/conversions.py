@@ -53,8 +53,7 @@ def _clone_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
 
 copy_prim = primitive("clone", kernel=_clone_kernel, batch=_clone_batch, loop=lambda o, idx, x, format: x(idx),
                       tags=("linear", "recomputable", "moving"),
-                      derivative=Linear(x=lambda g: g), samples=lambda r: [(r.standard_normal((2, 3)),
-                                                                            preserve_format)])(_clone_shape)
+                      derivative=Linear(x=lambda g: g), samples=lambda r: [(r.standard_normal((2, 3)), preserve_format)])(_clone_shape)
 
 
 @operator(method=True)
@@ -288,6 +287,8 @@ def item(self: Tensor) -> Any:
 @method("tolist")
 def _tolist(self: Tensor) -> Any:
     """Nested lists of Python numbers (a number for a 0-dim tensor)."""
+    if self._data is None and DataNeeded.item is not None and not is_example(self):
+        return [row.tolist() for row in self.unbind(0)] if self.ndim else self.item()
     data = _host(self)
     return (data.astype(np.float32) if data.dtype.kind == "V" else data).tolist()
 

@@ -17,7 +17,7 @@ from ..core.device import CPU, as_device, device
 from ..core.dtypes import COMPLEX, FLOAT, bool_, dtype, dtype_of_numpy, int64
 from ..core.memory_format import contiguous_format, memory_format, preserve_format, refuse_layout, strided
 from ..core.settings import Numerics
-from ..core.size import canonical_dim, contiguous_strides, elementwise_order, is_contiguous, is_dense, memory_order
+from ..core.size import canonical_dim, contiguous_strides, elementwise_order, is_dense, memory_order, permuted_strides
 from ..core.storage import shared
 from ..core.tensor import Tensor, example_of, from_array, is_example
 from ..core.warned import warn_once
@@ -343,8 +343,7 @@ def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor
 
 
 @operator(tags=("from_data",))
-def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False,
-           pin_memory: bool = False) -> Tensor:
+def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """A leaf tensor with a copy of `data`: a number, nested sequences of numbers, an array or a tensor."""
     if isinstance(data, Tensor):
         warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
@@ -404,8 +403,7 @@ def _over(ndarray: np.ndarray, what: str) -> Tensor:
     kind = dtype_of_numpy(ndarray.dtype)
     if any(s < 0 for s in ndarray.strides):
         raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are not "
-                         "currently supported. (You can probably work around this by making a copy of your array with "
-                         "array.copy().)")
+                         "currently supported. (You can probably work around this by making a copy of your array with array.copy().)")
     if any(s % ndarray.itemsize for s in ndarray.strides):
         raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to "
                          "reallocate the memory.")
@@ -456,6 +454,8 @@ def full(size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: dtype 
     if isinstance(fill_value, np.generic):  # a Python number in this place, whatever its width
         fill_value = fill_value.item()
     kind = kind_for(dtype, out, fill_value.dtype if isinstance(fill_value, Tensor) else number_dtype(fill_value))
+    if isinstance(fill_value, Tensor):
+        fill_value = fitting(fill_value, kind)
     shape = sizes(size if isinstance(size, (tuple, list)) else (size,), "full")
     return finish(filled(shape, fill_value, kind, as_device(device)), requires_grad, out, layout, pin_memory)
 
@@ -509,11 +509,13 @@ def _in_layout(source: Tensor, format: memory_format | None, make: Callable[[tup
     """`make(shape)` with the dimension order that `format` asks for (preserve: source's, if it is dense)."""
     shape, strides, _ = source._layout
     if format is None or format is preserve_format:
-        if any(type(n) is int and n == 0 for n in shape):
-            return _alone(prims.as_strided(make(tuple(shape)), tuple(shape), strides, 0))
-        if is_contiguous(shape, strides):
+        exactly = any(type(n) is int and n == 0 for n in shape)
+        if not exactly and strides == contiguous_strides(shape):
             return make(tuple(shape))
-        order = tuple(elementwise_order(shape, [strides])) if not is_dense(shape, strides) else memory_order(strides, shape)
+        dense = is_dense(shape, strides)
+        order = memory_order(strides, shape) if dense else tuple(elementwise_order(shape, [strides]))
+        if exactly or (dense and permuted_strides(shape, order) != strides):
+            return _alone(prims.as_strided(make(tuple(shape)), tuple(shape), strides, 0))
     elif format is contiguous_format:
         return make(tuple(shape))
     else:
@@ -577,8 +579,7 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = 
              requires_grad: bool | None = False, layout: Any = None, pin_memory: bool | None = False) -> Tensor:
     """full(size, fill_value) in this tensor's dtype and on its device unless given."""
     with faking_like(self):
-        made = filled(sizes((size,), "new_full"), fill_value, dtype or self.dtype,
-                      self.device if device is None else as_device(device))
+        made = filled(sizes((size,), "new_full"), fill_value, dtype or self.dtype, self.device if device is None else as_device(device))
     return finish(for_each(self, made), requires_grad, None, layout, pin_memory)
 
 

@@ -11,22 +11,8 @@ from ..core.scalar import compute_dtype
 from ..core.tensor import Tensor
 from . import prims
 from .order import elementwise, in_rows
-from .pointwise import (
-    a_tensor,
-    abs,
-    add,
-    both_float,
-    clamp,
-    complex,
-    conj,
-    div,
-    mul,
-    not_tensors,
-    pow,
-    trunc,
-    where,
-    with_fractions,
-)
+from .pointwise import a_tensor, abs, add, both_float, clamp, complex, conj, div, mul, not_tensors, pow, trunc, where, with_fractions
+from .primitives import InAten
 from .promotion import broadcast, cast, operand, prepare, result_type, to_float
 from .registry import Pointwise, operator
 from .writing import assign, inplace, new_value, with_out
@@ -97,7 +83,8 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     return _between(input, end, weight)
 
 
-@operator(name="_lerp", vjp=Pointwise(input=lambda weight: 1 - weight, end=lambda weight: weight, weight=lambda input, end: end - input))
+@operator(name="_lerp", aten=InAten(node="lerp.1"), vjp=Pointwise(
+    input=lambda weight: 1 - weight, end=lambda weight: weight, weight=lambda input, end: end - input))
 def _lerp(input: Tensor, end: Tensor, weight: Tensor) -> Tensor:
     """lerp of tensors of one shape; its gradient knows nothing of which end was nearer."""
     return where(prims.abs(weight) < 0.5, input + weight * (end - input), end - (end - input) * (1 - weight))

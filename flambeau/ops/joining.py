@@ -19,6 +19,7 @@ from .creation import from_data
 from .ints import Ints, as_ints
 from .order import as_images, has_images
 from .patterns import meshgrid
+from .primitives import read
 from .promotion import apart, cast
 from .registry import Spec, operator, primitive
 from .views import _by_name
@@ -190,7 +191,7 @@ def repeat_positions(repeats: Tensor) -> Spec:
     """0 repeats[0] times, 1 repeats[1] times, and so on."""
     if repeats._data is None or dispatch.state.fake:
         return Spec((unknown_size("repeat_interleave", repeats),), int64)
-    if repeats._data.size and int(repeats._data.min()) < 0:
+    if min(read(repeats, "min"), default=0) < 0:
         raise RuntimeError("repeats can not be negative")
     return Spec((-1,), int64)
 

@@ -266,8 +266,7 @@ def _trigamma(o: Any, x: Any) -> Any:
     return o.where(low, o.sub(o.mul(mirror, mirror), total), total)
 
 
-trigamma_prim = pointwise("trigamma", _trigamma, samples=lambda r: [(r.uniform(0.5, 3, (2, 3)),)],
-                          d=dict(x=lambda x: polygamma_prim(x, 2)))
+trigamma_prim = pointwise("trigamma", _trigamma, samples=lambda r: [(r.uniform(0.5, 3, (2, 3)),)], d=dict(x=lambda x: polygamma_prim(x, 2)))
 prims.digamma.derivative = Pointwise(x=lambda x: trigamma_prim(x))
 prims.digamma.why_absent = {}
 
@@ -401,8 +400,7 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
 
 
 frexp_prim = primitive("frexp", doc="(mantissa, exponent) of floats.", samples=lambda r: [(r.standard_normal((2, 3)),)],
-                       kernel=lambda x: tuple(np.frexp(x)),
-                       derivative=General(
+                       kernel=lambda x: tuple(np.frexp(x)), derivative=General(
     lambda gs, out1: (None if gs[0] is None else gs[0] * (-out1.to(gs[0].dtype)).exp2(),)), why_absent={"loop": _NO_LOOP})(
     lambda x: (Spec(x._layout.shape, x.dtype, lies_like([x])), Spec(x._layout.shape, int32, lies_like([x]))))
 

@@ -15,19 +15,8 @@ from ..core.tensor import Tensor
 from . import prims
 from .checks import checked
 from .order import elementwise, in_rows
-from .primitives import NO_FRACTIONS, PointwisePrimitive
-from .promotion import (
-    as_elements,
-    broadcast,
-    cast,
-    category_of_number,
-    default_dtype,
-    fitting,
-    prepare,
-    result_type,
-    times_alpha,
-    to_float,
-)
+from .primitives import NO_FRACTIONS, InAten, PointwisePrimitive
+from .promotion import as_elements, broadcast, cast, category_of_number, default_dtype, fitting, prepare, result_type, times_alpha, to_float
 from .registry import OPERATORS, PRIMITIVES, Autocast, Pointwise, Primitive, as_dunder, operator
 from .writing import inplace, store_out, with_out, with_out_apart
 
@@ -500,15 +489,12 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """`value` where `mask` is true, else `input`."""
     if not isinstance(mask, Tensor) or mask.dtype is not bool_:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {getattr(mask, 'dtype', type(mask))}")
-    if not isinstance(value, Tensor):
-        value = fitting(value, input.dtype)
-    else:
+    if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"masked_fill only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
         if value.dtype.is_complex and not input.dtype.is_complex:
             raise RuntimeError(f"value cannot be converted to type {input.dtype} without overflow: it is complex")
-        value = cast(value, input.dtype)
-    return in_rows(where._body(mask, value, input))    # type: ignore[attr-defined]
+    return in_rows(where._body(mask, fitting(value, input.dtype), input))    # type: ignore[attr-defined]
 
 
 @operator(method=("clamp", "clip"))
@@ -557,7 +543,8 @@ def clamp_backward(g: Tensor, x: Tensor, low: Any, high: Any) -> Tensor:
     return prims.where(_inside(x, low, high), g, 0.0)
 
 
-@operator(name="_clamp", fused=True, vjp=Pointwise(
+@operator(name="_clamp", fused=True, aten=InAten(
+    node=lambda x, *ends: "clamp" if any(hasattr(end, "dtype") for end in ends) else "clamp.1"), vjp=Pointwise(
     input=lambda g, input, low, high: clamp_backward(g, input, low, high),
     low=lambda input, low, high: (input < low) if high is None else (input < low) & (low < high),
     high=lambda input, low, high: (input > high) if low is None else (input > high) | (low > high)))

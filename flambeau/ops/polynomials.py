@@ -113,5 +113,4 @@ def _polynomial(name: str, family: Family, doc: str, argument: Callable[[Tensor]
 
 polynomials = {name: _polynomial(name, family, family.doc) for name, family in FAMILIES.items()} | {
     f"shifted_{name}": _polynomial(f"shifted_{name}", family, f"{family.doc}*, which is {family.doc.split()[-1]} of 2 x - 1,",
-                                   lambda x: 2 * x - 1)
-    for name, family in FAMILIES.items() if name.startswith("chebyshev")}
+                                   lambda x: 2 * x - 1) for name, family in FAMILIES.items() if name.startswith("chebyshev")}

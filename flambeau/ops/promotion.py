@@ -133,8 +133,13 @@ def _fixed_if_large(x: Any, low: float, high: float) -> Any:
 
 
 def fitting(x: Any, kind: dtype) -> Any:
-    """A number as `kind` holds it, for values that are to be stored: a float loses its fraction in an integer dtype. RuntimeError for
-    what does not fit: too large, imaginary, or NaN as an integer."""
+    """A number, or a 0-dim tensor in the place of one, as `kind` holds it, for values that are to be stored: a float loses its fraction in
+    an integer dtype. RuntimeError for what does not fit: too large, imaginary, or NaN as an integer. (What a tensor holds that a GPU or a
+    traced program has is not looked at.)"""
+    if isinstance(x, Tensor):
+        if type(x._data) is np.ndarray and x.dtype is not kind and kind.category != BOOL:
+            fitting(x.item(), kind)     # type: ignore[attr-defined]
+        return cast(x, kind)
     if isinstance(x, np.generic):
         x = x.item()
     if isinstance(x, numbers.Integral):

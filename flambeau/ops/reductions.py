@@ -16,7 +16,7 @@ from ..core.tensor import Tensor
 from . import prims
 from .ints import Ints
 from .order import in_rows
-from .primitives import InAten
+from .primitives import InAten, told_by_dimensions
 from .promotion import apart, broadcast, cast, result_type, to_float
 from .registry import OPERATORS, Absent, General, Primitive, method, operator
 from .return_types import named
@@ -130,8 +130,7 @@ def prod_dims(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
 
 
 @operator(method=True)
-def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None,
-         out: Tensor | None = None) -> Tensor:
+def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
     """Arithmetic mean over `dim`; floating or complex input (or `dtype`). Narrow floats are averaged in f32."""
     _names(input, "mean")
     x = input if dtype is None else cast(input, dtype)
@@ -153,7 +152,9 @@ def _divisor(n: Any) -> Any:
     return n if type(n) is not int else float(n) if n else math.nan
 
 
-@operator(name="_mean", aten="mean", fused=True, vjp=_mean_vjp)
+@operator(name="_mean", fused=True, vjp=_mean_vjp, aten=told_by_dimensions("mean")._replace(
+    name="mean", steps=lambda call, x, dims, keepdim: (
+        call("mean", x) if len(dims) == x.ndim and not keepdim else call("mean.dim", x, list(dims), keepdim))))
 def _mean(input: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
     x = cast(input, float32) if input.dtype.itemsize < 4 else input
     average = prims.truediv(prims.sum(x, dims), _divisor(_count(x, dims)))
@@ -464,7 +465,7 @@ def vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dims
     return ((input.sgn() * (ratio * g)).masked_fill(size == 0, 0),)
 
 
-@operator(name="_vector_norm", vjp=General(vector_norm_vjp, forwards=True), fused=True)
+@operator(name="_vector_norm", aten=InAten(node="linalg_vector_norm"), vjp=General(vector_norm_vjp, forwards=True), fused=True)
 def _vector_norm(input: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
     """(sum |x|^p)^(1/p) with its limits for p = 0, inf and -inf."""
     dims = canonical_dims(dim, input.ndim)

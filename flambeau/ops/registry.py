@@ -19,6 +19,7 @@ import numpy as np
 from flambeau import _C
 
 from ..core import dispatch
+from ..core.device import elsewhere
 from ..core.dtypes import as_dtype
 from ..core.tensor import Tensor, from_array
 from ..core.watching import watched
@@ -149,7 +150,7 @@ def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
     if len(args) == 2 and isinstance(args[1], (list, tuple)) and "spread" in wrapper._operator.tags:    # type: ignore[attr-defined]
         args = (args[0], *args[1])
     if state.watchers:
-        return watched(f"aten::{wrapper.__name__}", wrapper, args, kwargs)
+        return watched(wrapper._event, wrapper, args, kwargs)    # type: ignore[attr-defined]
     if state.function_modes:
         mode = state.function_modes[-1]
         with without_top_mode():
@@ -223,7 +224,7 @@ def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Se
         body = _C.Shortcut(shortcut.eager.scalar, body, sum(p.annotation == "Tensor" for p in inspect.signature(fn).parameters.values()))
     never_none = _never_none(fn)
     if "view" in tags:  # what is remembered was looked at
-        body, never_none = _remembering(_refusing_none(op_name, never_none, body)), ()
+        body, never_none = _C.Remembered(_refusing_none(op_name, never_none, body)), ()
     wrapper = _entered(op_name, fn, body, never_none, None if "inplace" in tags else vars(fn).get("into_out"))  # with_out's mark
     methods = (op_name,) if method is True else (method,) if isinstance(method, str) else tuple(method or ())
     wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]
@@ -257,6 +258,9 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
                 return into_out(body(*args, **kwargs), out)
             return body(*args, **kwargs)
         except Exception as error:
+            if (isinstance(error, (AttributeError, TypeError)) and (owners := _overriding((*args, *kwargs.values())))
+                    and not isinstance(owners[0], Tensor)):
+                return _asked_of_classes(wrapper, op_name, owners, args, kwargs)    # which no call before had
             tell(op_name, fn, args, kwargs, error)
             raise
 
@@ -264,6 +268,7 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
         wrapper.__signature__ = _with_out(fn)  # type: ignore[attr-defined]
     if "<locals>" in wrapper.__qualname__:
         wrapper.__qualname__ = wrapper.__name__     # pickles say where it is
+    wrapper._event = f"aten::{op_name}"  # type: ignore[attr-defined]
     composed(wrapper)
     wrapper._body = body  # type: ignore[attr-defined]
     wrapper._plain = body if into_out is None else _taking_out(body, into_out)  # type: ignore[attr-defined]
@@ -329,24 +334,6 @@ def as_dunder(fn: Callable, name: str) -> Callable:
     return dunder
 
 
-def _remembering(fn: Callable) -> Callable:
-    """A view operator that looks only once at the same layout with the same arguments."""
-    memo: dict[tuple, tuple] = {}
-    known, enter = _C.remembered_view, _C.remember_view
-
-    @functools.wraps(fn)
-    def body(input: Any, *args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            return fn(input, *args, **kwargs)
-        out = known(memo, input, args)
-        if out is NotImplemented:
-            out = fn(input, *args)
-            enter(memo, input, args, out)
-        return out
-
-    return body
-
-
 class CompositeRecord:
     """What the ladder sees of an operator with a gradient or kernel of its own; reads like a Primitive."""
 
@@ -407,6 +394,9 @@ class CompositeRecord:
             arrays = [array_of(a) for a in args]
             if where.type in self.kernels:
                 one_device(args, self.name)
+                if (there := elsewhere(where)) is not None:
+                    with there:
+                        return self.run(args)
                 out = self.kernels[where.type](*arrays)
             if out is NotImplemented and self.fused and where.type == "cpu":
                 out = compiled(self.fn, *arrays)

@@ -72,8 +72,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
 
 
 @operator(method=True)
-def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int],
-                       storage_offset: int | None = None) -> Tensor:
+def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A copy of `input`, which lies as it does, with what as_strided shows of it replaced by `src`; in rows where some of its elements
     are one place."""
     if may_overlap(input.shape, input.stride()):

@@ -24,7 +24,7 @@ from .conversions import clone, contiguous, counted_apart
 from .ints import Ints, as_int, as_ints
 from .primitives import waiting
 from .promotion import expand_to
-from .registry import Absent, method, operator
+from .registry import Absent, operator
 from .writing import InPlace
 
 
@@ -76,7 +76,7 @@ def view(self: Tensor, *shape: Ints | dtype, **named: Any) -> Tensor:
     return prims.view_(self, infer_size(as_ints(shape), self.numel()))
 
 
-@operator(tags=("view",))
+@operator(method=True, tags=("view",))
 def reshape(input: Tensor, *shape: Ints, **named: Any) -> Tensor:
     """The same elements under another shape: a view if strides allow it, else a copy."""
     shape = _by_name(shape, named, "reshape", "shape")
@@ -87,11 +87,6 @@ def reshape(input: Tensor, *shape: Ints, **named: Any) -> Tensor:
     if prims.reshaped_strides(lay.shape, lay.strides, wanted) is None:
         input = clone(input, memory_format=contiguous_format)
     return prims.view_(input, wanted)
-
-
-@method("reshape")
-def _reshape_method(self: Tensor, *shape: Ints, **named: Any) -> Tensor:
-    return reshape(self, *shape, **named)
 
 
 @operator(method=True)
@@ -157,7 +152,7 @@ def t(input: Tensor) -> Tensor:
     return prims.permute(input, (1, 0)) if input.ndim == 2 else prims.alias(input)
 
 
-@operator(tags=("view",))
+@operator(method=True, tags=("view",))
 def permute(input: Tensor, *dims: Ints, **named: Any) -> Tensor:
     """The dimensions in the order `dims`."""
     given = as_ints(_by_name(dims, named, "permute", "dims"))
@@ -168,11 +163,6 @@ def permute(input: Tensor, *dims: Ints, **named: Any) -> Tensor:
     if len(set(order)) != len(order):
         raise RuntimeError(f"permute(): duplicate dims are not allowed, got {order}")
     return prims.permute(input, order)
-
-
-@method("permute")
-def _permute_method(self: Tensor, *dims: Ints, **named: Any) -> Tensor:
-    return permute(self, *dims, **named)
 
 
 @operator(method=True, tags=("view",))
@@ -248,11 +238,11 @@ Tensor.broadcast_to = lambda self, *size: expand(self, *as_ints(size))  # type: 
 
 
 @operator
-def broadcast_tensors(*tensors: Any) -> list[Tensor]:
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """The tensors expanded to their common shape."""
     from_list = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     shape = broadcast_shapes(*[x.shape for x in from_list])
-    return [expand_to(x, shape) for x in from_list]
+    return tuple(expand_to(x, shape) for x in from_list)
 
 
 # -- parts -----------------------------------------------------------------------------------------------
@@ -451,7 +441,7 @@ def _reversed(self: Tensor) -> Tensor:
         warn_once("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error "
                   "in a future release. `x.mT` transposes batches of matrices, and `x.permute(*range(x.ndim - 1, -1, -1))` reverses the "
                   "dimensions of a tensor.", 2)
-    return prims.permute(self, tuple(range(self.ndim - 1, -1, -1)))
+    return permute(self, *range(self.ndim - 1, -1, -1))
 
 
 Tensor.T = property(_reversed)  # type: ignore[assignment, method-assign]

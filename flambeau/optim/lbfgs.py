@@ -10,8 +10,7 @@ from ..core.tensor import Tensor
 from .optimizer import Optimizer, ParamsT, as_real
 
 
-def _cubic_minimum(x1: float, f1: float, g1: float, x2: float, f2: float, g2: float,
-                   bounds: tuple[float, float] | None = None) -> float:
+def _cubic_minimum(x1: float, f1: float, g1: float, x2: float, f2: float, g2: float, bounds: tuple[float, float] | None = None) -> float:
     """The minimum of the cubic through two points and their slopes, within `bounds` (Nocedal and Wright, eq. 3.59)."""
     low, high = bounds if bounds is not None else (min(x1, x2), max(x1, x2))
     d1 = g1 + g2 - 3 * (f1 - f2) / (x1 - x2)

@@ -184,8 +184,7 @@ def _subscripted(self: SparseTensor, key: Any) -> Tensor:
             found = ops.select(found, dim, k)
         else:
             raise NotImplementedError(f"a sparse tensor takes numbers as subscripts, not {k!r} (of shape {list(self.shape)}, layout "
-                                      f"{self.layout}); use "
-                                      "index_select, narrow_copy, or to_dense()")
+                                      f"{self.layout}); use index_select, narrow_copy, or to_dense()")
     return found
 
 

@@ -1,4 +1,4 @@
-"""From C++ source to a loaded library: g++, and the cache of what it built.
+"""From C++ source to a loaded library: g++ or clang++, and the cache of what it built.
 
 The cache is a directory of libraries named by content: the source, the headers, the flags, the compiler's version and the
 CPU. Nothing in a library depends on where it lies, so a copied cache stays warm. Files are written aside, synced and
@@ -44,8 +44,8 @@ from flambeau.core.settings import told
 from flambeau.inductor.cpu.unit import HEADERS, INCLUDES
 
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
-         "-fno-exceptions", "-fno-rtti", "-fno-semantic-interposition", "-fno-plt", "-w",
-         "-fno-loop-unroll-and-jam")  # which keeps GCC 12 from vectorising innermost loops over accumulators
+         "-fno-exceptions", "-fno-rtti", "-fno-semantic-interposition", "-fno-plt", "-w")
+GCC_FLAGS = ("-fno-loop-unroll-and-jam",)  # which keeps GCC 12 from vectorising innermost loops over accumulators
 
 
 class CompilerError(RuntimeError):
@@ -62,8 +62,14 @@ class NoCompiler(RuntimeError):
 
 @functools.cache
 def compiler() -> str | None:
-    """The C++ compiler: $CXX, or g++; None where there is none."""
-    return shutil.which(told("CXX", "g++"))
+    """The C++ compiler: $CXX, or else g++ or clang++; None where there is none."""
+    given = told("CXX")
+    return shutil.which(given) if given else shutil.which("g++") or shutil.which("clang++")
+
+
+def is_clang(path: str) -> bool:
+    """Whether the compiler there is clang, by its file's own name (clang++ and c++ are often links to clang-14)."""
+    return "clang" in os.path.basename(os.path.realpath(path))
 
 
 @functools.cache
@@ -71,7 +77,8 @@ def _warn_no_compiler() -> None:
     given = told("CXX")
     named = f" (CXX is {given!r}, which is no program)" if given else ""
     warnings.warn(f"torch.compile found no C++ compiler{named}, so compiled programs run kernel by kernel through NumPy, correct but "
-                  "slower. Install one (Debian and Ubuntu: apt install g++; or set CXX to its path).", stacklevel=2)
+                  "slower. Install one (Debian and Ubuntu: apt install g++, or clang and libomp-dev; or set CXX to its path).",
+                  stacklevel=2)
 
 
 def have_compiler() -> bool:
@@ -128,7 +135,8 @@ def flags() -> tuple[str, ...]:
         extra += _NARROWER[level]
     if level.startswith("AVX512"):
         extra.append("-mprefer-vector-width=512")
-    return (*FLAGS, *extra, *shlex.split(told("FLAMBEAU_CXXFLAGS")))
+    own = () if is_clang(compiler() or "") else GCC_FLAGS
+    return (*FLAGS, *own, *extra, *shlex.split(told("FLAMBEAU_CXXFLAGS")))
 
 
 @functools.cache

@@ -357,7 +357,7 @@ class Statements(Calls):
         with self.block() as lines:
             text = self.value(node.msg) if node.msg is not None else None
             shown = '"AssertionError: "' if text is None else f'torch.add("AssertionError: ", {text.text})'
-            lines.append(f'ops.prim.RaiseException({shown}, "builtins.AssertionError")')
+            lines.append(f'ops.prim.RaiseException({shown})')
         if test.constant is NOTHING:
             self.write_if(test.text, [], lines)
         elif not test.constant:

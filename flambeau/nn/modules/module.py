@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from itertools import chain
 from typing import Any, TypeVar
 
+from flambeau import _C
+
 from ...core.device import device as device_type
 from ...core.dtypes import as_dtype, dtype_of_name
 from ...core.dtypes import dtype as dtype_type
@@ -260,8 +262,7 @@ class Module:
         if hasattr(self, name) and name not in self._parameters:
             raise KeyError(f"attribute '{name}' already exists")
         if param is not None and not isinstance(param, Parameter):
-            raise TypeError(f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
-                            "(torch.nn.Parameter or None required)")
+            raise TypeError(f"cannot assign '{type(param).__name__}' object to parameter '{name}' (torch.nn.Parameter or None required)")
         if param is not None and param.grad_fn is not None:
             raise ValueError(f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly. "
                              f"To express '{name}' as a function of another Tensor, compute the value in the forward() method.")
@@ -392,6 +393,8 @@ class Module:
             raise AttributeError(f"{type(parent).__name__} has no attribute `{name}`")
         if hasattr(parent, name) and not isinstance(getattr(parent, name), Module):
             raise AttributeError(f"`{name}` is not an nn.Module")
+        if not isinstance(module, Module):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
         setattr(parent, name, module)
 
     def _at(self, target: str) -> tuple[Module, str, Any]:
@@ -441,8 +444,7 @@ class Module:
         for _, param in self.named_parameters(recurse=recurse):
             yield param
 
-    def named_parameters(self, prefix: str = "", recurse: bool = True,
-                         remove_duplicate: bool = True) -> Iterator[tuple[str, Parameter]]:
+    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Parameter]]:
         """(dotted name, parameter) pairs."""
         yield from self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate)
 
@@ -451,8 +453,7 @@ class Module:
         for _, buffer in self.named_buffers(recurse=recurse):
             yield buffer
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True,
-                      remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
         """(dotted name, buffer) pairs."""
         yield from self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
 
@@ -474,8 +475,7 @@ class Module:
         for _, module in self.named_modules():
             yield module
 
-    def named_modules(self, memo: set | None = None, prefix: str = "",
-                      remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
+    def named_modules(self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
         """(dotted name, module) pairs, this one first under `prefix`."""
         memo = set() if memo is None else memo
         if self in memo:
@@ -579,8 +579,7 @@ class Module:
 
     def cuda(self: T, device: Any = None) -> T:
         """Move to a CUDA device."""
-        where = device_type("cuda", device if isinstance(device, int) else 0) if device is None or isinstance(device, int) else \
-            device_type(device)
+        where = device_type("cuda" if device is None else device)
         return self._apply(lambda t: t.to(where))
 
     def cpu(self: T) -> T:
@@ -713,6 +712,8 @@ _global_module_registration_hooks = GlobalHooks.modules
 _global_forward_hooks, _global_forward_pre_hooks = GlobalHooks.forward, GlobalHooks.forward_pre
 _global_backward_hooks, _global_backward_pre_hooks = GlobalHooks.backward, GlobalHooks.backward_pre
 _global_forward_hooks_with_kwargs, _global_forward_hooks_always_called = GlobalHooks.with_kwargs, GlobalHooks.always
+
+_C.know_module_call(Module._call_impl.__code__)     # profiles tell which module an event is of
 
 __all__ = ["Module", "RemovableHandle", "register_module_buffer_registration_hook", "register_module_module_registration_hook",
            "register_module_parameter_registration_hook", "register_module_forward_hook", "register_module_forward_pre_hook",

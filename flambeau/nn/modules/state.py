@@ -15,6 +15,8 @@ from ...utils.swapping import swap_tensors
 from ..parameter import Parameter, is_lazy
 
 EXTRA_STATE = "_extra_state"
+ORIGINAL = "_orig_mod."
+"""What stands before the names in a compiled module."""
 
 
 class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
@@ -170,7 +172,11 @@ def load_state_dict(module: Any, state: Mapping[str, Any], strict: bool, assign:
         copy._metadata = metadata     # type: ignore[attr-defined]
 
     def load(current: Any, entries: Any, prefix: str = "") -> None:
-        local = {} if metadata is None else metadata.get(prefix[:-1], {})
+        original = vars(type(current)).get("_flambeau_original")
+        if original is not None:
+            load(original, _of_original(entries, prefix, unexpected), prefix + ORIGINAL)
+            return
+        local = {} if metadata is None else metadata.get(prefix[:-1]) or metadata.get(prefix.replace(ORIGINAL, "")[:-1], {})
         if assign:
             local = {**local, "assign_to_params_buffers": True}
         current._load_from_state_dict(entries, prefix, local, True, missing, unexpected, errors)
@@ -194,6 +200,15 @@ def load_state_dict(module: Any, state: Mapping[str, Any], strict: bool, assign:
         lines = "\n\t".join(errors)
         raise RuntimeError(f"Error(s) in loading state_dict for {type(module).__name__}:\n\t{lines}")
     return _IncompatibleKeys(missing, unexpected)
+
+
+def _of_original(entries: Any, prefix: str, unexpected: list[str]) -> _StateDict:
+    """The entries of a compiled module, as those of the module that was compiled: PyTorch's have `_orig_mod.`, plain ones have not."""
+    below = prefix + ORIGINAL
+    if not any(key.startswith(below) for key in entries):
+        return _StateDict({below + key[len(prefix):]: value for key, value in entries.items()})
+    unexpected += [key for key in entries if not key.startswith(below)]
+    return _StateDict({key: value for key, value in entries.items() if key.startswith(below)})
 
 
 def _quoted(keys: list[str]) -> str:

@@ -19,6 +19,7 @@ from ...core.tensor import Tensor
 from .. import prims
 from ..checks import checked
 from ..patterns import tril, triu
+from ..primitives import InAten
 from ..promotion import apart, cast, expand_to
 from ..registry import General, Spec, operator, primitive
 from ..return_types import named
@@ -84,6 +85,7 @@ def _lu_vjp(gs: tuple, out0: Tensor, out1: Tensor) -> tuple:
 
 
 lu_factor_prim = primitive("lu_factor", kernel=_lu_kernel, derivative=General(_lu_vjp), why_absent=_WHY,
+                           aten=InAten(node="linalg_lu_factor_ex"),
                            samples=lambda r: [(_square(r),), (r.standard_normal((2, 4, 3)),), (r.standard_normal((3, 4)),)], doc=
                            "(L and U in one matrix, row exchanges counted from 1, number of the first zero on U's diagonal or 0).")(
     lambda x: (columns(x), Spec((*x._layout.shape[:-2], min(x._layout.shape[-2:])), int32),

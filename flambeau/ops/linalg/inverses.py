@@ -153,8 +153,7 @@ def _check_system(A: Tensor, B: Tensor, driver: str | None) -> bool:
 
 @operator(autocast={"cpu": "wide"})
 @with_out
-def linalg_matrix_rank(A: Tensor, tol: Any = None, *, atol: Any = None, rtol: Any = None,
-                       hermitian: bool = False) -> Tensor:
+def linalg_matrix_rank(A: Tensor, tol: Any = None, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
     """How many singular values exceed max(atol, rtol * largest); of hermitian matrices, the sizes of the eigenvalues."""
     if 0 in A.shape[-2:]:
         tolerances: tuple[Any, ...] = (tol, atol, rtol)

@@ -9,6 +9,7 @@ from ...core.size import elementwise_order, is_contiguous
 from ...core.symbolic import sym_float
 from ...core.tensor import Tensor
 from .. import prims
+from ..primitives import InAten
 from ..promotion import expand_to
 from ..random import coins
 from ..registry import operator
@@ -16,7 +17,7 @@ from ..writing import assign
 from .activations import SELU_ALPHA, SELU_SCALE
 
 
-@operator(fused=True, vjp=lambda g, mask, scale: (masked_scale(g, mask, scale),))
+@operator(fused=True, aten=InAten(node="mul"), vjp=lambda g, mask, scale: (masked_scale(g, mask, scale),))
 def masked_scale(input: Tensor, mask: Tensor, scale: float) -> Tensor:
     """input * scale where `mask` holds, else 0. Saves the mask alone for backward."""
     return prims.where(mask, prims.mul(input, scale), 0.0)

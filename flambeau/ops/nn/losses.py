@@ -18,6 +18,7 @@ from .. import prims
 from ..checks import checked
 from ..order import like
 from ..pointwise import where
+from ..primitives import InAten
 from ..promotion import broadcast, cast, fitting, prepare
 from ..registry import COMPOSITES, operator
 from .activations import log_softmax, logsigmoid, widened
@@ -180,7 +181,7 @@ def mean_of_kept_backward(g: Tensor, kept: Tensor) -> Tensor:
     return prims.where(kept, prims.expand(prims.truediv(g, count), tuple(kept.shape)), 0.0)
 
 
-@operator(fused=True, vjp=lambda g, kept: (mean_of_kept_backward(g, kept),))
+@operator(fused=True, aten=InAten(node="nll_loss"), vjp=lambda g, kept: (mean_of_kept_backward(g, kept),))
 def mean_of_kept(losses: Tensor, kept: Tensor) -> Tensor:
     """The mean of those of a row of losses that a mask keeps; NaN if it keeps none."""
     total = prims.sum(prims.where(kept, losses, 0.0), (0,))
@@ -225,8 +226,7 @@ def _soft_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, re
 
 @operator(autocast="wide")
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-                  ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
-                  label_smoothing: float = 0.0) -> Tensor:
+                  ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0) -> Tensor:
     """-log softmax(input)[target] over the classes (dimension 1): target holds class indices, or probabilities of input's shape.
 
     `weight` weighs the classes, `ignore_index` leaves targets out, `label_smoothing` mixes in the uniform distribution.
@@ -361,8 +361,7 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
 # -- distances -------------------------------------------------------------------------------------------------
 def _pair(input: Tensor, target: Tensor, name: str) -> tuple[Tensor, Tensor]:
     if input.shape != target.shape:
-        warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). "
-                      f"This will likely lead "
+        warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely lead "
                       f"to incorrect results due to broadcasting. Please ensure they have the same size. ({name})", stacklevel=4)
     x, t = broadcast(input, cast(target, input.dtype) if target.dtype is bool_ else target)
     return x, t
@@ -431,8 +430,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = No
 
 
 @operator(autocast={"cpu": "wide"})
-def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
-               weight: Tensor | None = None) -> Tensor:
+def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None) -> Tensor:
     """d^2 / 2 where d = |input - target| is at most delta, else delta (d - delta / 2)."""
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
@@ -468,8 +466,7 @@ def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, redu
 
 @operator(autocast="wide")
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
-                     size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
-                     reduction: str = "mean") -> Tensor:
+                     size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """exp(input) - target * input (input - target log input without `log_input`); `full` adds Stirling's term."""
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -734,11 +731,8 @@ def _ctc_backward(g: Tensor, log_probs: Tensor, path: Tensor, steps: Tensor, lab
     return (log_probs * 0).scatter_add(2, prims.expand(path.unsqueeze(0), tuple(emit.shape)), parts)
 
 
-def _ctc_vjp(g: Tensor, log_probs: Tensor, path: Tensor, steps: Tensor, labels: Tensor, blank: int) -> tuple:
-    return (_ctc_backward(g, log_probs, path, steps, labels, blank),)
-
-
-@operator(name="_ctc", vjp=_ctc_vjp)
+@operator(name="_ctc", vjp=lambda g, log_probs, path, steps, labels, blank: (
+    _ctc_backward(g, log_probs, path, steps, labels, blank),))
 def _ctc(log_probs: Tensor, path: Tensor, steps: Tensor, labels: Tensor, blank: int) -> Tensor:
     """The losses of the rows (batch,): log_probs (time, batch, classes), path (batch, places), both lengths (batch,)."""
     emit, skips, start, ends = _ctc_parts(log_probs, path, labels, blank)
@@ -761,5 +755,7 @@ def _check_ctc(logp: Tensor, targets: Tensor, in_lengths: list[int], out_lengths
                            f"{list(logp.shape)})")
     room = targets.shape[1] if targets.ndim == 2 else targets.numel()
     needed = max(out_lengths, default=0) if targets.ndim == 2 else sum(out_lengths)
+    if targets.ndim == 1 and needed != room:
+        raise RuntimeError(f"Expected tensor to have size {needed} at dimension 0, but got size {room} for argument #2 'targets'")
     if needed > room:
         raise RuntimeError(f"ctc_loss: target_lengths ask for {needed} labels, but targets of shape {list(targets.shape)} have {room}")
