@@ -46,6 +46,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("AddressSanitizer keeps freed memory for a while, and twenty terabytes of address space")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Under `./dev test --without PACKAGE` what says that it needs the package is not tested; all else is."""
+    try:
+        return (yield)
+    except RuntimeError as error:
+        if f"pip install {os.environ.get('FLAMBEAU_WITHOUT')}" in str(error):
+            pytest.skip(str(error))
+        raise
+
+
 @pytest.fixture
 def only_new_objects_collected() -> Iterator[None]:
     """For tests that collect garbage often, or in many forked processes: one that has run other tests is large."""

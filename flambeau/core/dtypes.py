@@ -1,6 +1,6 @@
 """Data types, their properties and the promotion lattice.
 
-A `dtype` is a named singleton around a NumPy dtype (bf16 and fp8 through ml_dtypes).
+A `dtype` is a named singleton around a NumPy dtype (bf16 and fp8 through ml_dtypes; without it they are names that no tensor has).
 """
 
 from __future__ import annotations
@@ -8,8 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import ml_dtypes
 import numpy as np
+
+try:
+    import ml_dtypes
+except ImportError:
+    ml_dtypes = None
 
 
 class dtype:
@@ -51,6 +55,12 @@ class dtype:
 # Promotion categories, in the order in which they win over each other.
 BOOL, INT, FLOAT, COMPLEX = range(4)
 
+
+def _narrow(name: str) -> Any:
+    """The NumPy type of ml_dtypes, or None without it."""
+    return getattr(ml_dtypes, name, None)
+
+
 _ROWS = [
     # name, NumPy type, category, short code
     ("bool", np.bool_, BOOL, "b8"),
@@ -62,36 +72,15 @@ _ROWS = [
     ("uint16", np.uint16, INT, "u16"),
     ("uint32", np.uint32, INT, "u32"),
     ("uint64", np.uint64, INT, "u64"),
-    ("float8_e4m3fn", ml_dtypes.float8_e4m3fn, FLOAT, "f8e4m3"),
-    ("float8_e5m2", ml_dtypes.float8_e5m2, FLOAT, "f8e5m2"),
+    ("float8_e4m3fn", _narrow("float8_e4m3fn"), FLOAT, "f8e4m3"),
+    ("float8_e5m2", _narrow("float8_e5m2"), FLOAT, "f8e5m2"),
     ("float16", np.float16, FLOAT, "f16"),
-    ("bfloat16", ml_dtypes.bfloat16, FLOAT, "bf16"),
+    ("bfloat16", _narrow("bfloat16"), FLOAT, "bf16"),
     ("float32", np.float32, FLOAT, "f32"),
     ("float64", np.float64, FLOAT, "f64"),
     ("complex64", np.complex64, COMPLEX, "c64"),
     ("complex128", np.complex128, COMPLEX, "c128"),
 ]
-DTYPES: dict[str, dtype] = {row[0]: dtype(*row) for row in _ROWS}
-_OF_NUMPY: dict[np.dtype, dtype] = {d.numpy: d for d in DTYPES.values()}
-
-bool_ = DTYPES["bool"]
-uint8, int8, int16, int32, int64 = (DTYPES[n] for n in ("uint8", "int8", "int16", "int32", "int64"))
-uint16, uint32, uint64 = (DTYPES[n] for n in ("uint16", "uint32", "uint64"))
-float8_e4m3fn, float8_e5m2 = DTYPES["float8_e4m3fn"], DTYPES["float8_e5m2"]
-float16, bfloat16, float32, float64 = (DTYPES[n] for n in ("float16", "bfloat16", "float32", "float64"))
-complex64, complex128 = DTYPES["complex64"], DTYPES["complex128"]
-
-# torch's other names for the same types.
-ALIASES: dict[str, dtype] = {
-    "half": float16,
-    "float": float32,
-    "double": float64,
-    "short": int16,
-    "int": int32,
-    "long": int64,
-    "cfloat": complex64,
-    "cdouble": complex128,
-}
 
 
 class _NamedOnly(dtype):
@@ -110,9 +99,36 @@ class _NamedOnly(dtype):
         raise NotImplementedError(f"tensors of torch.{self.name} are not implemented; {self.instead}")
 
 
+DTYPES: dict[str, dtype] = {row[0]: dtype(*row) for row in _ROWS if row[1] is not None}
+_WITHOUT: dict[str, dtype] = {
+    name: _NamedOnly(name, category, 2 if name == "bfloat16" else 1, "pip install ml_dtypes")
+    for name, numpy_type, category, _ in _ROWS if numpy_type is None}
+_OF_NUMPY: dict[np.dtype, dtype] = {d.numpy: d for d in DTYPES.values()}
+
+bool_ = DTYPES["bool"]
+uint8, int8, int16, int32, int64 = (DTYPES[n] for n in ("uint8", "int8", "int16", "int32", "int64"))
+uint16, uint32, uint64 = (DTYPES[n] for n in ("uint16", "uint32", "uint64"))
+float8_e4m3fn, float8_e5m2, bfloat16 = (DTYPES.get(n) or _WITHOUT[n] for n in ("float8_e4m3fn", "float8_e5m2", "bfloat16"))
+float16, float32, float64 = (DTYPES[n] for n in ("float16", "float32", "float64"))
+complex64, complex128 = DTYPES["complex64"], DTYPES["complex128"]
+
+# torch's other names for the same types.
+ALIASES: dict[str, dtype] = {
+    "half": float16,
+    "float": float32,
+    "double": float64,
+    "short": int16,
+    "int": int32,
+    "long": int64,
+    "cfloat": complex64,
+    "cdouble": complex128,
+}
+
+
 _BITS = "use torch.int8 or torch.uint8 and pack the bits yourself"
 _QUANTIZED = "keep integers in torch.int8 and scales beside them"
 NAMED_ONLY: dict[str, dtype] = {
+    **_WITHOUT,
     **{f"{kind}{bits}": _NamedOnly(f"{kind}{bits}", INT, 1, _BITS) for kind in ("int", "uint") for bits in range(1, 8)},
     **{name: _NamedOnly(name, INT, size, _BITS) for name, size in (
         ("bits1x8", 1), ("bits2x4", 1), ("bits4x2", 1), ("bits8", 1), ("bits16", 2))},
@@ -228,7 +244,7 @@ class finfo(_Limits):
         type = float32 if type is None else as_dtype(type, "finfo").to_real()
         if not type.is_floating_point:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type.name}'")
-        info = ml_dtypes.finfo(type.numpy)
+        info = (np if ml_dtypes is None else ml_dtypes).finfo(type.numpy)
         self.dtype, self.bits = type.name, info.bits
         self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
         self.tiny = self.smallest_normal = float(info.smallest_normal)

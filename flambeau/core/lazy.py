@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +24,11 @@ class LazyFunctions:
 
     def __init__(self, module: str) -> None:
         self._module = module
+
+    @functools.cached_property
+    def is_installed(self) -> bool:
+        """Whether the module's package is there."""
+        return importlib.util.find_spec(self._module.partition(".")[0]) is not None
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:

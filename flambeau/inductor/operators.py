@@ -97,7 +97,7 @@ def _strides_like(a: np.ndarray, shape: Sequence[Any]) -> tuple | None:
 def _make(fn: Callable, args: Sequence[Any], fixed: set[int]) -> tuple[Check | None, Callable | None]:
     """The compiled kernel, from the tuple of arguments to the result (None where there is none), and for which arguments
     it holds (None: for all like these)."""
-    if not have_compiler() or any(type(a) is np.ndarray and a.dtype.kind == "c" for a in args):
+    if not have_compiler(asked=False) or any(type(a) is np.ndarray and a.dtype.kind == "c" for a in args):
         return None, None
     while True:
         try:

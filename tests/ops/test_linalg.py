@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import flambeau as fl
+from flambeau.ops.linalg import decompositions
 
 RNG = np.random.default_rng(3)
 
@@ -663,3 +664,21 @@ def test_norm_except_dim(shape, dim, power):
 def test_pivots_that_no_factorisation_gives_are_refused(pivots, rows):
     with pytest.raises(RuntimeError, match=r"linalg\.ldl_solve: .*(pivots)"):
         fl.linalg.ldl_solve(fl.eye(2), fl.tensor(pivots), fl.ones(rows, 1))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("upper", [False, True])
+def test_triangular_systems_without_scipy(upper: bool, unit: bool, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    a = (np.eye(5) * 3 + rng.standard_normal((2, 5, 5))).astype(dtype)
+    a[0, 2, 2] = 0 if upper else a[0, 2, 2]
+    b = rng.standard_normal((2, 5, 3)).astype(dtype)
+    answers = []
+    for installed in (True, False):
+        monkeypatch.setitem(vars(decompositions.scipy_linalg), "is_installed", installed)
+        answers.append(fl.linalg.solve_triangular(fl.from_numpy(a), fl.from_numpy(b), upper=upper, unitriangular=unit).numpy())
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(answers[0])
+        np.testing.assert_array_equal(finite, np.isfinite(answers[1]))
+        np.testing.assert_allclose(answers[1][finite], answers[0][finite], rtol=1e-3 if dtype == np.float32 else 1e-9)

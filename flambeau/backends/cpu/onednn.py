@@ -18,13 +18,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ... import _C
+from ...core.dtypes import DTYPES as _DTYPES
 from ...core.settings import READ
 
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+BFLOAT16 = _DTYPES["bfloat16"].numpy if "bfloat16" in _DTYPES else np.dtype("V2")  # which no tensor has
 DTYPES: dict[np.dtype, int] = {np.dtype(np.float16): 1, BFLOAT16: 2, np.dtype(np.float32): 3}
 LAYOUTS = {"given": 0, "free": 1, "constant": 2}
 KINDS = {"matmul": 0, "conv_forward": 1, "conv_input_grad": 2, "conv_weight_grad": 3}

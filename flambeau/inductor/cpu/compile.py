@@ -81,10 +81,11 @@ def _warn_no_compiler() -> None:
                   stacklevel=2)
 
 
-def have_compiler() -> bool:
-    """Whether native code can be made; warns once where not."""
+def have_compiler(asked: bool = True) -> bool:
+    """Whether native code can be made; where somebody `asked` to compile, warns once where not."""
     if compiler() is None:
-        _warn_no_compiler()
+        if asked:
+            _warn_no_compiler()
         return False
     return compiler() not in _hung
 

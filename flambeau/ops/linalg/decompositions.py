@@ -195,9 +195,22 @@ def _triangular_kernel(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) ->
     out = np.empty(b.shape[:-2] + b.shape[:-3:-1], b.dtype).swapaxes(-1, -2)    # column by column
     if not b.size:
         return out
+    if not scipy_linalg.is_installed:
+        return _substitute(a, b, out, upper, unit)
     solve, = scipy_linalg.get_blas_funcs(("trsm",), (a,))
     for at in np.ndindex(b.shape[:-2]):
         out[at] = solve(1, a[at], b[at], lower=not upper, diag=unit)
+    return out
+
+
+def _substitute(a: np.ndarray, b: np.ndarray, out: np.ndarray, upper: bool, unit: bool) -> np.ndarray:
+    """The same row by row, where there is no SciPy: its matrix products are NumPy's."""
+    n = a.shape[-1]
+    with np.errstate(all="ignore"):
+        for i in reversed(range(n)) if upper else range(n):
+            known = slice(i + 1, n) if upper else slice(0, i)
+            row = b[..., i, :] - (a[..., i:i + 1, known] @ out[..., known, :])[..., 0, :]
+            out[..., i, :] = row if unit else row / a[..., i, i, None]
     return out
 
 
