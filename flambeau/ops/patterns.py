@@ -180,6 +180,9 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """abs * exp(i angle)."""
     if not (isinstance(abs, Tensor) and isinstance(angle, Tensor)):
         raise TypeError(f"polar(): arguments 'abs' and 'angle' must be Tensors, not {type(abs).__name__} and {type(angle).__name__}")
+    if abs.dtype is not angle.dtype or not abs.dtype.is_floating_point:
+        raise RuntimeError(f"polar(): expected both inputs to be floating-point tensors of one dtype, but got {abs.dtype} and "
+                           f"{angle.dtype}")
     return _polar(*prepare(abs, angle))[0]
 
 
