@@ -114,8 +114,6 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 @operator
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Coordinate grids of 1-D (or 0-dim) tensors; indexing 'xy' swaps the first two. Without `indexing` it is 'ij', with a warning."""
-    if indexing is None:
-        warn_once("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.", 2)
     parts = list(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors)
     if not parts:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
@@ -125,6 +123,8 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
         raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {[list(t.shape) for t in parts]}")
     if any(t.dtype is not parts[0].dtype for t in parts):
         raise RuntimeError(f"meshgrid expects all tensors to have the same dtype, but got {', '.join(str(t.dtype) for t in parts)}")
+    if indexing is None:
+        warn_once("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.", 2)
     swap = indexing == "xy" and len(parts) > 1
     if swap:
         parts[0], parts[1] = parts[1], parts[0]

@@ -19,7 +19,7 @@ import numpy as np
 from flambeau import _C
 
 from ..core import dispatch
-from ..core.dtypes import as_dtype
+from ..core.dtypes import FLOAT, as_dtype
 from ..core.tensor import Tensor, from_array
 from ..core.watching import watched
 from . import batching
@@ -182,8 +182,28 @@ def _translate(name: str, kwargs: dict[str, Any], aliases: dict[str, str]) -> No
         raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(given_dtype).__name__}")
 
 
-_MARKS = {"Tensor": "__torch_function__", "int": "__index__"}
-"""By annotation: the method that tells that a value may stand there."""
+def _is_whole(value: Any) -> bool:
+    """Whether a value may stand for an int: a tensor does if it holds one integer."""
+    if isinstance(value, Tensor) and not value.is_fake:
+        return value.numel() == 1 and value.dtype.category < FLOAT
+    return hasattr(type(value), "__index__")
+
+
+_MAY_STAND: dict[Any, Callable[[Any], bool]] = {
+    "Tensor": lambda value: hasattr(type(value), "__torch_function__"),
+    "int": _is_whole,
+    "bool": lambda value: not isinstance(value, (str, float)) and (not isinstance(value, Tensor) or value.is_fake or value.numel() == 1),
+    "float": lambda value: hasattr(type(value), "__float__") and (not isinstance(value, Tensor) or value.is_fake or value.numel() == 1),
+}
+_MAY_STAND["Sizes"] = _MAY_STAND["Sequence[int]"] = _MAY_STAND["int | Sequence[int]"] = lambda value: all(
+    v is None or _is_whole(v) for v in (value if isinstance(value, (tuple, list)) else [value]))
+"""By annotation: whether a value may stand there."""
+
+
+def _is_misplaced(value: Any, annotation: Any) -> bool:
+    """Whether no value like this may stand where the signature has the annotation."""
+    may_stand = _MAY_STAND.get(str(annotation).removesuffix(" | None").removesuffix(" | Absent"))
+    return may_stand is not None and not may_stand(value) and (value is not None or annotation in _MAY_STAND)
 
 
 def _within(value: Any) -> Iterator:
@@ -195,16 +215,20 @@ def _within(value: Any) -> Iterator:
 
 
 def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception) -> str | None:
-    """What is wrong with a call that failed, if an argument is missing, unknown, or no Tensor or int where the signature says so, or
-    if it is the one that lacked an attribute."""
+    """What is wrong with a call that failed, if an argument is missing, unknown, or no Tensor, int, bool or float where the signature
+    says so, or if it is the one that lacked an attribute."""
     signature = inspect.signature(fn)
     try:
         given = signature.bind(*args, **kwargs).arguments
     except TypeError as unbound:
+        if not isinstance(error, (AttributeError, TypeError)):
+            return None     # a class that took the call over has its reason
         return f"{name}(): {unbound}; it is called as {name}{signature.replace(return_annotation=signature.empty)}"
     for position, (key, parameter) in enumerate(signature.parameters.items(), 1):
-        mark, found = _MARKS.get(parameter.annotation), given.get(key)
-        if mark and key in given and not hasattr(type(found), mark) and found is not parameter.default:
+        if key not in given or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        found = given[key]
+        if found is not parameter.default and _is_misplaced(found, parameter.annotation):
             return f"{name}(): argument '{key}' (position {position}) must be {parameter.annotation}, not {type(found).__name__}"
     if isinstance(error, AttributeError):
         for position, (key, parameter) in enumerate(signature.parameters.items(), 1):
@@ -279,12 +303,14 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
             if (dispatch.override_classes or state.overrides) and (answer := call_override(wrapper, args, kwargs)) is not NotImplemented:
                 return answer
             if kwargs and into_out is not None and (out := kwargs.pop("out", None)) is not None:
+                if not isinstance(out, (Tensor, tuple, list)):
+                    raise TypeError(f"{op_name}(): argument 'out' must be Tensor, not {type(out).__name__}")
                 if checks_out is not None:
                     checks_out(out, (*args, *kwargs.values()))
                 return into_out(body(*args, **kwargs), out)
             return body(*args, **kwargs)
-        except (AttributeError, TypeError) as error:
-            if (owners := _overriding((*args, *kwargs.values()))) and not isinstance(owners[0], Tensor):
+        except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+            if not (dispatch.override_classes or state.overrides) and (owners := _overriding((*args, *kwargs.values()))):
                 return _asked_of_classes(wrapper, op_name, owners, args, kwargs)    # which no call before had
             _tell_wrong_argument(op_name, fn, args, kwargs, error)
             raise

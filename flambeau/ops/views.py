@@ -38,7 +38,7 @@ def _ints(args: Sequence) -> tuple:
 
 def _as_int(a: Any) -> Any:
     """An int from NumPy, a truth value or out of a tensor; symbolic ones stay. TypeError for what is no int."""
-    if isinstance(a, (str, float)):
+    if isinstance(a, (str, float)) or (isinstance(a, Tensor) and a.shape.numel() != 1):
         raise TypeError(f"expected ints or one sequence of ints, but got {a!r}")
     return int(a) if isinstance(a, (np.integer, Tensor, bool)) else a
 
