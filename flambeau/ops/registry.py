@@ -222,7 +222,7 @@ def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Ex
         given = signature.bind(*args, **kwargs).arguments
     except TypeError as unbound:
         if not isinstance(error, (AttributeError, TypeError)):
-            return None     # a class that took the call over has its reason
+            return None
         return f"{name}(): {unbound}; it is called as {name}{signature.replace(return_annotation=signature.empty)}"
     for position, (key, parameter) in enumerate(signature.parameters.items(), 1):
         if key not in given or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -310,9 +310,11 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
                 return into_out(body(*args, **kwargs), out)
             return body(*args, **kwargs)
         except (AttributeError, TypeError, ValueError, RuntimeError) as error:
-            if not (dispatch.override_classes or state.overrides) and (owners := _overriding((*args, *kwargs.values()))):
+            owners = _overriding((*args, *kwargs.values()))
+            if owners and not (dispatch.override_classes or state.overrides):
                 return _asked_of_classes(wrapper, op_name, owners, args, kwargs)    # which no call before had
-            _tell_wrong_argument(op_name, fn, args, kwargs, error)
+            if not owners or isinstance(error, (AttributeError, TypeError)):    # else a class has its reason
+                _tell_wrong_argument(op_name, fn, args, kwargs, error)
             raise
         except IndexError as error:
             if str(error) != "tuple index out of range":
