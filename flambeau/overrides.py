@@ -142,7 +142,7 @@ def _found() -> dict[str, dict[str, Callable]]:
         public = [n for n in names if not n.startswith("_") or space == "Tensor"]
         found[space] = {}
         for name in sorted(public, key=lambda n: getattr(getattr(members, n, None), "__name__", "") != n):     # aliases last
-            fn = getattr(members, name, None)
+            fn: Any = getattr(members, name, None)
             if _asks(fn) and id(fn) not in seen and _belongs(fn, name, space):
                 seen.add(id(fn))
                 found[space][name] = fn

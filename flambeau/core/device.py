@@ -33,11 +33,13 @@ class device(_C.DeviceScope):
         else:
             name, colon, text = type.partition(":")
             if colon:
-                if not text.isdigit():
+                if not text.isdigit() or (text[0] == "0" and text != "0"):
                     raise RuntimeError(f"Invalid device string: '{type}'")
                 index = int(text)
         if name not in _TYPES and name not in _OTHERS:
             raise RuntimeError(f"Expected one of {', '.join(_TYPES + _OTHERS)} device type at start of device string: {name}")
+        if index is not None and index < 0:
+            raise RuntimeError(f"Device index must not be negative, got {index} for {name!r}")
         self.type, self.index = name, index
 
     def __repr__(self) -> str:

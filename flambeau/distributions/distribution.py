@@ -184,7 +184,7 @@ class ExponentialFamily(Distribution):
         """The natural parameters, of which the log normalizer is a function."""
         raise NotImplementedError(f"{type(self).__name__} does not tell its natural parameters")
 
-    def _log_normalizer(self, *natural_params: Tensor) -> Tensor:
+    def _log_normalizer(self, *natural_params: Any) -> Tensor:
         """The logarithm of what the density is divided by. Its gradient are the means of the statistics."""
         raise NotImplementedError(f"{type(self).__name__} does not tell its log normalizer")
 

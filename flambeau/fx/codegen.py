@@ -148,7 +148,7 @@ def argument_expression(a: Argument, names: _Globals) -> str:
         return a.name
     kind = type(a)
     if a is None or kind in (bool, int, str, bytes) or a is Ellipsis:
-        return repr(a)
+        return "..." if a is Ellipsis else repr(a)
     if kind is float:
         return repr(a) if math.isfinite(a) else f"float({str(a)!r})"
     if isinstance(a, tuple):

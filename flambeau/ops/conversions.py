@@ -471,6 +471,8 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
         if source.shape != self.shape:
             source = source.expand(*self.shape)
         return assign(self, source, anew=True)
+    if not hasattr(type(src), "__float__") and not isinstance(src, complex):
+        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
     if isinstance(src, complex) and self.dtype.category < dtypes.COMPLEX:
         src = src.real
     if isinstance(src, (int, float)) and self.dtype.category == dtypes.INT:     # as an element would be converted

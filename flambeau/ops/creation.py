@@ -878,6 +878,8 @@ class _TypedMeta(type):
         return isinstance(x, Tensor) and x.dtype is cls.kind and x.device.type == cls.where.type
 
     def __call__(cls, *args: Any) -> Tensor:
+        if len(args) == 1 and isinstance(args[0], Tensor) and args[0].dtype is not cls.kind:
+            raise TypeError(f"{cls.__name__}() takes a tensor of {cls.kind}, got one of {args[0].dtype}; use to({cls.kind})")
         return _legacy(args, cls.kind, cls.where)
 
 

@@ -6,7 +6,7 @@ import builtins
 import math
 from typing import Any
 
-from ..core.dtypes import FLOAT, INT, bool_, complex128, finfo, float32, float64
+from ..core.dtypes import FLOAT, INT, bool_, complex128, finfo, float32, float64, scalar_type
 from ..core.scalar import compute_dtype
 from ..core.tensor import Tensor
 from . import prims
@@ -200,6 +200,8 @@ def _sine_over(input: Tensor) -> Tensor:
 @with_out
 def frac(input: Tensor) -> Tensor:
     """The part after the point: input - trunc(input)."""
+    if input.dtype.category != FLOAT:
+        raise NotImplementedError(f'"frac_cpu" not implemented for {scalar_type(input.dtype)!r}; it is of floating-point numbers')
     return input - trunc(input)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtypes import FLOAT, bool_, dtype, float32, iinfo, int32, int64, promote_types
+from ..core.dtypes import FLOAT, bool_, dtype, float32, iinfo, int32, int64, promote_types, scalar_type
 from ..core.memory_format import channels_last, channels_last_3d, contiguous_format, preserve_format
 from ..core.settings import alert_not_deterministic
 from ..core.shared import is_shared
@@ -27,7 +27,6 @@ from .primitives import read
 from .prims.indexing import grown, of_one_rank
 from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, operand, prepare, together
-from .reductions import scalar_type
 from .registry import OPERATORS, Linear, Spec, method, operator, primitive
 from .subscript import _check_broadcast, _value_for, check_step, index_list, put_, slice_bounds
 from .writing import assign, inplace, refuse_repeated, store_apart, with_out, with_out_apart, with_out_in_rows
@@ -148,6 +147,8 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
 @with_out
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with `src` added at `index` along `dim`."""
+    if not isinstance(src, Tensor):
+        raise TypeError(f"scatter_add(): argument 'src' (position 4) must be Tensor, not {type(src).__name__}")
     return _scatter(input, dim, index, src, "add")
 
 

@@ -116,17 +116,17 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Coordinate grids of 1-D (or 0-dim) tensors; indexing 'xy' swaps the first two. Without `indexing` it is 'ij', with a warning."""
     parts = list(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors)
-    largest = max((t.ndim for t in parts), default=0)
-    if indexing is None:
-        warn_once("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.", 2)
     if not parts:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
+    largest = max(t.ndim for t in parts)
     if indexing not in ("ij", "xy", None):
         raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     if largest > 1:
         raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {[list(t.shape) for t in parts]}")
     if any(t.dtype is not parts[0].dtype for t in parts):
         raise RuntimeError(f"meshgrid expects all tensors to have the same dtype, but got {', '.join(str(t.dtype) for t in parts)}")
+    if indexing is None:
+        warn_once("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.", 2)
     swap = indexing == "xy" and len(parts) > 1
     if swap:
         parts[0], parts[1] = parts[1], parts[0]
@@ -183,6 +183,9 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """abs * exp(i angle)."""
     if not (isinstance(abs, Tensor) and isinstance(angle, Tensor)):
         raise TypeError(f"polar(): arguments 'abs' and 'angle' must be Tensors, not {type(abs).__name__} and {type(angle).__name__}")
+    if abs.dtype is not angle.dtype or not abs.dtype.is_floating_point:
+        raise RuntimeError(f"polar(): expected both inputs to be floating-point tensors of one dtype, but got {abs.dtype} and "
+                           f"{angle.dtype}")
     return _polar(*prepare(abs, angle))[0]
 
 

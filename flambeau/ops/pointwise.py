@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtypes import BOOL, FLOAT, INT, bool_, dtype, float16, int16, int64, uint8
+from ..core.dtypes import BOOL, FLOAT, INT, bool_, dtype, float16, int16, int64, scalar_type, uint8
 from ..core.scalar import TABLE, compute_dtype
 from ..core.symbolic import SymFloat
 from ..core.tensor import Tensor
@@ -88,6 +88,8 @@ floor, ceil, trunc = (_rounding(n) for n in ("floor", "ceil", "trunc"))
 @with_out
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """To the nearest integer (or multiple of 10^-decimals), halves to even."""
+    if input.dtype is bool_ or (decimals and input.dtype.category < FLOAT):
+        raise NotImplementedError(f'"round_cpu" not implemented for {scalar_type(input.dtype)!r}; integers are rounded to no decimals')
     if input.dtype.category < FLOAT:
         return input.clone()
     if decimals == 0:
@@ -339,6 +341,8 @@ def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
     else:
         a_tensor("pow", input, exponent)
         x, y = prepare(input, exponent)
+        if all(getattr(v, "dtype", None) is bool_ or isinstance(v, bool) for v in (input, exponent)):
+            raise NotImplementedError("\"pow\" not implemented for 'Bool'")
         result = prims.pow(x, y if isinstance(x, Tensor) else in_rows(y))
     return result if out is None else store_out(out, result)
 

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import dispatch
-from ..core.dtypes import float32, float64, int64
+from ..core.dtypes import float32, float64, int64, scalar_type
 from ..core.tensor import Tensor, from_array, is_example
 from . import prims
 from .math import pair
 from .order import elementwise
 from .primitives import Spec, primitive
 from .promotion import apart, cast
-from .reductions import scalar_type
 from .registry import operator
 from .writing import with_out
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..core import dispatch
-from ..core.dtypes import bfloat16, float16, float32, float64
+from ..core.dtypes import bfloat16, float16, float32, float64, scalar_type
 from ..core.tensor import Tensor
 from . import prims
 from .primitives import InAten
 from .promotion import cast
-from .reductions import scalar_type
 from .registry import operator
 
 

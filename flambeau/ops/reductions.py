@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core import dtypes
-from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, complex128, dtype, float32, float64, int64, uint8
+from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, complex128, dtype, float32, float64, int64, scalar_type, uint8
 from ..core.scalar import compute_dtype
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
@@ -23,17 +23,6 @@ from .return_types import named
 from .writing import assign, new_value, store_out, with_out, with_out_apart
 
 Dims = int | Sequence[int] | None
-
-_SCALAR_TYPE = {
-    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "float16": "Half",
-    "bfloat16": "BFloat16", "float32": "Float", "float64": "Double", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
-}
-
-
-def scalar_type(kind: dtype) -> str:
-    """torch's name of a dtype in error texts: 'Long' for int64."""
-    return _SCALAR_TYPE.get(kind.name, kind.name)
-
 
 # -- helpers -------------------------------------------------------------------------------------------
 def keep_dims(x: Tensor, dims: Sequence[int]) -> Tensor:

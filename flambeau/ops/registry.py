@@ -43,7 +43,7 @@ from .primitives import (
     view,
 )
 from .replay import replayed
-from .telling import tell
+from .telling import MAY_BE_THE_CALL, tell
 
 OPERATORS: dict[str, Callable] = {}
 F = TypeVar("F", bound=Callable)
@@ -253,15 +253,17 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
             if (dispatch.override_classes or state.overrides) and (answer := call_override(wrapper, args, kwargs)) is not NotImplemented:
                 return answer
             if kwargs and into_out is not None and (out := kwargs.pop("out", None)) is not None:
+                if not isinstance(out, (Tensor, tuple, list)):
+                    raise TypeError(f"{op_name}(): argument 'out' must be Tensor, not {type(out).__name__}")
                 if checks_out is not None:
                     checks_out(out, (*args, *kwargs.values()))
                 return into_out(body(*args, **kwargs), out)
             return body(*args, **kwargs)
         except Exception as error:
-            if (isinstance(error, (AttributeError, TypeError)) and (owners := _overriding((*args, *kwargs.values())))
-                    and not isinstance(owners[0], Tensor)):
+            owners = _overriding((*args, *kwargs.values()))
+            if owners and isinstance(error, MAY_BE_THE_CALL) and not (dispatch.override_classes or state.overrides):
                 return _asked_of_classes(wrapper, op_name, owners, args, kwargs)    # which no call before had
-            tell(op_name, fn, args, kwargs, error)
+            tell(op_name, fn, args, kwargs, error, bool(owners))
             raise
 
     if into_out is not None:

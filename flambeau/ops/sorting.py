@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..core import dispatch
-from ..core.dtypes import FLOAT, bool_, float32, float64, int64
+from ..core.dtypes import FLOAT, bool_, float32, float64, int64, scalar_type
 from ..core.size import canonical_dim, known_zero
 from ..core.symbolic import unknown_size
 from ..core.tensor import Tensor
@@ -19,7 +19,7 @@ from .creation import linspace
 from .pointwise import where
 from .primitives import InAten
 from .promotion import apart, cast
-from .reductions import _is_zero, _pick, keep_dims, scalar_type
+from .reductions import _is_zero, _pick, keep_dims
 from .registry import OPERATORS, Absent, General, Spec, operator, primitive
 from .return_types import named
 from .writing import with_out, with_out_apart, with_out_in_rows
@@ -357,6 +357,8 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
         raise RuntimeError(f"bins must be > 0, got {bins}")
     if max < min:
         raise RuntimeError(f"max must be larger than min, got min={min}, max={max}")
+    if input.dtype.category != FLOAT and not input.is_cuda:
+        raise NotImplementedError(f'"histogram_cpu" not implemented for {scalar_type(input.dtype)!r}; convert the input with .float()')
     return _histc(input, bins, float(min), float(max))
 
 

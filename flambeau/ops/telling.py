@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..core.device import device
-from ..core.dtypes import dtype
+from ..core.dtypes import FLOAT, dtype
 from ..core.tensor import Tensor, shape_of
 
-_MARKS = {"Tensor": "__torch_function__", "int": "__index__"}
-"""By annotation: the method that tells that a value may stand there."""
+MAY_BE_THE_CALL = (AttributeError, TypeError, ValueError, RuntimeError)
+"""What an operator may fail with for an argument that can't stand where it is."""
 _SHOWN = 4      # entries of a list
 
 
@@ -29,10 +29,11 @@ class _Call(str):
     __slots__ = ()
 
 
-def tell(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception) -> None:
+def tell(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception, answered: bool = False) -> None:
     """Raise a TypeError that says what is wrong with the arguments of a call that failed, if that is why; else let the error name the
-    call, with shapes and dtypes, in its note."""
-    if isinstance(error, (AttributeError, TypeError)) and (wrong := wrong_argument(name, fn, args, kwargs, error)) is not None:
+    call, with shapes and dtypes, in its note. `answered`: by a class that took the call over, which has its own reasons."""
+    kinds = MAY_BE_THE_CALL[:2] if answered else MAY_BE_THE_CALL
+    if isinstance(error, kinds) and (wrong := wrong_argument(name, fn, args, kwargs, error)) is not None:
         raise TypeError(wrong) from None
     if isinstance(error, IndexError) and str(error) == "tuple index out of range":
         shapes = [list(a.shape) for a in args if isinstance(a, Tensor)]
@@ -74,6 +75,30 @@ def signature_text(name: str, signature: inspect.Signature) -> str:
     return f"{name}{signature.replace(parameters=bare, return_annotation=signature.empty)}"
 
 
+def _is_whole(value: Any) -> bool:
+    """Whether a value may stand for an int: a tensor does if it holds one integer."""
+    if isinstance(value, Tensor) and not value.is_fake:
+        return value.numel() == 1 and value.dtype.category < FLOAT
+    return hasattr(type(value), "__index__")
+
+
+_MAY_STAND: dict[Any, Callable[[Any], bool]] = {
+    "Tensor": lambda value: hasattr(type(value), "__torch_function__"),
+    "int": _is_whole,
+    "bool": lambda value: not isinstance(value, (str, float)) and (not isinstance(value, Tensor) or value.is_fake or value.numel() == 1),
+    "float": lambda value: hasattr(type(value), "__float__") and (not isinstance(value, Tensor) or value.is_fake or value.numel() == 1),
+}
+_MAY_STAND["Sizes"] = _MAY_STAND["Sequence[int]"] = _MAY_STAND["int | Sequence[int]"] = lambda value: all(
+    v is None or _is_whole(v) for v in (value if isinstance(value, (tuple, list)) else [value]))
+"""By annotation: whether a value may stand there."""
+
+
+def _is_misplaced(value: Any, annotation: Any) -> bool:
+    """Whether no value like this may stand where the signature has the annotation."""
+    may_stand = _MAY_STAND.get(str(annotation).removesuffix(" | None").removesuffix(" | Absent"))
+    return may_stand is not None and not may_stand(value) and (value is not None or annotation in _MAY_STAND)
+
+
 def _within(value: Any) -> Iterator:
     """An argument, and what it holds if it is a sequence."""
     yield value
@@ -92,12 +117,14 @@ def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Ex
     try:
         given = signature.bind(*args, **kwargs).arguments
     except TypeError as unbound:
+        if not isinstance(error, MAY_BE_THE_CALL[:2]):
+            return None
         return f"{name}(): {unbound}; it is called as {signature_text(name, signature)}"
     places = [(position, key, parameter, given.get(key, parameter.default))
               for position, (key, parameter) in enumerate(signature.parameters.items(), 1)]
     for position, key, parameter, found in places:
-        mark = _MARKS.get(parameter.annotation)
-        if mark and key in given and not hasattr(type(found), mark) and found is not parameter.default:
+        several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if key in given and not several and found is not parameter.default and _is_misplaced(found, parameter.annotation):
             return f"{name}(): argument '{key}' (position {position}) must be {parameter.annotation}, not {type(found).__name__}"
     if isinstance(error, NotANumber):
         for position, key, _, found in places:

@@ -194,3 +194,12 @@ def outcome(lib, probe):
 @pytest.mark.parametrize("probe", PROBES)
 def test_like_torch(probe):
     assert outcome(fl, probe) == outcome(torch, probe)
+
+
+def test_checkpoints_warn_of_the_default_and_of_inputs_without_gradients():
+    for lib in (fl, torch):
+        checkpoint = lib.utils.checkpoint.checkpoint
+        with pytest.warns(UserWarning, match="use_reentrant parameter should be passed explicitly"):
+            checkpoint(lambda x: x.sin(), leaf(lib))
+        with pytest.warns(UserWarning, match="None of the inputs have requires_grad=True"):
+            checkpoint(lambda x: x.sin(), lib.ones(2), use_reentrant=True)

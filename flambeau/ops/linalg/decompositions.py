@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.cpu.blas import NARROW
-from ...core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32
+from ...core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, scalar_type
 from ...core.lazy import LazyFunctions
 from ...core.size import broadcast_shapes, column_strides
 from ...core.tensor import Tensor
@@ -25,7 +25,7 @@ from ..order import laid
 from ..patterns import eye, tril, triu
 from ..primitives import NO_CALL, InAten
 from ..promotion import cast, expand_to
-from ..reductions import _differ, scalar_type
+from ..reductions import _differ
 from ..registry import General, Spec, operator, primitive
 from ..return_types import named
 from ..writing import with_out, with_out_in_rows

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...core import dispatch
-from ...core.dtypes import FLOAT, int64
+from ...core.dtypes import FLOAT, int64, scalar_type
 from ...core.memory_format import contiguous_format
 from ...core.scalar import compute_dtype
 from ...core.size import broadcast_shapes
@@ -16,7 +16,7 @@ from ...core.tensor import Tensor
 from .. import prims
 from ..order import in_rows
 from ..promotion import apart, cast
-from ..reductions import _differ, scalar_type
+from ..reductions import _differ
 from ..registry import Spec, operator
 from ..return_types import named
 from ..writing import with_out, with_out_in_rows

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...core.dtypes import FLOAT, dtype
+from ...core.dtypes import FLOAT, dtype, scalar_type
 from ...core.size import canonical_dim, known_zero, several
 from ...core.tensor import Tensor
 from .. import prims
-from ..reductions import in_norm_dtype, linalg_vector_norm, scalar_type
+from ..reductions import in_norm_dtype, linalg_vector_norm
 from ..registry import operator
 from ..writing import with_out
 from .decompositions import _check, linalg_svdvals

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtypes import FLOAT, INT, bfloat16, bool_, dtype, float16, float32, float64, int32, int64, promote_types
+from ...core.dtypes import FLOAT, INT, bfloat16, bool_, dtype, float16, float32, float64, int32, int64, promote_types, scalar_type
 from ...core.size import broadcast_shapes, canonical_dim, known_zero, several
 from ...core.tensor import Tensor
 from .. import prims
@@ -18,7 +18,7 @@ from ..pointwise import reflected
 from ..primitives import InAten
 from ..prims.views import _is_one as _one
 from ..promotion import broadcast, cast, category_of_number, expand_to, operand, prepare, result_type
-from ..reductions import _differ, _finish, _is_zero, linalg_vector_norm, scalar_type, vector_norm_vjp
+from ..reductions import _differ, _finish, _is_zero, linalg_vector_norm, vector_norm_vjp
 from ..registry import Pointwise, operator
 from ..writing import inplace, store_out, with_out, with_out_in_rows
 

@@ -53,6 +53,8 @@ def _dropped(input: Tensor, p: float, training: bool, inplace: bool | None, by: 
     is nothing to drop."""
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not isinstance(input, Tensor):
+        raise TypeError(f"dropout: argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     if not training or p == 0.0 or not input.numel():
         return input
     if p == 1.0:
