@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
+import operator
 import subprocess
 import sys
 import warnings
@@ -592,3 +594,26 @@ def test_an_inner_compiler_of_the_programs_own() -> None:
     assert len(seen) == 2       # forward and backward
     with pytest.raises(TypeError, match="unexpected keyword argument 'typo'"):
         compile_fx_inner(None, [], typo=True)
+
+
+ONES = torch.ones(3)
+LIBRARY: dict[str, tuple[Any, tuple]] = {
+    "operator": (torch.sin, (ONES,)), "layer": (nn.functional.gelu, (ONES,)), "method": (torch.Tensor.exp, (ONES,)),
+    "bound": (ONES.add, (2,)),
+    "overload": (torch.ops.aten.mul.Tensor, (ONES, ONES)), "written in C": (operator.add, (ONES, ONES)),
+    "partial": (functools.partial(torch.add, alpha=2), (ONES, ONES)), "norm": (torch.linalg.norm, (ONES,)),
+    "attention": (nn.functional.scaled_dot_product_attention, (torch.ones(1, 2, 3),) * 3),
+    "loss": (nn.functional.cross_entropy, (torch.ones(2, 3), torch.tensor([0, 1]))), "einsum": (torch.einsum, ("i,i->i", ONES, ONES)),
+    "distribution": (torch.distributions.Normal(0.0, 1.0).log_prob, (ONES,)), "transform": (torch.vmap(torch.sin), (ONES,)),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_functions_of_the_library_are_compiled_themselves(name: str) -> None:
+    function, args = LIBRARY[name]
+    counter = CompileCounter()
+    for _ in range(2):
+        compiled = torch.compile(function, backend=counter, fullgraph=True)
+        torch.testing.assert_close(compiled(*args), function(*args))
+    assert counter.frame_count == (2 if name in ("bound", "partial", "distribution") else 1)
+    assert compiled.__name__ == getattr(function, "__name__", compiled.__name__)
