@@ -280,7 +280,8 @@ def _check_ranks(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Te
     if attn_mask is not None and attn_mask.ndim not in (2, 3):
         raise AssertionError(f"{of} `attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.ndim}-D tensor instead")
     if tuple(key.shape[:-1]) != tuple(value.shape[:-1]):
-        raise AssertionError(f"key's sequence and batch dims {tuple(key.shape[:-1])} do not match value's {tuple(value.shape[:-1])}")
+        raise AssertionError(f"key's sequence and batch dims {tuple(key.shape[:-1])} do not match value's "
+                             f"{tuple(value.shape[:-1])}: key is {list(key.shape)}, value {list(value.shape)}")
 
 
 def multi_head_attention_forward(
