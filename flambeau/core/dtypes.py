@@ -13,7 +13,7 @@ import numpy as np
 try:
     import ml_dtypes
 except ImportError:
-    ml_dtypes = None
+    ml_dtypes = None    # type: ignore[assignment]
 
 
 class dtype:
