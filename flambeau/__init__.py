@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from . import _openmp  # isort: skip  # what _C needs to load
 from . import (
     _C,  # first: it installs the array allocator
     _homes,
