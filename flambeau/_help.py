@@ -197,7 +197,7 @@ def raised(body: Callable) -> Iterator[str]:
 def _said(text: ast.Constant | ast.JoinedStr) -> str:
     if isinstance(text, ast.Constant):
         return str(text.value)
-    return "".join(str(part.value) if isinstance(part, ast.Constant) else f"<{ast.unparse(part.value)}>" for part in text.values    # type: ignore[attr-defined]
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else f"<{ast.unparse(part.value)}>" for part in text.values
                    if isinstance(part, (ast.Constant, ast.FormattedValue)))
 
 
@@ -246,6 +246,6 @@ def _text(of: Any, written: str) -> str:
             parts.append(section("Example", one.lines()))
     elif isinstance(of, type):
         parts.append(section("Raises", list(dict.fromkeys(raised(of.__init__)))))     # type: ignore[misc]
-        if issubclass(of, torch.nn.Module) and (one := module_example(of)) is not None:
+        if issubclass(of, torch.nn.Module) and (one := module_example(of)) is not None:  # type: ignore[arg-type]
             parts.append(section("Example", one.lines()))
     return "\n\n".join(filter(None, parts))

@@ -138,7 +138,7 @@ def fitting(x: Any, kind: dtype) -> Any:
     traced program has is not looked at.)"""
     if isinstance(x, Tensor):
         if type(x._data) is np.ndarray and x.dtype is not kind and kind.category != BOOL:
-            fitting(x.item(), kind)     # type: ignore[attr-defined]
+            fitting(x.item(), kind)
         return cast(x, kind)
     if isinstance(x, np.generic):
         x = x.item()

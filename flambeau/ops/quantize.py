@@ -57,11 +57,11 @@ def fake_quantize_per_tensor_affine(input: Tensor, scale: Any, zero_point: Any, 
     """`(clamp(round(input / scale) + zero_point, quant_min, quant_max) - zero_point) * scale`; the gradient is passed through where
     nothing was clamped."""
     _check("fake_quantize_per_tensor_affine", input, quant_min, quant_max)
-    numbers = [_kept(value).reshape(()) if isinstance(value, Tensor) else input.new_full((), value, dtype=float32)
-               for value in (scale, zero_point)]
+    by, zero = [_kept(value).reshape(()) if isinstance(value, Tensor) else input.new_full((), value, dtype=float32)
+                for value in (scale, zero_point)]
     if not isinstance(zero_point, Tensor) and not quant_min <= zero_point <= quant_max:
         raise RuntimeError("`zero_point` must be between `quant_min` and `quant_max`.")
-    return _fake_quantize(input, *numbers, quant_min, quant_max)
+    return _fake_quantize(input, by, zero, quant_min, quant_max)
 
 
 @operator
