@@ -246,6 +246,6 @@ def _text(of: Any, written: str) -> str:
             parts.append(section("Example", one.lines()))
     elif isinstance(of, type):
         parts.append(section("Raises", list(dict.fromkeys(raised(of.__init__)))))     # type: ignore[misc]
-        if issubclass(of, torch.nn.Module) and (one := module_example(of)) is not None:    # type: ignore[arg-type]
+        if issubclass(of, torch.nn.Module) and (one := module_example(of)) is not None:  # type: ignore[arg-type]
             parts.append(section("Example", one.lines()))
     return "\n\n".join(filter(None, parts))

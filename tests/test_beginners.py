@@ -46,7 +46,7 @@ SAID = {
     "optim module": ["Linear.parameters()"],
     "optim method": ["()"],
     "clip grad": ["Linear.parameters()"],
-    "mha kv": ["[4, 1, 10]", "[5, 1, 10]"],
+    "mha kv": ["(4, 1)", "(5, 1)"],
     "interp": ["2D", "nearest"],
     "dtype str": ["zeros()", "float32"],
     "lstm dtype": ["torch.float64", "input.to(torch.float32)"],

@@ -54,8 +54,7 @@ class OptimizedModule:
 
     def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
         """The original's, with `_orig_mod.` before its keys. Loading takes keys with and without it."""
-        given: Any = (*args, *(destination, prefix, keep_vars)[len(args):])
-        destination, prefix, keep_vars = given
+        destination, prefix, keep_vars = *args, *(destination, prefix, keep_vars)[len(args):]  # type: ignore[misc]
         state = self._orig_mod.state_dict(destination=destination, prefix=f"{prefix}_orig_mod.", keep_vars=keep_vars)
         if hasattr(state, "_metadata"):
             state._metadata[prefix[:-1]] = {"version": self._version}

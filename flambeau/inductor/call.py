@@ -298,8 +298,8 @@ def _text(value: Any) -> str:
 
 def _tensor(result: Look) -> str:
     """A tensor around a look at memory."""
-    strides = tuple([s // result.dtype.itemsize for s in result.strides or ()])
-    if result.strides is None or not tells_more(result.shape, strides):
+    strides = [s // result.dtype.itemsize for s in result.strides or ()]
+    if result.strides is None or not tells_more(result.shape, tuple(strides)):
         return f"tensor({_text(result)}, {result.dtype.name})"
     return f"laid_out({_text(result)}, {result.dtype.name}, CPU, {to_tuple(strides)})"
 

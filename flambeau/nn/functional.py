@@ -312,7 +312,7 @@ def multi_head_attention_forward(
     rows, batch, embed = query.shape
     if embed != embed_dim_to_check:
         raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed}")
-    if (key.shape != value.shape and not use_separate_proj_weight) or key.shape[:2] != value.shape[:2]:
+    if key.shape != value.shape and not use_separate_proj_weight:
         raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
     if embed % num_heads:
         raise AssertionError(f"embed_dim {embed} not divisible by num_heads {num_heads}")

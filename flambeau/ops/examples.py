@@ -13,6 +13,8 @@ EXAMPLES = {
     "clamp": f"torch.clamp({_V}, min=0.75)",
     "conv_transpose3d": "torch.conv_transpose3d(torch.ones(1, 1, 1, 2, 2), torch.ones(1, 1, 1, 2, 2))",
     "cross_entropy": "torch.nn.functional.cross_entropy(torch.tensor([[2.0, 1.0], [1.0, 3.0]]), torch.tensor([0, 1]))",
+    "ctc_loss":
+        "torch.nn.functional.ctc_loss(torch.ones(4, 1, 3).log_softmax(2), torch.tensor([[1, 2]]), torch.tensor([4]), torch.tensor([2]))",
     "einsum": f'torch.einsum("ij,jk->ik", {_M}, {_M})',
     "embedding_bag": f"torch.nn.functional.embedding_bag(torch.tensor([[0, 1], [1, 1]]), {_M})",
     "float_power_": "torch.tensor([2.0, 3.0], dtype=torch.float64).float_power_(2)",

@@ -19,7 +19,7 @@ class Help(str):
     of: Any
 
     def expandtabs(self, tabsize: Any = 8) -> str:
-        return str(type(self).compose(self.of, str(self))).expandtabs(tabsize)
+        return str(Help.compose(self.of, str(self))).expandtabs(tabsize)
 
 
 def composed(of: Any) -> Any:

@@ -8,6 +8,7 @@ from flambeau.utils import _python_dispatch as _python_dispatch
 from flambeau.utils import _pytree as _pytree
 from flambeau.utils import _triton as _triton
 from flambeau.utils import benchmark as benchmark
+from flambeau.utils import bottleneck as bottleneck
 from flambeau.utils import checkpoint as checkpoint
 from flambeau.utils import collect_env as collect_env
 from flambeau.utils import cpp_extension as cpp_extension
@@ -33,4 +34,4 @@ cmake_prefix_path: builtins.str
 
 def set_module(obj: Any, mod: Any) -> None: ...
 
-__all__ = ['Path', 'benchmark', 'bundled_inputs', 'checkpoint', 'cmake_prefix_path', 'collect_env', 'cpp_extension', 'data', 'deterministic', 'dlpack', 'flop_counter', 'hooks', 'model_zoo', 'module_tracker', 'safetensors', 'set_module', 'submodules', 'swap_tensors', 'swapping', 'tensorboard', 'weak']
+__all__ = ['Path', 'benchmark', 'bottleneck', 'bundled_inputs', 'checkpoint', 'cmake_prefix_path', 'collect_env', 'cpp_extension', 'data', 'deterministic', 'dlpack', 'flop_counter', 'hooks', 'model_zoo', 'module_tracker', 'safetensors', 'set_module', 'submodules', 'swap_tensors', 'swapping', 'tensorboard', 'weak']
