@@ -12,9 +12,11 @@ from flambeau.fx.node import Target
 from flambeau.fx.operator_schemas import ArgsKwargsPair, normalize_function, normalize_module
 from flambeau.fx.proxy import Proxy
 
-_PYTHONS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "floor_divide": operator.floordiv,
-            "remainder": operator.mod, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt,
-            "ge": operator.ge}  # fmt: skip
+
+def _python_of(target: Any) -> Callable | None:
+    """Python's operator that an operator of the table is the method of."""
+    methods = getattr(getattr(target, "_operator", None), "methods", ())
+    return next((found for name in methods if name.startswith("__") and (found := getattr(operator, name, None)) is not None), None)
 
 
 class NormalizeArgs(Transformer):
@@ -39,12 +41,9 @@ class NormalizeArgs(Transformer):
 class NormalizeOperators(Transformer):
     """`NormalizeOperators(gm).transform()`: `torch.add(x, y)` as `x + y`, and so on, where two operands are all that is given."""
 
-    binary_magic_method_remap: dict[str, Callable] = _PYTHONS
-
     def call_function(self, target: Target, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The call of a function."""
-        name = getattr(getattr(target, "_operator", None), "name", "")
-        python = self.binary_magic_method_remap.get(name)
+        python = _python_of(target)
         if python is None or len(args) != 2 or kwargs or not isinstance(args[0], Proxy):
             return super().call_function(target, args, kwargs)
         return super().call_function(python, args, {})
