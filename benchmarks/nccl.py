@@ -8,6 +8,7 @@ Times are medians, in milliseconds, of the slowest process.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib
 import json
 import multiprocessing
@@ -126,7 +127,13 @@ def _train(torch: Any, model: Any, rank: int, cast: Any) -> dict[str, Any]:
 
 
 # -- processes -------------------------------------------------------------------------------------------------------------------
-def _main(work: Callable, args: tuple, rank: int, world: int, ports: Any, out: str) -> None:
+def _main(work: Callable, args: tuple, rank: int, world: int, ports: Any, out: str, timeout: float) -> None:
+    with Path(f"{out}.stacks").open("w") as stacks:
+        faulthandler.dump_traceback_later(max(timeout - 2, 1), file=stacks)   # what it does when its time is over
+        _said(work, args, rank, world, ports, out)
+
+
+def _said(work: Callable, args: tuple, rank: int, world: int, ports: Any, out: str) -> None:
     try:
         result: Any = work(args[0], rank, world, ports, *args[1:])
     except BaseException:
@@ -144,7 +151,7 @@ def run(work: Callable, world: int, *args: Any, ports: Any, timeout: float = 240
     outs = [folder / str(rank) for rank in range(world)]
     for out in outs:
         out.unlink(missing_ok=True)
-    processes = [context.Process(target=_main, args=(work, args, rank, world, ports, str(out))) for rank, out in enumerate(outs)]
+    processes = [context.Process(target=_main, args=(work, args, rank, world, ports, str(out), timeout)) for rank, out in enumerate(outs)]
     for process in processes:
         process.start()
     deadline = time.monotonic() + timeout
@@ -152,8 +159,14 @@ def run(work: Callable, world: int, *args: Any, ports: Any, timeout: float = 240
         process.join(max(deadline - time.monotonic(), 0.1))
     for process in processes:
         process.kill()
-    found = [json.loads(out.read_text()) if out.exists() else {"failed": "nothing was said in time"} for out in outs]
+    found = [json.loads(out.read_text()) if out.exists() else {"failed": f"not done in {timeout:.0f} s:\n{_stacks(out)}"}
+             for out in outs]
     return next((f for f in found if "failed" in f), found[0])
+
+
+def _stacks(out: Path) -> str:
+    stacks = Path(f"{out}.stacks")
+    return stacks.read_text()[-3000:] if stacks.exists() else ""
 
 
 TRAININGS = {"ddp": ddp, "fsdp": fsdp}

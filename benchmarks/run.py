@@ -19,19 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .harness import (
-    FLAMBEAU_COMPILED,
-    FLAMBEAU_EAGER,
-    ROOT,
-    SIDES,
-    TORCH_COMPILED,
-    TORCH_EAGER,
-    Side,
-    SideFailed,
-    Worker,
-    compare,
-    start_up,
-)
+from .harness import FLAMBEAU_COMPILED, FLAMBEAU_EAGER, ROOT, SIDES, TORCH_COMPILED, TORCH_EAGER, Side, SideFailed, Worker, compare, start_up
 from .report import Row, record
 
 LOSS_STEPS = 100

@@ -38,6 +38,7 @@
 #include "memory.h"
 #include "module.h"
 #include "numpy_api.h"
+#include "recorder.h"
 
 namespace {
 
@@ -544,30 +545,36 @@ void* or_malloc(void* memory, size_t size, bool zeroed) {
 }
 
 void* numpy_malloc(void*, size_t size) {
-    if (size >= smallest) return or_malloc(allocate(size, false), size, false);
-    return numpy_allocator.malloc(numpy_allocator.ctx, size);
+    if (size >= smallest) return taken(or_malloc(allocate(size, false), size, false), size);
+    return taken(numpy_allocator.malloc(numpy_allocator.ctx, size), size);
 }
 
 void* numpy_calloc(void*, size_t count, size_t size) {
     size_t total;
-    if (!__builtin_mul_overflow(count, size, &total) && total >= smallest) return or_malloc(allocate(total, true), total, true);
-    return numpy_allocator.calloc(numpy_allocator.ctx, count, size);
+    if (!__builtin_mul_overflow(count, size, &total) && total >= smallest)
+        return taken(or_malloc(allocate(total, true), total, true), total);
+    return taken(numpy_allocator.calloc(numpy_allocator.ctx, count, size), count * size);
 }
 
 void numpy_free(void*, void* memory, size_t size) {
+    given_back(memory);
     if (is_ours(memory)) return release(memory);
     numpy_allocator.free(numpy_allocator.ctx, memory, size);
 }
 
 void* numpy_realloc(void*, void* memory, size_t size) {
     if (memory == nullptr) return numpy_malloc(nullptr, size);
-    if (!is_ours(memory)) return numpy_allocator.realloc(numpy_allocator.ctx, memory, size);
+    if (!is_ours(memory)) {
+        given_back(memory);
+        return taken(numpy_allocator.realloc(numpy_allocator.ctx, memory, size), size);
+    }
     size_t usable = class_size(block_of(memory)->size_class);
     if (size + redzone <= usable) return limit_to(block_of(memory), size), memory;
     void* moved = numpy_malloc(nullptr, size);
     if (moved == nullptr) return nullptr;
     unpoison(memory, usable);
     std::memcpy(moved, memory, usable);
+    given_back(memory);
     release(memory);
     return moved;
 }
@@ -675,10 +682,11 @@ PyMethodDef methods[] = {
 void* cache_alloc(size_t size) {
     void* memory = allocate(size, false);
     if (memory == nullptr && size <= class_size(medium_classes - 1) && posix_memalign(&memory, alignment, size) != 0) return nullptr;
-    return memory;
+    return taken(memory, size);
 }
 
 void cache_free(void* memory) {
+    given_back(memory);
     if (is_ours(memory)) return release(memory);
     std::free(memory);
 }

@@ -1,10 +1,8 @@
 // NativeGraph: a compiled kernel library that is called with tensors, arrays and numbers. runtime.h is what the library sees.
 #define FLAMBEAU_NATIVE_MODULE
 #include "module.h"
-#include "runtime.h"
 
 #include <dlfcn.h>
-#include <cstdarg>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "alloc.h"
+#include "host.h"
 #include "state.h"
 #include "tensor_slots.h"
 #include "threads.h"
@@ -29,19 +28,6 @@ void* find_registered(const char* name) {
     for (int i = 0; i < registered_count; i++)
         if (std::strcmp(registered[i].name, name) == 0) return registered[i].function;
     return nullptr;
-}
-
-int note_failure(FlambeauRuntime* runtime, const char* format, ...) {
-    va_list values;
-    va_start(values, format);
-    std::vsnprintf(runtime->message, sizeof runtime->message, format, values);
-    va_end(values);
-    return 1;
-}
-
-int note_index(FlambeauRuntime* runtime, int64_t index, int64_t size) {
-    runtime->index_error = 1;
-    return note_failure(runtime, "index %ld is out of bounds for dimension with size %ld", (long)index, (long)size);
 }
 
 // ------------------------------------------------------------------------------------------------------------ the type
@@ -153,15 +139,7 @@ bool tell_watchers(PyObject* kernels, int64_t start, const std::vector<int64_t>&
 
 PyObject* run_graph(NativeGraph* self, Call& call) {
     FlambeauRuntime runtime;
-    runtime.version = FLAMBEAU_RUNTIME_VERSION;
-    runtime.num_threads = thread_count();
-    runtime.alloc = cache_alloc;
-    runtime.free = cache_free;
-    runtime.find = find_registered;
-    runtime.fail = note_failure;
-    runtime.out_of_bounds = note_index;
-    runtime.index_error = 0;
-    runtime.message[0] = 0;
+    begin_runtime(runtime, thread_count(), find_registered);
     std::vector<int64_t> laps;
     bool watched = dispatch_state.watchers != nullptr && self->kernels != nullptr;
     if (watched) laps.resize(self->n_kernels);

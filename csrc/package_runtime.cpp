@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,10 +17,10 @@
 
 #include "alloc.h"
 #include "fork_lock.h"
+#include "host.h"
 #include "onednn_ops.h"
 #include "package.h"
 #include "philox.h"
-#include "runtime.h"
 #include "split_attention.h"
 #include "threads.h"
 
@@ -106,31 +105,6 @@ void* find(const char* name) {
     return nullptr;
 }
 
-int fail(FlambeauRuntime* runtime, const char* format, ...) {
-    va_list values;
-    va_start(values, format);
-    std::vsnprintf(runtime->message, sizeof runtime->message, format, values);
-    va_end(values);
-    return 1;
-}
-
-int out_of_bounds(FlambeauRuntime* runtime, int64_t index, int64_t size) {
-    runtime->index_error = 1;
-    return fail(runtime, "index %ld is out of bounds for dimension with size %ld", (long)index, (long)size);
-}
-
-FlambeauRuntime new_runtime(int count) {
-    FlambeauRuntime made{};
-    made.version = FLAMBEAU_RUNTIME_VERSION;
-    made.num_threads = count;
-    made.alloc = cache_alloc;
-    made.free = cache_free;
-    made.find = find;
-    made.fail = fail;
-    made.out_of_bounds = out_of_bounds;
-    return made;
-}
-
 // ---- runs ----
 
 using Held = std::vector<void*>;
@@ -177,7 +151,7 @@ int check_inputs(FlambeauFrame& frame) {
         const FlambeauTensor& tensor = frame.inputs[i];
         if (fits(port, tensor)) continue;
         bool known = tensor.dtype >= 0 && tensor.dtype < (int)std::size(dtype_names);
-        fail(frame.runtime, "input %d, %s, is a tensor of shape %s, got one of %s of %s", i, port.name, wanted_by(port).c_str(),
+        note_failure(frame.runtime, "input %d, %s, is a tensor of shape %s, got one of %s of %s", i, port.name, wanted_by(port).c_str(),
              text_of(tensor.ndim, tensor.sizes).c_str(), known ? dtype_names[tensor.dtype] : "an unknown dtype");
         return frame.status = FLAMBEAU_BAD_INPUT;
     }
@@ -189,7 +163,7 @@ int guarded(FlambeauFrame& frame) {
         if (check_inputs(frame)) return frame.status;
         if (frame.model->call(&frame) == 0) return FLAMBEAU_OK;
     } catch (const std::exception& error) {
-        fail(frame.runtime, "%s", error.what());
+        note_failure(frame.runtime, "%s", error.what());
     }
     if (frame.status != FLAMBEAU_OK) return frame.status;
     return frame.runtime->index_error ? FLAMBEAU_BAD_INDEX : FLAMBEAU_FAILED;
@@ -258,7 +232,8 @@ void flambeau_end_session(void* given) {
 int flambeau_run(void* given, const FlambeauTensor* inputs, FlambeauResult* outputs, int32_t count, char* message, size_t capacity) {
     Session& session = *(Session*)given;
     threads = std::max(1, count);
-    FlambeauRuntime runtime = new_runtime(threads);
+    FlambeauRuntime runtime;
+    begin_runtime(runtime, threads, find);
     Held held;
     for (int i = 0; i < session.model->n_outputs; i++) outputs[i].memory = nullptr;
     FlambeauFrame frame{&runtime, inputs, outputs, session.weights, session.states.data(), session.model, &held, 0};
@@ -277,7 +252,7 @@ void flambeau_release(void* memory) { cache_free(memory); }
 
 void* flambeau_make(FlambeauFrame* frame, int64_t bytes) {
     void* memory = cache_alloc((size_t)bytes);
-    if (memory == nullptr) fail(frame->runtime, "there is no memory of %ld bytes", (long)bytes);
+    if (memory == nullptr) note_failure(frame->runtime, "there is no memory of %ld bytes", (long)bytes);
     else ((Held*)frame->blocks)->push_back(memory);
     return memory;
 }
@@ -295,7 +270,7 @@ int flambeau_require(FlambeauFrame* frame, int holds, const char* text) {
     std::string seen;
     for (int i = 0; i < frame->model->n_inputs; i++)
         seen += std::string(i ? ", " : "") + frame->model->inputs[i].name + " " + text_of(frame->inputs[i].ndim, frame->inputs[i].sizes);
-    fail(frame->runtime, "the inputs have to keep to %s; got %s", text, seen.c_str());
+    note_failure(frame->runtime, "the inputs have to keep to %s; got %s", text, seen.c_str());
     return frame->status = FLAMBEAU_BAD_INPUT;
 }
 
@@ -347,7 +322,7 @@ int flambeau_give(FlambeauFrame* frame, int32_t k, void* block, void* data, cons
     int64_t count = 1;
     for (int i = port.ndim - 1; i >= 0; i--) out.strides[i] = count, count *= sizes[i];
     out.memory = out.data = cache_alloc((size_t)(count * dtype_bytes[port.dtype]));
-    if (out.memory == nullptr) return fail(frame->runtime, "there is no memory for output %d, %s", k, port.name);
+    if (out.memory == nullptr) return note_failure(frame->runtime, "there is no memory for output %d, %s", k, port.name);
     if (count > 0) flambeau_copy(port.ndim, sizes, dtype_bytes[port.dtype], out.data, out.strides, data, strides);
     return 0;
 }

@@ -132,6 +132,7 @@ PyObject* run_program(const Program& program, PyObject* const* args, Py_ssize_t 
         PyObject* array = new_output(program.outputs[ready]);
         if (array != nullptr) bases[used++] = PyArray_BYTES((PyArrayObject*)array);
         made[ready] = new_tensor(array);
+        if (made[ready] != nullptr && !program.outputs[ready].strides.empty() && layout_of(made[ready], true) == nullptr) Py_CLEAR(made[ready]);
         if (made[ready] == nullptr) break;
     }
     bool good = ready == outputs;
@@ -329,10 +330,12 @@ PyObject* describe(PyObject* const* args, Py_ssize_t count, npy_intp most) {
         npy_intp size = PyArray_SIZE(array);
         int rank = PyArray_NDIM(array);
         if (kind == Kind::other || size == 0 || size > most || rank > max_rank || !PyArray_ISBEHAVED_RO(array)) return false;
-        char marks[2] = {(char)(1 + (int)kind), (char)(rank + (PyArray_IS_C_CONTIGUOUS(array) ? 64 : 0))};
+        npy_intp* sizes = PyArray_DIMS(array);  // of a dimension of one element the strides tell how a copy lies
+        bool rows = PyArray_IS_C_CONTIGUOUS(array) && std::find(sizes, sizes + rank, 1) == sizes + rank;
+        char marks[2] = {(char)(1 + (int)kind), (char)(rank + (rows ? 64 : 0))};
         add(marks, 2);
-        add(PyArray_DIMS(array), rank * sizeof(npy_intp));
-        if (!PyArray_IS_C_CONTIGUOUS(array)) add(PyArray_STRIDES(array), rank * sizeof(npy_intp));
+        add(sizes, rank * sizeof(npy_intp));
+        if (!rows) add(PyArray_STRIDES(array), rank * sizeof(npy_intp));
         return true;
     });
     for (Py_ssize_t i = 0; i < count; i++) {  // where lists begin and end

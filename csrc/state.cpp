@@ -116,7 +116,7 @@ int set_tuple(PyObject*, PyObject* value, void*) {
 }
 
 constexpr auto set_function_modes = set_tuple<&DispatchState::function_modes>, set_modes = set_tuple<&DispatchState::modes>,
-    set_watchers = set_tuple<&DispatchState::watchers>;
+    set_watcher_tuple = set_tuple<&DispatchState::watchers>;
 
 int set_autocast(PyObject*, PyObject* value, void*) {
     if (check_value(value) < 0) return -1;
@@ -541,7 +541,7 @@ PyGetSetDef members[] = {
     {"word", get_number<&DispatchState::word>, set_number<&DispatchState::word>, "Number of active modes.", nullptr},
     {"overrides", get_number<&DispatchState::overrides>, nullptr, "Number of function modes, proxies' scopes, watchers and autocast.", nullptr},
     {"function_modes", get_tuple<&DispatchState::function_modes>, set_function_modes, "The stack of __torch_function__ modes, a tuple.", nullptr},
-    {"watchers", get_tuple<&DispatchState::watchers>, set_watchers, "Who is told of operators and kernels that ran, a tuple.", nullptr},
+    {"watchers", get_tuple<&DispatchState::watchers>, set_watcher_tuple, "Who is told of operators and kernels that ran, a tuple.", nullptr},
     {"autocast", get_object<&DispatchState::autocast>, set_autocast, "(settings, cache), or None where autocast was not touched.", nullptr},
     {"proxies", get_number<&DispatchState::proxies>, set_proxies, "Number of scopes in which operators may meet proxies.", nullptr},
     {"classes_off", get_number<&DispatchState::classes_off>, set_number<&DispatchState::classes_off>,
@@ -567,6 +567,8 @@ PyType_Slot slots[] = {
 PyType_Spec spec = {"flambeau._C.DispatchState", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, slots};
 
 }  // namespace
+
+void set_watchers(PyObject* watchers) { put_object<&DispatchState::watchers>(watchers); }
 
 void add_state(PyObject* module) {
     add_type(module, spec);

@@ -24,5 +24,8 @@ inline long takes_over(const DispatchState& state) {
     return state.overrides - (state.watchers != nullptr ? (long)PyTuple_GET_SIZE(state.watchers) : 0);
 }
 
+// Takes over a reference; null: nobody watches.
+void set_watchers(PyObject* watchers);
+
 // The settings of this thread's autocast, borrowed; null where nothing was set.
 inline PyObject* autocast_settings() { return dispatch_state.autocast != nullptr ? PyTuple_GET_ITEM(dispatch_state.autocast, 0) : nullptr; }

@@ -233,13 +233,13 @@ PyObject* view_record(PyObject* source, PyObject* steps) {
 }
 
 // `source` seen with another layout, reached by `steps`; null without an error where Python has to do it.
-PyObject* new_view(PyObject* source, PyObject* steps, PyObject* shape, PyObject* strides, PyObject* offset) {
+PyObject* new_view(PyObject* source, PyObject* steps, PyObject* shape, PyObject* strides, PyObject* offset, PyObject* layout = nullptr) {
     const TensorSlots& slots = known_slots();
     PyObject* array = array_in(source);
     PyObject* store = array != nullptr && !dispatch_state.fake ? storage_of(source) : nullptr;
     PyObject* made = store != nullptr ? view_array(store, array, shape, strides, offset) : nullptr;
     PyObject* tensor = made != nullptr ? make(made, read_slot(source, slots.dtype), read_slot(source, slots.device)) : nullptr;
-    PyObject* layout = tensor != nullptr ? new_tuple(layout_type, shape, strides, offset) : nullptr;
+    layout = tensor == nullptr ? nullptr : layout != nullptr ? Py_NewRef(layout) : new_tuple(layout_type, shape, strides, offset);
     PyObject* view = layout != nullptr ? view_record(source, steps) : nullptr;
     if (view == nullptr) {
         Py_XDECREF(layout);
@@ -273,7 +273,7 @@ PyObject* tensor_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
 
 }  // namespace
 
-PyObject* layout_of(PyObject* tensor) {
+PyObject* layout_of(PyObject* tensor, bool told) {
     Py_ssize_t slot = known_slots().layout;
     PyObject* found = read_slot(tensor, slot);
     if (found != Py_None) return found;
@@ -286,7 +286,7 @@ PyObject* layout_of(PyObject* tensor) {
         int rank = PyArray_NDIM(array);
         shape = PyTuple_New(rank), strides = PyTuple_New(rank);
         npy_intp step = 1, item = std::max<npy_intp>(PyArray_ITEMSIZE(array), 1);
-        bool dense = PyArray_IS_C_CONTIGUOUS(array);  // then a dimension of size 0 counts as 1, as in torch
+        bool dense = !told && PyArray_IS_C_CONTIGUOUS(array);  // then a dimension of size 0 counts as 1, as in torch
         for (int d = rank - 1; shape != nullptr && strides != nullptr && d >= 0; d--) {
             npy_intp n = PyArray_DIM(array, d);
             PyTuple_SET_ITEM(shape, d, PyLong_FromSsize_t(n));
@@ -328,28 +328,24 @@ PyObject* as_key(PyObject* argument) {
     return made;
 }
 
-// view_key(tensor, args): what a view operator's answer on these arguments depends on; NotImplemented where it is not known.
-PyObject* view_key(PyObject* tensor, PyObject* args) {
-    if (!is_tensor(tensor) || array_in(tensor) == nullptr || dispatch_state.word != 0) return nullptr;
-    PyObject* layout = layout_of(tensor);
-    PyObject* rest = layout != nullptr ? as_key(args) : nullptr;
-    PyObject* key = rest != nullptr ? PyTuple_Pack(2, layout, rest) : nullptr;
-    Py_XDECREF(rest);
+// What a view operator's answer on these arguments (the tensor first) depends on; null where it is not known.
+PyObject* view_key(PyObject* const* args, Py_ssize_t count) {
+    if (!is_tensor(args[0]) || array_in(args[0]) == nullptr || dispatch_state.word != 0) return nullptr;
+    PyObject* layout = layout_of(args[0]);
+    PyObject* key = layout != nullptr ? PyTuple_New(count) : nullptr;
+    if (key == nullptr) return nullptr;
+    PyTuple_SET_ITEM(key, 0, Py_NewRef(layout));
+    for (Py_ssize_t i = 1; i < count; i++) {
+        PyObject* part = as_key(args[i]);
+        if (part == nullptr) return Py_DECREF(key), nullptr;
+        PyTuple_SET_ITEM(key, i, part);
+    }
     return key;
 }
 
-// remembered_view(memo, tensor, args): the view that `memo` knows of, {key: (steps, layout)}; NotImplemented where it does not.
-PyObject* remembered_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
-    if (count != 3 || !PyDict_Check(given[0]) || !PyTuple_Check(given[2])) return PyErr_Format(PyExc_TypeError, "expected remembered_view(memo, tensor, args)");
-    PyObject* key = view_key(given[1], given[2]);
-    PyObject* found = key != nullptr ? PyDict_GetItemWithError(given[0], key) : nullptr;
-    Py_XDECREF(key);
-    if (found == nullptr) return or_not_implemented(nullptr);
-    PyObject *steps = PyTuple_GET_ITEM(found, 0), *layout = PyTuple_GET_ITEM(found, 1);
-    if (!dispatch_state.grad_enabled || needs_no_grad(given[1]))
-        return or_not_implemented(new_view(given[1], steps, PyTuple_GET_ITEM(layout, 0), PyTuple_GET_ITEM(layout, 1), PyTuple_GET_ITEM(layout, 2)));
-    PyObject* at = Py_NewRef(given[1]);  // recorded step by step
-    Py_INCREF(steps);
+// Views recorded step by step.
+PyObject* step_by_step(PyObject* tensor, PyObject* steps) {
+    PyObject* at = Py_NewRef(tensor);
     for (Py_ssize_t i = 0; at != nullptr && i < PyTuple_GET_SIZE(steps); i++) {
         PyObject* step = PyTuple_GET_ITEM(steps, i);
         PyObject* first = PyTuple_Pack(1, at);
@@ -358,31 +354,71 @@ PyObject* remembered_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
         Py_XDECREF(first);
         Py_XDECREF(args);
     }
-    Py_DECREF(steps);
     return at;
 }
 
-// remember_view(memo, tensor, args, view): enter what has turned out.
-PyObject* remember_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
-    if (count != 4 || !PyDict_Check(given[0]) || !PyTuple_Check(given[2])) return PyErr_Format(PyExc_TypeError, "expected remember_view(memo, tensor, args, view)");
+// Remembered(body): a view operator that looks only once at the same layout with the same arguments.
+struct Remembered {
+    PyObject_HEAD
+    PyObject *memo, *body;  // memo: {key: (steps, layout)}
+    vectorcallfunc vectorcall;
+};
+
+// Enter how `tensor` has turned out under `key`, if it is a view. False: an error is set.
+bool remember(PyObject* memo, PyObject* key, PyObject* tensor, PyObject* made) {
     constexpr Py_ssize_t most = 4096;
-    if (!is_tensor(given[1]) || !is_tensor(given[3])) Py_RETURN_NONE;
-    PyObject *of = read_slot(given[3], known_slots().view), *before = read_slot(given[1], known_slots().view);
-    if (of == Py_None || read_slot(given[1], known_slots().dtype) != read_slot(given[3], known_slots().dtype)) Py_RETURN_NONE;
-    PyObject *root = before == Py_None ? given[1] : PyTuple_GET_ITEM(before, 0), *chain = PyTuple_GET_ITEM(of, 1);
+    if (!is_tensor(made)) return true;
+    PyObject *of = read_slot(made, known_slots().view), *before = read_slot(tensor, known_slots().view);
+    if (of == Py_None || read_slot(tensor, known_slots().dtype) != read_slot(made, known_slots().dtype)) return true;
+    PyObject *root = before == Py_None ? tensor : PyTuple_GET_ITEM(before, 0), *chain = PyTuple_GET_ITEM(of, 1);
     Py_ssize_t had = before == Py_None ? 0 : PyTuple_GET_SIZE(PyTuple_GET_ITEM(before, 1));
-    if (PyTuple_GET_ITEM(of, 0) != root || PyTuple_GET_SIZE(chain) <= had) Py_RETURN_NONE;
-    PyObject* key = view_key(given[1], given[2]);
-    if (key == nullptr) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_None);
+    if (PyTuple_GET_ITEM(of, 0) != root || PyTuple_GET_SIZE(chain) <= had) return true;
     PyObject* steps = PyTuple_GetSlice(chain, had, PyTuple_GET_SIZE(chain));
-    PyObject* value = steps != nullptr ? PyTuple_Pack(2, steps, read_slot(given[3], known_slots().layout)) : nullptr;
-    if (PyDict_GET_SIZE(given[0]) >= most) PyDict_Clear(given[0]);
-    bool good = value != nullptr && PyDict_SetItem(given[0], key, value) == 0;
-    Py_DECREF(key);
+    PyObject* value = steps != nullptr ? PyTuple_Pack(2, steps, read_slot(made, known_slots().layout)) : nullptr;
+    if (PyDict_GET_SIZE(memo) >= most) PyDict_Clear(memo);
+    bool good = value != nullptr && PyDict_SetItem(memo, key, value) == 0;
     Py_XDECREF(steps);
     Py_XDECREF(value);
-    return good ? Py_NewRef(Py_None) : nullptr;
+    return good;
 }
+
+PyObject* remembered_call(PyObject* object, PyObject* const* args, size_t flags, PyObject* names) {
+    Remembered* self = (Remembered*)object;
+    Py_ssize_t count = PyVectorcall_NARGS(flags);
+    PyObject* key = names == nullptr && count > 0 ? view_key(args, count) : nullptr;
+    if (key == nullptr) return PyErr_Occurred() ? nullptr : PyObject_Vectorcall(self->body, args, flags, names);
+    PyObject *made = nullptr, *found = PyDict_GetItemWithError(self->memo, key);
+    if (found != nullptr) {
+        Py_INCREF(found);
+        PyObject *steps = PyTuple_GET_ITEM(found, 0), *layout = PyTuple_GET_ITEM(found, 1);
+        made = !dispatch_state.grad_enabled || needs_no_grad(args[0])
+            ? new_view(args[0], steps, PyTuple_GET_ITEM(layout, 0), PyTuple_GET_ITEM(layout, 1), PyTuple_GET_ITEM(layout, 2), layout)
+            : step_by_step(args[0], steps);
+        Py_DECREF(found);
+    }
+    if (made == nullptr && !PyErr_Occurred()) {
+        made = PyObject_Vectorcall(self->body, args, flags, names);
+        if (made != nullptr && !remember(self->memo, key, args[0], made)) Py_CLEAR(made);
+    }
+    Py_DECREF(key);
+    return made;
+}
+
+PyObject* remembered_create(PyTypeObject* type, PyObject* arguments, PyObject*) {
+    PyObject* body;
+    if (!PyArg_ParseTuple(arguments, "O:Remembered", &body)) return nullptr;
+    Remembered* self = (Remembered*)type->tp_alloc(type, 0);
+    if (self == nullptr) return nullptr;
+    self->memo = PyDict_New(), self->body = Py_NewRef(body), self->vectorcall = remembered_call;
+    return self->memo != nullptr ? (PyObject*)self : (Py_DECREF(self), nullptr);
+}
+
+PyType_Slot remembered_slots[] = {
+    {Py_tp_doc, (void*)"Remembered(body)\n--\n\nCalls a view operator's `body`, but once for the same layout and arguments."},
+    {Py_tp_new, (void*)remembered_create}, {Py_tp_dealloc, (void*)release<Remembered, &Remembered::memo, &Remembered::body>},
+    {Py_tp_call, (void*)PyVectorcall_Call}, {Py_tp_members, vectorcall_alone<Remembered>}, {0, nullptr},
+};
+PyType_Spec remembered_spec = {"flambeau._C.Remembered", sizeof(Remembered), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, remembered_slots};
 
 // ---- shapes ----
 
@@ -516,10 +552,6 @@ PyMethodDef methods[] = {
     {"know_sizes", know_sizes, METH_O, "know_sizes(Size)\n\nThe class of shapes, a subclass of SizeTuple."},
     {"tensor_shape", tensor_shape, METH_O, "The sizes of a tensor, as a Size."},
     {"tensor_layout", tensor_layout, METH_O, "The Layout of a tensor with a NumPy array; NotImplemented for others."},
-    {"remembered_view", (PyCFunction)(void*)remembered_view, METH_FASTCALL,
-     "remembered_view(memo, tensor, args)\n\nThe view that `memo` knows of for a tensor of this layout; NotImplemented where it does not."},
-    {"remember_view", (PyCFunction)(void*)remember_view, METH_FASTCALL,
-     "remember_view(memo, tensor, args, view)\n\nEnter how a view operator with these arguments turned out, if it is a view."},
     {"tensor_alias", tensor_alias, METH_O, "The same memory as a new tensor that knows nothing of autograd (shares the version counter)."},
     {"attach", (PyCFunction)(void*)attach, METH_FASTCALL, "attach(tensor, node, output_nr)\n\nMake `node` the grad_fn of a fresh result."},
 
@@ -576,4 +608,5 @@ PyObject* new_array(Kind kind, int rank, const npy_intp* sizes) {
 void add_tensors(PyObject* module) {
     PyModule_AddFunctions(module, methods);
     add_type(module, size_spec, (PyObject*)&PyTuple_Type);
+    add_type(module, remembered_spec);
 }

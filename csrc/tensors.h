@@ -10,8 +10,8 @@ PyObject* new_tensor(PyObject* array);
 PyObject* new_tensor_of(PyObject* array, PyObject* dtype, PyObject* device, PyObject* layout);
 
 // The layout of a tensor with an array (NumPy's or CuPy's), made if it was not asked for yet; borrowed. Null without an error for
-// others.
-PyObject* layout_of(PyObject* tensor);
+// others. `told`: the array's strides were chosen, also those of dimensions of one element; else NumPy may have put anything there.
+PyObject* layout_of(PyObject* tensor, bool told = false);
 
 // The array of a tensor with elements on the CPU; borrowed. Null (no error) for anything else.
 PyArrayObject* cpu_array(PyObject* object);

@@ -19,6 +19,7 @@ from . import (
 )
 
 # isort: off
+from ._lazy import near as _near, show as _show
 from ._left_out import NAMES as _LEFT_OUT
 from .autograd.grad_mode import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
 from .core import shared as _shared
@@ -34,6 +35,7 @@ from .core.size import Size, broadcast_shapes
 from .core.storage import Storage as _Storage
 from .core.tensor import Tensor, is_inference
 from .ops.creation import TYPED_TENSORS as _TYPED_TENSORS
+from .ops.help import Help as _Help
 from .ops.primitives import generated as _kernels
 from .ops.promotion import default_dtype as get_default_dtype
 from .ops.promotion import result_type, set_default_dtype
@@ -96,6 +98,12 @@ def _teach_multiprocessing() -> None:
     importlib.import_module(".multiprocessing", __package__)
 
 
+def _compose(of: Any, written: str) -> str:
+    text: str = importlib.import_module("._help", __package__).text(of, written)
+    return text
+
+
+_Help.compose = staticmethod(_compose)
 _shared.told_of_first = _teach_multiprocessing
 _kernels.cpu = _generated("cpu")
 _kernels.gpu = _generated("gpu", ".inductor.gpu_operators")
@@ -170,7 +178,9 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(__package__ or "flambeau")    # torch.torch is torch
     found = _LAZY.get(name)
     if found is None:
-        raise AttributeError(f"module 'flambeau' has no attribute '{name}'")
+        if _homes.knows(f"{__name__}.{name}"):
+            return importlib.import_module(f".{name}", __package__)
+        raise AttributeError(f"module 'flambeau' has no attribute '{name}'{_near(__name__, name)}")
     module, attribute = found
     try:
         loaded = importlib.import_module(module, __package__)
@@ -196,4 +206,5 @@ def is_storage(obj: Any) -> bool:
 if _told("TORCH_LOGS"):     # a misspelt name is an error at once
     importlib.import_module(".dynamo.logs", __package__)
 
+_show(__name__, _LAZY)
 __all__ = [name for name in globals() if not name.startswith("_")]

@@ -2,6 +2,7 @@
 
     python -m flambeau run SCRIPT [args]      run a script with `import torch` meaning Flambeau (-m MODULE too)
     python -m flambeau explain SCRIPT [args]  the same, reporting graph breaks, recompilations and the cache as it happens
+    python -m flambeau profile SCRIPT [args]  the same, and a page of where its time and memory went (docs/profiler.md)
     python -m flambeau ops [PATTERN]          every operator with its facets
     python -m flambeau bench [names]          the figures side by side with torch (from a clone)
     python -m flambeau coverage               which public names of torch there are: docs/coverage.md (from a clone; needs PyTorch)
@@ -16,12 +17,14 @@ import os
 import platform
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from . import _C
@@ -32,8 +35,32 @@ from .inductor.cpu.compile import compiler
 from .ops.registry import OPERATORS, PRIMITIVES
 
 
+def _from_script(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames that lead from the command line to the script."""
+    entry = trace
+    while entry is not None and entry.tb_frame.f_code is not _run.__code__:
+        entry = entry.tb_next
+    if entry is None:
+        return trace    # of an error that is not the script's
+    while entry is not None and (entry.tb_frame.f_code is _run.__code__ or entry.tb_frame.f_globals.get("__name__") == "runpy"):
+        entry = entry.tb_next
+    return entry
+
+
+def _hide_runner() -> None:
+    """Uncaught errors are shown from the script's first line on, by the hook that was there."""
+    show = sys.excepthook
+
+    def shown(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        trace = _from_script(trace)
+        show(kind, error.with_traceback(trace), trace)
+
+    sys.excepthook = shown
+
+
 def _run(args: argparse.Namespace) -> int:
     """Run `args.script` as `__main__` with `torch` meaning Flambeau."""
+    _hide_runner()
     LazyModule("flambeau.as_torch").install()
     if args.module:
         sys.argv = [args.script, *args.args]
@@ -54,6 +81,17 @@ def _explain(args: argparse.Namespace) -> int:
     """`run` with the compiler's account of itself switched on; the logs are read when flambeau is imported."""
     os.environ["TORCH_LOGS"] = ",".join(filter(None, [told("TORCH_LOGS"), "graph_breaks,recompiles,cache"]))
     return _run(args)
+
+
+def _profile(args: argparse.Namespace) -> int:
+    """`run`, recorded; or traces of several processes side by side."""
+    session = LazyModule("flambeau.profiler.session")
+    if args.ranks:
+        session.compare_ranks([args.script, *args.args], args.output)
+        return 0
+    command = " ".join([args.script, *args.args])
+    LazyModule("flambeau.as_torch").install()
+    return session.run_profiled(lambda: _run(args), command, args.output, args.trace, args.events)
 
 
 def _primitive_facets(prim: Any) -> str:
@@ -175,6 +213,7 @@ def _info(args: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m flambeau", description="PyTorch 2 rebuilt small.")
+    parser.add_argument("--version", action="version", version=f"flambeau {_version('flambeau')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, act: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser:
@@ -185,8 +224,14 @@ def _parser() -> argparse.ArgumentParser:
     for name, act, help in (
         ("run", _run, "run a script with `import torch` meaning Flambeau"),
         ("explain", _explain, "run a script and report graph breaks, recompilations, and what came from the cache"),
+        ("profile", _profile, "run a script and write a page of where its time and memory went"),
     ):
         sub = command(name, act, help)
+        if name == "profile":
+            sub.add_argument("-o", dest="output", type=Path, default=Path("profile.html"), metavar="FILE", help="the page: profile.html")
+            sub.add_argument("--trace", type=Path, metavar="FILE", help="also a trace for Perfetto (.json or .json.gz)")
+            sub.add_argument("--events", type=int, default=200_000, metavar="N", help="record the first N (200,000)")
+            sub.add_argument("--ranks", action="store_true", help="SCRIPT and args are traces of processes, shown side by side")
         sub.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
         sub.add_argument("script", metavar="SCRIPT")
         sub.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
@@ -203,7 +248,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    return args.act(args)
+    try:
+        status = args.act(args)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:     # of `... | head`, if it was our pipe
+        if args.act in (_run, _explain):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())    # what Python still flushes at its end
+        return 128 + signal.SIGPIPE
 
 
 if __name__ == "__main__":

@@ -36,8 +36,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "distributed.fsdp.api": ("distributed.fsdp", "FullOptimStateDictConfig LocalOptimStateDictConfig LocalStateDictConfig "
                                                  "OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig "
                                                  "StateDictConfig StateDictSettings BackwardPrefetch "
-                                                 "CPUOffload FullStateDictConfig MixedPrecision ShardingStrategy "
-                                                 "StateDictType"),
+                                                 "CPUOffload FullStateDictConfig MixedPrecision ShardingStrategy StateDictType"),
     "distributed.fsdp.fully_sharded_data_parallel": ("distributed.fsdp", "FullOptimStateDictConfig LocalOptimStateDictConfig "
                                                      "LocalStateDictConfig OptimStateDictConfig ShardedOptimStateDictConfig "
                                                      "ShardedStateDictConfig StateDictConfig StateDictSettings BackwardPrefetch CPUOffload "
@@ -70,6 +69,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                                         "quantize_dynamic quantize_qat default_qconfig get_default_qconfig get_default_qat_qconfig "
                                         "FakeQuantize FakeQuantizeBase ObserverBase default_observer default_weight_observer"),
     "fx.experimental.optimization": ("nn.utils.fx_passes", "extract_subgraph fuse remove_dropout"),
+    "fx.passes.dialect.common.cse_pass": ("_functorch.cse", "CSEPass"),
     "fx.experimental.proxy_tensor": ("_functorch.make_fx", "disable_proxy_modes_tracing get_proxy_mode make_fx"),
     "autograd.variable": ("autograd", "Variable"),
     "cuda.amp.common": ("cuda.amp", "amp_definitely_not_available"),
@@ -251,6 +251,12 @@ def knows(module: str) -> bool:
     return module.startswith(f"{ROOM}.") and module.removeprefix(f"{ROOM}.") in _ALL
 
 
+def inside(package: str) -> list[str]:
+    """The modules that can be made right inside of a package."""
+    below = package.removeprefix(ROOM).lstrip(".")
+    return [row.rpartition(".")[2] for row in _ALL if row.rpartition(".")[0] == below]
+
+
 def _lookup(row: str) -> Callable[[str], Any]:
     """The `__getattr__` of the module of a row."""
     source, kept = KEPT.get(row, ("", ""))
@@ -286,6 +292,8 @@ class _Loader(Loader):
         names = [name.partition("=")[0] for name in kept.split()] + left_out.split()
         module.__all__ = [name for name in names if not name.startswith("_")]     # type: ignore[attr-defined]
         module.__getattr__ = _lookup(row)     # type: ignore[method-assign]
+        shown = [*(name.partition("=")[0] for name in kept.split()), *inside(module.__name__)]
+        module.__dir__ = lambda: sorted({*vars(module), *shown})    # type: ignore[method-assign]
 
 
 class Homes(MetaPathFinder):

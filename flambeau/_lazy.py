@@ -1,9 +1,11 @@
-"""Submodules that load when they are first named, so that `torch.utils.data` needs no import of its own."""
+"""Submodules that load when they are first named, so that `torch.utils.data` needs no import of its own; `dir` shows them before."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 from . import _homes
@@ -11,7 +13,7 @@ from . import _homes
 
 def submodules(package: str, *names: str, otherwise: Callable[[str], Any] | None = None) -> Callable[[str], Any]:
     """A `__getattr__` for `package` that imports each of its submodules `names`, and those of `_homes`, on first use. Other names
-    are those of `otherwise`, or none."""
+    are those of `otherwise`, or none. The package gets a `__dir__` that has them too."""
 
     def load(name: str) -> Any:
         if name in names or _homes.knows(f"{package}.{name}"):
@@ -20,4 +22,19 @@ def submodules(package: str, *names: str, otherwise: Callable[[str], Any] | None
             return otherwise(name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
+    show(package, names)
     return load
+
+
+def show(package: str, names: Iterable[str] = ()) -> None:
+    """Let `dir` of a package, and so the TAB key, have names and submodules that load on first use."""
+    room = vars(sys.modules[package])
+    room["__dir__"] = lambda: sorted({*room, *names, *_homes.inside(package)})
+
+
+@cache
+def near(package: str, name: str) -> str:
+    """"; did you mean ...?" of a package that has a name like a misspelt one, else nothing. For the largest namespace alone: what has
+    fewer than 750 names, Python asks by itself when it shows an error."""
+    found = importlib.import_module("difflib").get_close_matches(name, dir(sys.modules[package]), 1, 0.75)
+    return f"; did you mean {found[0]!r}?" if found else ""

@@ -11,6 +11,7 @@ from typing import Any
 from ._absent import absent_type
 from .amp.autocast_mode import without_casts
 from .autograd.batched import levels
+from .autograd.engine import current_pass
 from .autograd.grad_mode import is_grad_enabled
 from .core import dispatch
 from .core.device import default_device, device
@@ -183,6 +184,7 @@ EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} |
     "_TensorBase": Tensor,
     "Generator": Generator,
     "is_grad_enabled": is_grad_enabled,
+    "_current_graph_task_id": current_pass,
     "DisableTorchFunctionSubclass": DisableTorchFunctionSubclass,
     "_is_torch_function_mode_enabled": lambda: bool(dispatch.state.function_modes),
     "_is_torch_function_enabled": lambda: not dispatch.state.classes_off,

@@ -37,14 +37,7 @@ class Future(Generic[T]):
     def then(self, callback: Callable[[Future[T]], Any]) -> Future[Any]:
         """A future of `callback(this)`, which runs once this is complete (at once, if it is)."""
         following: Future[Any] = Future()
-
-        def run(_: Any) -> None:
-            try:
-                following.set_result(callback(self))
-            except Exception as error:
-                following.set_exception(error)
-
-        self._state.add_done_callback(run)
+        self._state.add_done_callback(lambda _: following._settle(lambda: callback(self)))
         return following
 
     def add_done_callback(self, callback: Callable[[Future[T]], None]) -> None:
@@ -61,11 +54,24 @@ class Future(Generic[T]):
             raise AssertionError(f"{result} is of type {type(result)}, not an Exception.")
         self._complete(self._state.set_exception, result)
 
+    def _settle(self, task: Callable[[], Any]) -> None:
+        try:
+            self.set_result(task())
+        except Exception as error:
+            self.set_exception(error)
+
     def _complete(self, complete: Callable, with_what: Any) -> None:
         try:
             complete(with_what)
         except concurrent.futures.InvalidStateError:
             raise RuntimeError("Future can only be marked completed once") from None
+
+
+def settled(task: Callable[[], Any]) -> Future:
+    """The result of `task`, which runs at once, as a complete future."""
+    future: Future = Future()
+    future._settle(task)
+    return future
 
 
 def collect_all(futures: list[Future]) -> Future[list[Future]]:

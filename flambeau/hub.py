@@ -187,8 +187,7 @@ def load(repo_or_dir: str, model: str, *args: Any, source: str = "github", trust
         return _entry(module, model)(*args, **kwargs)
 
 
-def list(github: str, force_reload: bool = False, skip_validation: bool = False, trust_repo: Any = None,
-         verbose: bool = True) -> Any:
+def list(github: str, force_reload: bool = False, skip_validation: bool = False, trust_repo: Any = None, verbose: bool = True) -> Any:
     """The names of the functions that a repository offers."""
     del skip_validation
     with _entries(github, "github", trust_repo, force_reload, verbose) as module:

@@ -473,8 +473,7 @@ def infer_schema(prototype_function: Callable, /, *, mutates_args: Any, op_name:
     return f"{op_name or ''}({', '.join(texts)}) -> {answer}"
 
 
-__getattr__ = absent_names("torch.library", ("register_torch_dispatch",),
-                           "write the operator with torch.library.custom_op")
+__getattr__ = absent_names("torch.library", ("register_torch_dispatch",), "write the operator with torch.library.custom_op")
 
 __all__ = [
     "FakeImplCtx", "fallthrough_kernel", "get_ctx", "get_kernel",

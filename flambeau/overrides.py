@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -13,6 +14,8 @@ from . import _C
 from .core import dispatch
 from .core.tensor import Tensor
 from .ops import registry
+from .ops.aten import AtenOperator
+from .ops.custom import CustomOperator
 from .ops.registry import OPERATORS, handle_torch_function
 
 
@@ -24,11 +27,22 @@ _here = _Here()
 
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
-    """Whether some argument overrides `__torch_function__`, or a mode does."""
+    """Whether some argument overrides `__torch_function__`, or a mode does; for functions in Python, whose operators are asked about anew.
+    Classes that take every call and modes that are for operators only see those alone."""
+    state = dispatch.state
+    if not state.overrides:
+        for arg in relevant_args:
+            if type(arg) is not Tensor:
+                break
+        else:
+            return False
     if _here.skip:
         _here.skip = False
         return False
-    return bool(dispatch.state.function_modes) or registry.has_torch_function(relevant_args)
+    if state.function_modes:
+        return not getattr(state.function_modes[-1], "operators_only", False)
+    asked = state.proxies > 0 or not state.classes_off
+    return asked and any(not dispatch.takes_every_call(owner) for owner in registry._overriding(relevant_args))
 
 
 def has_torch_function_unary(obj: Any) -> bool:
@@ -50,6 +64,8 @@ class DisableTorchFunctionSubclass(dispatch.scope):
 
 class TorchFunctionMode(_C.OverrideScope):
     """A scope that sees every operator called in it, in its thread: override `__torch_function__(func, types, args, kwargs)`."""
+
+    operators_only = False  # whether functions that are made of operators pass it by
 
     def inside(self) -> tuple:
         return (*dispatch.state.function_modes, self), dispatch.state.autocast
@@ -95,18 +111,61 @@ def wrap_torch_function(dispatcher: Callable) -> Callable[[Callable], Callable]:
     return decorate
 
 
+_NAMESPACES = ("functional", "nn.functional", "linalg", "fft", "special", "", "Tensor")
+"""Of torch, where functions are that can be overridden. The first that has one gives it its name."""
+
+
+def _asks(fn: Any) -> bool:
+    """Whether a function can be overridden: an operator, or one written in Python that asks."""
+    return registry.is_operator(fn) or "handle_torch_function" in getattr(getattr(fn, "__code__", None), "co_names", ())
+
+
+def _belongs(fn: Any, name: str, space: str) -> bool:
+    """Whether a function that a namespace has is at home there, not only known there as well."""
+    if space in ("nn.functional", "fft"):
+        return f".{space.partition('.')[0]}" in (getattr(fn, "__module__", "") or "")
+    return space not in ("linalg", "special") or getattr(fn, "__name__", "") == f"{space}_{name}"
+
+
+def _namespace(space: str) -> Any:
+    return functools.reduce(getattr, filter(None, space.split(".")), sys.modules[__name__.rpartition(".")[0]])
+
+
+@functools.cache
+def _found() -> dict[str, dict[str, Callable]]:
+    """By namespace and name, each function that can be overridden, once."""
+    seen: set[int] = set()
+    found: dict[str, dict[str, Callable]] = {}
+    for space in _NAMESPACES:
+        members = _namespace(space)
+        names = vars(members) if isinstance(members, type) else getattr(members, "__all__", dir(members))
+        public = [n for n in names if not n.startswith("_") or space == "Tensor"]
+        found[space] = {}
+        for name in sorted(public, key=lambda n: getattr(getattr(members, n, None), "__name__", "") != n):     # aliases last
+            fn: Any = getattr(members, name, None)
+            if _asks(fn) and id(fn) not in seen and _belongs(fn, name, space):
+                seen.add(id(fn))
+                found[space][name] = fn
+    return found
+
+
 def resolve_name(f: Any) -> str | None:
-    """The name under which users know an operator: `torch.add`; None for what is no operator."""
-    name = getattr(f, "__name__", None)
-    if name is not None and OPERATORS.get(name) is f:
-        return f"torch.{name}"
-    found = next((n for n, value in vars(Tensor).items() if value is f), None)
-    return None if found is None else f"torch.Tensor.{found}"
+    """The name under which users know a function that can be overridden, or an attribute of tensors: `torch.add`,
+    `torch.nn.functional.relu`, `torch.Tensor.T.__get__`; None for another."""
+    if isinstance(f, (AtenOperator, CustomOperator)):
+        return repr(f)
+    for space, members in _found().items():
+        name = next((n for n, fn in members.items() if fn is f), None)
+        if name is not None:
+            return ".".join(filter(None, ("torch", space, name)))
+    owner, suffix = (f.__self__, f".{f.__name__}") if getattr(f, "__name__", "") in ("__get__", "__set__") else (f, "")
+    found = next((n for kind in Tensor.__mro__ for n, value in vars(kind).items() if value is owner), None)
+    return None if found is None else f"torch.Tensor.{found}{suffix}"
 
 
 def get_overridable_functions() -> dict[Any, list[Callable]]:
-    """All operators, by namespace."""
-    return {"torch": list(OPERATORS.values())}
+    """The functions that classes and modes may take over, by the namespace of torch that has them."""
+    return {_namespace(space): list(members.values()) for space, members in _found().items()}
 
 
 def get_default_nowrap_functions() -> set[Callable]:
@@ -150,7 +209,8 @@ def enable_reentrant_dispatch() -> Iterator[None]:
 @functools.cache
 def get_testing_overrides() -> dict[Callable, Callable]:
     """For each operator a function of the same signature that returns -1: for tests of classes that override them all."""
-    return {fn: _minus_one(fn) for fn in dict.fromkeys(OPERATORS.values()) if fn not in get_ignored_functions()}
+    ignored = get_ignored_functions()
+    return {fn: _minus_one(fn) for members in _found().values() for fn in members.values() if fn not in ignored}
 
 
 def _minus_one(fn: Callable) -> Callable:

@@ -81,6 +81,26 @@ def test_run_without_a_script() -> None:
     assert python("-m", "flambeau").returncode == 2
 
 
+@pytest.mark.parametrize(("text", "runs"), [
+    ("import torch\ntorch.zeros(2) @ torch.zeros(3)\n", True), ("x = (\n", False), ("raise KeyboardInterrupt\n", True)])
+def test_errors_of_a_script_begin_with_its_own_line(tmp_path: Path, text: str, runs: bool) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    done = python("-m", "flambeau", "run", str(script))
+    frames = [line.strip() for line in done.stderr.splitlines() if line.startswith("  File ")]
+    assert done.returncode and frames[0].startswith(f'File "{script}", line'), done.stderr
+    assert "runpy" not in done.stderr and "__main__.py" not in done.stderr
+    assert not runs or frames[0].endswith(f"line {text.count(chr(10))}, in <module>")
+
+
+def test_version_and_the_head_of_a_listing() -> None:
+    told = python("-m", "flambeau", "--version")
+    assert told.returncode == 0 and told.stdout.startswith("flambeau ")
+    listing = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-m', 'flambeau', 'ops'], stdout=-1, stderr=-1); " \
+              "p.stdout.readline(); p.stdout.close(); print(p.stderr.read().decode() or 'silent')"
+    assert python("-c", listing).stdout == "silent\n"
+
+
 def test_info_and_ops() -> None:
     info = python("-m", "flambeau", "info")
     assert info.returncode == 0 and "numpy" in info.stdout, info.stderr

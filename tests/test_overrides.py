@@ -131,3 +131,41 @@ def test_methods_are_called_what_they_are():
     wrong = {n: found for n in names if (found := getattr(getattr(fl.Tensor, n), "__name__", n)) != n
              and getattr(fl.Tensor, found, None) is not getattr(fl.Tensor, n)}
     assert wrong.keys() <= OF_ANOTHER_NAME
+
+
+def test_an_object_of_any_class_takes_over() -> None:
+    functional = fl.nn.functional
+    assert fl.add(Loud(), 1) == fl.add(fl.ones(2), Loud()) == "loud add" and fl.cat([Loud()]) == "loud cat"
+    assert functional.linear(fl.ones(2), Loud()) == "loud linear" and functional.relu(Loud()) == "loud relu"
+    assert functional.softmax(Loud(), 1) == "loud softmax" and functional.gumbel_softmax(Loud()) == "loud gumbel_softmax"
+    assert functional.multi_head_attention_forward(Loud(), *[None] * 12) == "loud multi_head_attention_forward"
+    with pytest.raises(TypeError, match="no implementation found for"):
+        fl.sin(Silent())
+
+
+def test_names_are_those_of_the_namespaces() -> None:
+    t, F = fl, fl.nn.functional
+    known = {"torch.add": t.add, "torch.functional.einsum": t.einsum, "torch.linalg.norm": t.linalg.norm, "torch.fft.fft": t.fft.fft,
+             "torch.nn.functional.relu": F.relu, "torch.relu": t.relu, "torch.nn.functional.linear": F.linear,
+             "torch.special.entr": t.special.entr, "torch.Tensor.__add__": t.Tensor.__add__, "torch.Tensor.T.__get__": t.Tensor.T.__get__,
+             "torch.Tensor.grad.__set__": t.Tensor.grad.__set__, "aten.add": t.ops.aten.add, "aten.add.Tensor": t.ops.aten.add.Tensor}
+    assert {name: overrides.resolve_name(fn) for name, fn in known.items()} == {name: name for name in known}
+    assert overrides.resolve_name(len) is None
+    found = overrides.get_overridable_functions()
+    assert F.relu in found[F] and t.add in found[t] and t.einsum in found[t.functional] and t.linalg.norm in found[t.linalg]
+    everything = [fn for functions in found.values() for fn in functions]
+    assert len(everything) == len(set(map(id, everything))) > 800 and all(map(overrides.resolve_name, everything))
+
+
+def test_modes_see_functions_written_in_python() -> None:
+    seen = []
+
+    class Names(overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+            seen.append((overrides.resolve_name(func), kwargs))
+            return func(*args, **(kwargs or {}))
+
+    with Names():
+        fl.nn.functional.relu(fl.nn.ReLU(inplace=True)(fl.ones(2)))
+    name = "torch.nn.functional.relu"
+    assert [entry for entry in seen if entry[0] == name] == [(name, {"inplace": True}), (name, {"inplace": False})]

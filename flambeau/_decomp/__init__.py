@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..core.tables import enters
 from ..ops import aten
 from ..ops.registry import OPERATORS
 
@@ -19,16 +20,7 @@ def register_decomposition(aten_op: Any, registry: dict[Any, Callable] | None = 
     if type not in global_decomposition_table:
         raise ValueError(f"register_decomposition: type is one of {', '.join(global_decomposition_table)}, got {type!r}")
     table = global_decomposition_table[type] if registry is None else registry
-    ops = list(aten_op) if isinstance(aten_op, (list, tuple)) else [aten_op]
-
-    def register(fn: Callable) -> Callable:
-        for op in ops:
-            if op in table:
-                raise RuntimeError(f"duplicate registrations for {op}")
-            table[op] = fn
-        return fn
-
-    return register
+    return enters(table, *(aten_op if isinstance(aten_op, (list, tuple)) else [aten_op]))
 
 
 def _own(op: Any) -> Callable | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from .._functorch.make_fx import make_fx
 from ..core.symbolic import SymInt
 from ..core.tensor import Tensor
 from ..dynamo import compile
 from ..dynamo.compiler import entries_of
 from ..fx import Graph, GraphModule, Node
+from ..fx.node import resolve_attr
 from ..nn import Module
 from ..utils._pytree import tree_flatten, tree_unflatten
 
@@ -24,7 +26,7 @@ class ExportResult(NamedTuple):
 class ExportedGraphModule(GraphModule):
     """A graph over the tensors among the arguments, called as the function was."""
 
-    def __init__(self, root: dict[str, Any], graph: Graph, given: Any, result: Any) -> None:
+    def __init__(self, root: Any, graph: Graph, given: Any, result: Any) -> None:
         super().__init__(root, graph, "GraphModule")
         self._given, self._result = given, result
 
@@ -57,10 +59,8 @@ class _Recorder:
 def export(f: Callable, *extra_args: Any, aten_graph: bool = False, tracing_mode: str = "symbolic", same_signature: bool = True,
            assume_static_by_default: bool = True, **extra_kwargs: Any) -> Any:
     """`export(f)(*args)`: the graph of `f` for arguments like these, which takes and gives what `f` does, and its guards. A graph break is
-    an error; sizes, numbers and whatever else is no tensor are fixed. Parameters and closures are attributes of the graph."""
-    if aten_graph:
-        raise NotImplementedError("export(aten_graph=True) is not implemented: graphs are of Flambeau's operators; "
-                                  "torch.fx.experimental.proxy_tensor.make_fx gives primitives")
+    an error; sizes, numbers and whatever else is no tensor are fixed. Parameters and closures are attributes of the graph. With
+    `aten_graph` it holds overloads of ATen's."""
     if not (same_signature and assume_static_by_default) or tracing_mode not in ("symbolic", "real", "fake"):
         raise NotImplementedError("export(same_signature=False), export(assume_static_by_default=False): sizes are fixed")
 
@@ -70,12 +70,16 @@ def export(f: Callable, *extra_args: Any, aten_graph: bool = False, tracing_mode
         function = type(f).forward if isinstance(f, Module) else getattr(f, "__wrapped__", f)
         entries = entries_of(function.__code__) if hasattr(function, "__code__") else []
         guards = entries[0].guard_source.splitlines() if entries else []
-        return ExportResult(_assembled(recorder, (args, kwargs), result), guards)
+        made = _assembled(recorder, (args, kwargs), result)
+        if aten_graph:
+            traced = make_fx(made.forward)(*[leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)])
+            made = ExportedGraphModule(traced, traced.graph, made._given, made._result)
+        return ExportResult(made, guards)
 
     return inner(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else inner
 
 
-def _assembled(recorder: _Recorder, given: tuple, result: Any) -> GraphModule:
+def _assembled(recorder: _Recorder, given: tuple, result: Any) -> ExportedGraphModule:
     leaves, given_spec = tree_flatten(given)
     outs, result_spec = tree_flatten(result)
     graph, root = Graph(), dict[str, Any]()
@@ -112,16 +116,10 @@ def _inline(gm: GraphModule, graph: Graph, root: dict[str, Any], recorder: _Reco
                 places[id(value)] = graph.get_attr(node.name)
             values[node] = places[id(value)]
         elif node.op == "get_attr":
-            root[str(node.target)] = _attribute(gm, str(node.target))
+            root[str(node.target)] = resolve_attr(gm, str(node.target))
             values[node] = graph.node_copy(node, values.__getitem__)
         elif node.op != "output":
             values[node] = graph.node_copy(node, values.__getitem__)
-
-
-def _attribute(module: Any, path: str) -> Any:
-    for name in path.split("."):
-        module = getattr(module, name)
-    return module
 
 
 __all__ = ["ExportResult", "export"]

@@ -1,7 +1,7 @@
 """aot autograd with compilers of the user's own: `aot_function`, `aot_module`, `aot_module_simplified`.
 
-Compilers are given functional graphs of primitives, and examples; they return a function of the graph's inputs, or, if it is marked by
-`make_boxed_func`, of a list of them.
+Compilers are given functional graphs of ATen's overloads, and examples; they return a function of the graph's inputs, or, if it is
+marked by `make_boxed_func`, of a list of them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from ..aot import aot_compile
 from ..aot.compile import as_module
+from ..aot.dialect import to_aten
 from ..aot.runtime import Compiled
 from ..core import dispatch
 from ..core.tensor import Tensor
@@ -55,7 +56,7 @@ def _adapted(compiler: Compiler) -> Callable[[GraphModule, list[Any]], Compiled]
     """As `aot_compile` takes compilers."""
 
     def compile_one(gm: GraphModule, examples: list[Any]) -> Compiled:
-        made = compiler(gm, examples)
+        made = compiler(to_aten(gm), examples)
         if not callable(made):
             name = getattr(compiler, "__name__", compiler)
             raise TypeError(f"a compiler has to return a callable, {name} returned {type(made).__name__}")
@@ -82,7 +83,7 @@ def aot_module_simplified(mod: Any, args: Sequence[Any], fw_compiler: Compiler, 
     gm = mod if isinstance(mod, GraphModule) else as_module(mod, len(args))
     return aot_compile(gm, list(args), forward_compiler=_adapted(fw_compiler), backward_compiler=_adapted(bw_compiler or fw_compiler),
                        inference_compiler=_adapted(inference_compiler or fw_compiler), partition_fn=partition_fn,
-                       decompositions={_operator(op): fn for op, fn in (decompositions or {}).items()})
+                       decompositions={_operator(op): fn for op, fn in (decompositions or {}).items()}, aten=True)
 
 
 def aot_function(fn: Callable, fw_compiler: Compiler, bw_compiler: Compiler | None = None, partition_fn: Callable | None = None,

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import inductor
 from .._functorch.aot_autograd import aot_module_simplified
+from ..aot.dialect import to_primitives
 from ..inductor import compile_graph
 from . import config
 
@@ -28,10 +29,10 @@ def compile_fx(model_: Any, example_inputs_: Sequence[Any], inner_compile: Calla
 
 
 def compile_fx_inner(gm: Any, example_inputs: Sequence[Any], **told: Any) -> Callable[[list], list]:
-    """A functional graph of primitives, as aot gives it to its compilers, as a function of the list of its inputs."""
+    """A functional graph, as aot gives it to its compilers, as a function of the list of its inputs."""
     if unknown := told.keys() - TOLD:
         raise TypeError(f"compile_fx_inner() got an unexpected keyword argument {min(unknown)!r}")
-    compiled = compile_graph(gm, example_inputs)
+    compiled = compile_graph(to_primitives(gm, example_inputs), example_inputs)
 
     def boxed(inputs: Sequence[Any]) -> list:
         return compiled(list(inputs))

@@ -196,8 +196,7 @@ def aoti_load_package(path: str | os.PathLike[str] | IO[bytes], run_single_threa
         return AOTICompiledModel(file.name, single_threaded=run_single_threaded)
 
 
-def aot_compile(gm: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *,
-                options: dict[str, Any] | None = None) -> str:
+def aot_compile(gm: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, options: dict[str, Any] | None = None) -> str:
     """Export a module for inputs like these, whose sizes do not vary, and package it; the path of the package."""
     return aoti_compile_and_package(export(gm, args, kwargs), inductor_configs=options)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._absent import absent_names
-from .._functorch.make_fx import make_fx
+from ..aot import make_fx
 from ..aot.passes import CLEAN_UP, merge_common_subexpressions
 from ..core.symbolic import is_symbolic
 from ..core.tensor import Tensor, fake

@@ -153,8 +153,7 @@ def is_autocast_available(device_type: str) -> bool:
 class autocast(_C.OverrideScope):
     """`with autocast("cpu", dtype=bfloat16):`, or as a decorator: mixed precision on one kind of device."""
 
-    def __init__(self, device_type: str, dtype: dtype | None = None, enabled: bool = True,
-                 cache_enabled: bool | None = None) -> None:
+    def __init__(self, device_type: str, dtype: dtype | None = None, enabled: bool = True, cache_enabled: bool | None = None) -> None:
         if not isinstance(device_type, str):
             raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
         now = _now()[0]

@@ -132,8 +132,7 @@ class GradScaler:
         if not self._enabled:
             return
         if not state_dict:
-            raise RuntimeError("The source state dict is empty, possibly because it was saved from a disabled "
-                               "instance of GradScaler.")
+            raise RuntimeError("The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler.")
         for name, field in _STATE.items():
             setattr(self, field, state_dict[name])
         self._scale = float(self._scale)

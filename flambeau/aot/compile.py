@@ -69,6 +69,7 @@ def aot_compile(
     repeats: bool = False,
     partition_fn: Callable[..., Any] | None = None,
     decompositions: dict[Any, Callable] | None = None,
+    aten: bool = False,
 ) -> Callable[..., Any]:
     """A function with the calling convention of `gm`, compiled for inputs like `example_inputs`.
 
@@ -78,12 +79,13 @@ def aot_compile(
     of inputs to a list of outputs. Calls whose inputs need gradients otherwise than the examples compile again. With
     `artefacts`, which say how to keep what the compilers make, programs are looked up in the disk cache first. With
     `repeats`, equal blocks of the graph are compiled once (`repeats.py`). `partition_fn` cuts joint graphs, by calling `cut_joint`;
-    `decompositions` are functions that take the places of operators while the graph is traced.
+    `decompositions` are functions that take the places of operators while the graph is traced. With `aten` compilers are given graphs of
+    ATen's overloads (`dialect.py`).
     """
     compilers = (forward_compiler, backward_compiler or forward_compiler, inference_compiler or forward_compiler)
 
     def compile_one(gm: GraphModule, calls: list[list[Any]], whole: bool = False) -> Callable[..., Any]:
-        return AotFunction(gm, calls[0], compilers, artefacts, partition_fn, decompositions, whole).specialised(calls[1:])
+        return AotFunction(gm, calls[0], compilers, artefacts, partition_fn, decompositions, whole, aten).specialised(calls[1:])
 
     if repeats:
         with _C.HooksScope():
@@ -109,9 +111,10 @@ class AotFunction:
     def __init__(
         self, gm: GraphModule, examples: list[Any], compilers: tuple[Compiler, Compiler, Compiler], artefacts: Artefacts | None,
         partition_fn: Callable[..., Any] | None = None, decompositions: dict[Any, Callable] | None = None, whole: bool = False,
+        aten: bool = False,
     ) -> None:
         """`whole`: no piece, whose gradients come before the backward pass ends anyway."""
-        self.gm, self.whole = gm, whole
+        self.gm, self.whole, self.aten = gm, whole, aten
         self.compilers = compilers
         self.artefacts, self.partition_fn, self.decompositions = artefacts, partition_fn, decompositions
         self.attributes = list({id(t): t for t in (*gm.parameters(), *gm.buffers())}.values())
@@ -187,7 +190,7 @@ class AotFunction:
     def _build(self, needs: tuple | None, wanted: Early | None = None) -> Parts:
         """Trace, clean up, partition, compile."""
         started = time.perf_counter()
-        program = trace(self.gm, self.examples, self.attributes, needs, self.decompositions, wanted, kernels=self.rewrite is None)
+        program = trace(self.gm, self.examples, self.attributes, needs, self.decompositions, wanted, self.rewrite is None, self.aten)
         if self.rewrite is not None:
             self.rewrite(program)
         self._compile_functions(program.graph)

@@ -164,6 +164,17 @@ class _Recomputed(TapeNode):
         return gs
 
 
+def give_history(made: Tensor) -> Tensor:
+    """Let a fake tensor be no leaf: the leaf that its gradient goes to."""
+    leaf = stripped(made)
+    leaf.requires_grad = True
+    edge = edge_of(leaf)
+    assert edge is not None
+    made._grad = AutogradMeta(False, history := _Recomputed([edge]), 0)
+    history.output_specs = edge.node.output_specs
+    return leaf
+
+
 class _Inputs:
     """The fake inputs of one trace, in the order of the graph's placeholders."""
 
@@ -188,15 +199,7 @@ class _Inputs:
     def _require_grad(self, made: Tensor, is_leaf: bool) -> None:
         if is_leaf:
             made.requires_grad = True
-            leaf = made
-        else:
-            leaf = stripped(made)
-            leaf.requires_grad = True
-            edge = edge_of(leaf)
-            assert edge is not None
-            made._grad = AutogradMeta(False, history := _Recomputed([edge]), 0)
-            history.output_specs = edge.node.output_specs
-        self.leaves[len(self.sources)] = leaf
+        self.leaves[len(self.sources)] = made if is_leaf else give_history(made)
         self.histories[len(self.sources)] = _history(made)
 
     def add_size(self, source: Source, value: SymInt | SymFloat) -> None:
@@ -251,14 +254,15 @@ def _swapped(gm: GraphModule, twins: dict[int, Tensor]) -> Iterator[None]:
 
 
 def trace(gm: GraphModule, examples: Sequence[Any], attributes: Sequence[Tensor], needs: Sequence[int] | None,
-          decompositions: Mapping[Any, Callable] | None = None, early: Early | None = None, kernels: bool = True) -> Program:
+          decompositions: Mapping[Any, Callable] | None = None, early: Early | None = None, kernels: bool = True,
+          aten: bool = False) -> Program:
     """The functional program of `gm` on inputs like `examples`.
 
     `attributes` are the module's parameters and buffers, which become inputs too. `needs` holds for each example and each
     attribute whether it is to have a gradient (0, LEAF or NON_LEAF) or is an INFERENCE tensor; without it only the forward pass is traced.
-    The gradients of the groups `early` are handed over when they are there. `kernels`: as in `TraceMode`.
+    The gradients of the groups `early` are handed over when they are there. `kernels` and `aten`: as in `TraceMode`.
     """
-    mode = TraceMode(kernels)
+    mode = TraceMode(kernels, aten)
     inputs = _Inputs(mode, needs or [0] * (len(examples) + len(attributes)))
     with tracing(mode):
         arguments = inputs.add_arguments(examples)
@@ -412,11 +416,7 @@ class _Finish:
         reached = _reached([root.grad_fn for root in roots])
         try:
             gradients = run_backward(
-                roots,
-                [entry.tensor for entry in tangents],
-                inputs=list(leaves.values()),
-                retain_graph=False,
-                create_graph=False,
+                roots, [entry.tensor for entry in tangents], inputs=list(leaves.values()), retain_graph=False, create_graph=False,
                 accumulate=False,
             )
         except DataDependentFloat:  # whoever captured the graph fixes the number

@@ -260,8 +260,7 @@ class _Traffic:
         return any(n in self.forward and (ends_a_kernel(n) or self._level[n] > level) for n in _readers(node))
 
 
-def _choose(needed: dict[Node, None], forward: set[Node], late: set[Node], traffic: _Traffic,
-            recompute: bool) -> set[Node]:
+def _choose(needed: dict[Node, None], forward: set[Node], late: set[Node], traffic: _Traffic, recompute: bool) -> set[Node]:
     """The values to save. The network runs from backward up to the inputs, so that among cheapest cuts the one nearest
     to backward is found, which computes least again."""
     network = FlowNetwork()

@@ -41,14 +41,14 @@ def ancestors(roots: Iterable[Node], stop: Collection[Node] = ()) -> set[Node]:
 # -- equal calls -------------------------------------------------------------------------------------------------------
 
 
-def merge_common_subexpressions(graph: Graph) -> None:
-    """Keep one of several calls of the same function with the same arguments.
+def merge_common_subexpressions(graph: Graph, mergeable: Callable[[Node], bool] = lambda node: True) -> None:
+    """Keep one of several calls of the same function with the same arguments, where the call is `mergeable`.
 
     Random primitives are functions of their state and position, so they need no exception.
     """
     seen: dict[Hashable, Node] = {}
     for node in graph.nodes:
-        if node.op not in ("call_function", "get_attr"):
+        if node.op not in ("call_function", "get_attr") or not mergeable(node):
             continue
         try:
             first = seen.setdefault((node.op, node.target, _key(node.args), _key(node.kwargs)), node)

@@ -20,8 +20,9 @@ from flambeau.aot.partition import ends_a_kernel, value_bytes
 from flambeau.core import dispatch, watching
 from flambeau.core.symbolic import SymFloat, SymInt, free_variables, hint_of, is_var
 from flambeau.core.tensor import Tensor
-from flambeau.fx import Graph, GraphModule, Node, map_aggregate, map_arg
+from flambeau.fx import GraphModule, Node, map_aggregate, map_arg
 from flambeau.fx.node import resolve_attr, walk_nodes
+from flambeau.fx.passes.split_module import extract_graph
 
 LEAST_SAVED = 60        # nodes that need not be compiled: below, it is not worth a cut
 OPERATIONS_PER_BYTE = 10    # floating-point operations done in the time in which a byte is moved from or to memory
@@ -274,15 +275,7 @@ class _Cutter:
 
 def module_of(block: Block) -> GraphModule:
     """A block as a graph of its own."""
-    graph = Graph()
-    copies: dict[Node, Node] = {}
-    for node in block.taken:
-        copies[node] = graph.placeholder(node.name)
-        copies[node].meta = dict(node.meta)
-    for node in block.nodes:
-        copies[node] = graph.node_copy(node, copies.__getitem__)
-    graph.output(tuple([copies[n] for n in block.given]))
-    return GraphModule({}, graph, "piece")
+    return GraphModule({}, extract_graph(block.nodes, block.taken, block.given, always_tuple=True), "piece")
 
 
 # -- what steps are ----------------------------------------------------------------------------------------------------

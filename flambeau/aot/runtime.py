@@ -243,6 +243,11 @@ class TrainingCode:
 
     def run_forward(self, inputs: list) -> list:
         """The results, differentiable ones with their history."""
+        if state.watchers:
+            return watching.watched("CompiledFunction", self._run_forward, (inputs,), None, watching.REGION, -1, ())
+        return self._run_forward(inputs)
+
+    def _run_forward(self, inputs: list) -> list:
         edges = [edge_of(inputs[i]) for i in self.gradient_inputs]
         before, state.grad_enabled = state.grad_enabled, False
         try:

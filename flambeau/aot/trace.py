@@ -18,8 +18,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from flambeau import _C
 from flambeau.aot.sizes import SizeNodes
-from flambeau.autograd.graph import _sequence as sequence_numbers
 from flambeau.core import dispatch
 from flambeau.core.device import device
 from flambeau.core.dtypes import int64
@@ -31,6 +31,7 @@ from flambeau.core.tensor import Tensor, bump_version, fake
 from flambeau.fx import Graph, GraphModule, Interpreter, Node, map_aggregate
 from flambeau.ops.primitives import ViewPrimitive
 from flambeau.ops.registry import OPERATORS, PRIMITIVES, CompositeRecord
+from flambeau.ops.wrappers import in_aten
 from flambeau.ops.writing import copy_into
 
 Chain = tuple[tuple[Any, tuple], ...]
@@ -79,10 +80,10 @@ def stand_in(tensor: Tensor) -> Tensor:
 
 class TraceMode:
     """Records every primitive call into `graph`. Inputs are made by `input` and `size_input`; without `kernels`, operators that have a
-    kernel, which Python calls, are taken apart nevertheless."""
+    kernel, which Python calls, are taken apart nevertheless; with `aten`, what ATen has an overload of stays whole."""
 
-    def __init__(self, kernels: bool = True) -> None:
-        self.kernels = kernels
+    def __init__(self, kernels: bool = True, aten: bool = False) -> None:
+        self.kernels, self.aten = kernels, aten
         self.graph = Graph()
         self.symbols: dict[str, Node] = {}
         self.sizes = SizeNodes(self.graph, self.symbols)
@@ -100,7 +101,7 @@ class TraceMode:
     def enter_line(self, stack: tuple, place: int = -1) -> None:
         """What follows belongs to this line of the user's, and to this node of the captured graph."""
         self.stack, self.place = stack, place
-        self._lines.append((next(sequence_numbers), stack, place))
+        self._lines.append((_C.next_node(), stack, place))
 
     def line_of(self, sequence: int) -> tuple[tuple, int]:
         """The line and the node in whose course the autograd node of this number was made."""
@@ -246,7 +247,7 @@ class TraceMode:
         """Called by dispatch for every primitive: record it, and answer with fake tensors."""
         if prim is copy_into:
             return self._write(*args)
-        if isinstance(prim, CompositeRecord) and not (prim.stays_whole(args) and (self.kernels or prim.lowering is not None)):
+        if isinstance(prim, CompositeRecord) and not self._stays_whole(prim, args):
             with dispatch.push_mode(self), dispatch.grad_enabled(False):
                 out = prim.fn(*args)
             return out if prim.answers_views else self._standalone(out, args)
@@ -270,6 +271,11 @@ class TraceMode:
         else:
             self._own_parts(out, node)
         return out
+
+    def _stays_whole(self, prim: CompositeRecord, args: tuple) -> bool:
+        if prim.stays_whole(args) and (self.kernels or prim.lowering is not None):
+            return True
+        return self.aten and bool(in_aten(prim, args)[0])
 
     def _record_view(self, prim: Any, node_args: tuple, args: tuple, out: Any) -> Node:
         """Record a primitive; of a conjugate or negative view, the copy, which lies as the view does."""
@@ -478,15 +484,15 @@ class _Given:
                 made.meta["val"] = node.meta["val"].shape[dim]
 
 
-def make_fx(f: Callable, env: ShapeEnv | None = None) -> Callable[..., GraphModule]:
-    """`make_fx(f)(*args)`: what `f` does on inputs like `args`, as a functional graph of primitives.
+def make_fx(f: Callable, env: ShapeEnv | None = None, aten: bool = False) -> Callable[..., GraphModule]:
+    """`make_fx(f)(*args)`: what `f` does on inputs like `args`, as a functional graph of primitives (`aten`: as in `TraceMode`).
 
     Tensors and symbolic sizes anywhere in the arguments become placeholders; gradients that `f` takes are part of the
     graph. Tensors that `f` captures become constants. With `env` the graph is for any sizes for which its guards hold.
     """
 
     def traced(*args: Any) -> GraphModule:
-        mode = FunctionTrace()
+        mode = FunctionTrace(aten=aten)
         given = _Given(mode, env)
         with tracing(mode):
             entered = map_aggregate(args, given.enter)

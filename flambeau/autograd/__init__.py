@@ -16,7 +16,15 @@ from . import batched, checkpoint, forward_ad, functional, graph, handles, joint
 from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from .engine import enforce_grad_layout_policy, queue_callback, retain_grad, run_backward, tensor_hook
 from .function import Function, FunctionCtx, once_differentiable
-from .grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled, set_multithreading_enabled
+from .grad_mode import (
+    _unsafe_preserve_version_counter,
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    no_grad,
+    set_grad_enabled,
+    set_multithreading_enabled,
+)
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .graph import save_on_cpu, saved_tensors_hooks
 
@@ -63,12 +71,8 @@ def backward(
         warn_once("Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient which can "
                   "cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this.", 2)
     run_backward(
-        roots,
-        grads,
-        inputs=None if inputs is None else _as_tuple(inputs),
-        retain_graph=create_graph if retain_graph is None else retain_graph,
-        create_graph=create_graph,
-        accumulate=True,
+        roots, grads, inputs=None if inputs is None else _as_tuple(inputs),
+        retain_graph=create_graph if retain_graph is None else retain_graph, create_graph=create_graph, accumulate=True,
     )
 
 
@@ -102,11 +106,7 @@ def grad(
     grads = _seeds(grad_outputs, roots)
     run = batched.run_backward if is_grads_batched else run_backward
     found = run(
-        roots,
-        grads,
-        inputs=wanted,
-        retain_graph=create_graph if retain_graph is None else retain_graph,
-        create_graph=create_graph,
+        roots, grads, inputs=wanted, retain_graph=create_graph if retain_graph is None else retain_graph, create_graph=create_graph,
         accumulate=False,
     )
     if materialize_grads:
@@ -148,11 +148,11 @@ def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> handles.Remo
 
 
 _tensor_backward.__name__ = "backward"
-Tensor.backward = _tensor_backward  # type: ignore[attr-defined]
-Tensor.register_hook = lambda self, hook: tensor_hook(self, hook)  # type: ignore[attr-defined]
-Tensor.register_post_accumulate_grad_hook = _register_post_accumulate_grad_hook  # type: ignore[attr-defined]
-Tensor.retain_grad = lambda self: retain_grad(self)  # type: ignore[attr-defined]
-Tensor.retains_grad = property(lambda self: self._grad is not None and bool(self._grad.retains_grad))  # type: ignore[attr-defined]
+Tensor.backward = _tensor_backward  # type: ignore[assignment, method-assign]
+Tensor.register_hook = lambda self, hook: tensor_hook(self, hook)  # type: ignore[arg-type, method-assign]
+Tensor.register_post_accumulate_grad_hook = _register_post_accumulate_grad_hook  # type: ignore[assignment, method-assign]
+Tensor.retain_grad = lambda self: retain_grad(self)  # type: ignore[arg-type, method-assign]
+Tensor.retains_grad = property(lambda self: self._grad is not None and bool(self._grad.retains_grad))  # type: ignore[assignment, method-assign]
 writing.InPlace.check = staticmethod(batched.check_inplace)
 writing.InPlace.rebase = staticmethod(batched.rebase)
 
@@ -172,8 +172,16 @@ class _VariableMeta(type):
         return isinstance(x, Tensor)
 
 
+class _Engine:
+    """The engine, as callers of `Variable._execution_engine` know it."""
+
+    queue_callback = staticmethod(queue_callback)
+
+
 class Variable(metaclass=_VariableMeta):
     """`Variable(x, requires_grad=...)`: the tensor as a leaf of its own over the same memory, as of old. Tensors need no wrapping."""
+
+    _execution_engine = _Engine
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = False, volatile: bool | None = None) -> Any:
         if volatile is not None:

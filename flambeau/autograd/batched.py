@@ -20,6 +20,7 @@ from ..core.tensor import Tensor, example_of, fake, is_example
 from ..ops.batching import spread
 from ..ops.generators import Generator
 from ..ops.higher_order import HigherOrder
+from ..ops.primitives import node_name
 from ..ops.random import draw_state
 from ..ops.writing import write
 from . import engine, graph
@@ -313,9 +314,6 @@ class OnExamples:
 class _ExamplesNode(OnExamples, PrimitiveNode):
     """A recorded operator with a gradient of its own."""
 
-    def name(self) -> str:
-        return self.plan.node_type.__name__
-
 
 def on_tape(out: Tensor) -> Tensor:
     """A result whose batch may be given a history: an alias of it, if it has one already or is a view."""
@@ -340,7 +338,8 @@ def _recorded(record: Any, args: tuple) -> Any:
         of_inputs += [has for _, has in found]
         if any(edge is not None for edge in edges[-len(found):]):
             needs.append(i)
-    node = _ExamplesNode(record, edges, tuple(needs), list_sizes or None, Plan.of(record, tuple(needs)))
+    kind = graph.node_type(record, _ExamplesNode, node_name(record, args))
+    node = kind(record, edges, tuple(needs), list_sizes or None, Plan.of(record, tuple(needs)))
     node.saved = {name: save(args, outs) for name, save in node.plan.saves}
     node.levels, node.of_inputs = levels(), of_inputs
     attach_all(node, outs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -64,6 +65,11 @@ def noop_context_fn() -> tuple[contextlib.AbstractContextManager, contextlib.Abs
     return contextlib.nullcontext(), contextlib.nullcontext()
 
 
+def _warn_of_default() -> None:
+    warnings.warn("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. It is False here where it is left out, "
+                  "which is what PyTorch recommends; there it is True", stacklevel=3)
+
+
 def checkpoint(
     function: Callable,
     *args: Any,
@@ -83,11 +89,15 @@ def checkpoint(
     """
     if determinism_check not in ("default", "none"):
         raise ValueError(f"determinism_check should be one of ['default', 'none'], but got {determinism_check}")
+    if use_reentrant is None:
+        _warn_of_default()
     if use_reentrant:
         if context_fn is not noop_context_fn or debug:
             raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
         if kwargs:
             raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}; use_reentrant=True takes positional ones alone")
+        if not any(isinstance(a, Tensor) and a.requires_grad for a in args):
+            warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
         return CheckpointFunction.apply(function, preserve_rng_state, *args)
     frame = _Frame(lambda: function(*args, **kwargs), preserve_rng_state)
     frame.early_stop = early_stop if Defaults.early_stop is None else Defaults.early_stop
@@ -212,6 +222,8 @@ class CheckpointFunction(Function):
 
 def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any) -> Any:
     """A sequence of modules in `segments` checkpointed parts (the last one runs as it is)."""
+    if use_reentrant is None:
+        _warn_of_default()
     modules = list(functions.children()) if hasattr(functions, "children") else list(functions)
     size = len(modules) // segments
 
@@ -224,5 +236,5 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
         return forward
 
     for k in range(segments - 1):
-        input = checkpoint(run(modules[k * size : (k + 1) * size]), input, use_reentrant=use_reentrant, **kwargs)
+        input = checkpoint(run(modules[k * size : (k + 1) * size]), input, use_reentrant=bool(use_reentrant), **kwargs)
     return run(modules[(segments - 1) * size :])(input)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 import inspect
+import itertools
 import sys
 import threading
-import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
 from typing import Any
@@ -34,6 +35,9 @@ def queue_callback(fn: Callable[[], None]) -> None:
     _Callbacks.queued.append(fn)
 
 
+_numbers = itertools.count()
+
+
 class _Pass:
     """A backward pass under way: what is still to come, and the node that runs."""
 
@@ -41,6 +45,7 @@ class _Pass:
                  accumulate: Callable[[AccumulateGrad, Tensor], None] | None) -> None:
         self.counts, self.buffers, self.targets, self.accumulate = counts, buffers, targets, accumulate
         self.node: Node | None = None
+        self.number = next(_numbers)
 
     def ends_with(self, node: Node) -> bool:
         """Whether what the running node sends to this one is all that it gets, and is accumulated as it is."""
@@ -56,6 +61,11 @@ class _Passes(threading.local):
 
 
 _passes = _Passes()
+
+
+def current_pass() -> int:
+    """The number of the backward pass under way in this thread; -1 where none is."""
+    return _passes.stack[-1].number if _passes.stack else -1
 
 
 def completes(leaves: Sequence[Tensor]) -> bool:
@@ -123,6 +133,9 @@ def _seed(place: Tensor | GradientEdge, grad: Tensor | None) -> Tensor:
             raise RuntimeError(
                 f"Mismatch in shape: grad_output[0] has a shape of {grad.shape} and output[0] has a shape of {root.shape}."
             )
+        if grad.dtype.is_complex != root.dtype.is_complex:
+            raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
+                               f"grad_output[0] has a dtype of {grad.dtype} and output[0] has a dtype of {root.dtype}.")
         return grad if grad.dtype is root.dtype else grad.to(root.dtype)
     if root.shape.numel() != 1:
         raise RuntimeError(
@@ -208,15 +221,26 @@ def _walk(
                         captured[node, nr] = gs[nr]
             if type(node) is AccumulateGrad:
                 if accumulate is not None and (targets is None or node in targets):
+                    taken = tuple(gs) if node.post_hooks else None
                     g = gs[0]
                     gs = None
-                    accumulate(node, g)
-                    del g
+                    if dispatch.state.watchers:
+                        box = [g]
+                        del g
+                        watched(_ENGINE + node.name(), _accumulate_watched, (accumulate, node, box), None, 2, -1, ())
+                    else:
+                        accumulate(node, g)
+                        del g
+                    if taken is not None:
+                        _run_post_hooks(node, [], taken)
             elif useful is None or any(e is not None and e[0] in useful for e in node.edges):
                 if node.knows_last:
                     node.last = not retain_graph    # type: ignore[attr-defined]
                 current.node = node
-                _send(node, gs, buffers)
+                if dispatch.state.watchers:
+                    watched(_ENGINE + node.name(), _send, (node, gs, buffers), None, 2, node.sequence, ())
+                else:
+                    _send(node, gs, buffers)
                 if not retain_graph:
                     node.release()
         for edge in node.edges:
@@ -227,6 +251,13 @@ def _walk(
                     heapq.heappush(ready, (-child.sequence, id(child), child))
 
 
+_ENGINE = "autograd::engine::evaluate_function: "
+
+
+def _accumulate_watched(accumulate: Callable[[AccumulateGrad, Tensor], None], node: AccumulateGrad, box: list[Tensor]) -> None:
+    watched(node.name(), lambda: accumulate(node, box.pop()), (), None, 1, -1, box)     # the box: nobody else may hold the gradient (_own)
+
+
 def _send(node: Node, gs: list, buffers: dict) -> None:
     """Run one node and pass its gradients on along the edges."""
     for g in gs:
@@ -235,36 +266,43 @@ def _send(node: Node, gs: list, buffers: dict) -> None:
     else:
         return
     if dispatch.state.watchers:
-        grads = watched(node.name(), _apply, (node, gs), {}, inside=True)
+        grads = watched(node.name(), _apply, (node, gs), None, 1, node.sequence, gs)
     else:
         grads = _apply(node, gs)
     if node.post_hooks:
-        for hook in list(node.post_hooks.values()):
-            answer = hook(tuple(grads), tuple(gs))
-            if answer is not None:
-                grads = list(answer)
+        grads = _run_post_hooks(node, grads, tuple(gs))
     for edge, grad in zip(node.edges, grads):
         if edge is not None and grad is not None:
             _add(buffers, edge, _fit(grad, edge, node))
 
 
-def _apply(node: Node, gs: list) -> list:
-    try:
-        grads = node.apply(gs)
-    except Exception as error:
-        if node.trace is not None:
-            error.add_note(_where(node))
-        raise
-    if Settings.anomaly and Settings.check_nan:
-        for i, g in enumerate(grads):
-            if g is not None and g.dtype.category >= 2 and not g.is_fake and bool(g.isnan().any()):
-                raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.\n{_where(node)}")
+def _run_post_hooks(node: Node, grads: list, taken: tuple) -> list:
+    for hook in list(node.post_hooks.values()):  # type: ignore[union-attr]
+        answer = hook(tuple(grads), taken)
+        if answer is not None:
+            grads = list(answer)
     return grads
 
 
-def _where(node: Node) -> str:
-    lines = "".join(traceback.format_list(node.trace)) if node.trace is not None else "  (made outside of anomaly mode)\n"
-    return f"Traceback of forward call that caused the error ({node.name()}):\n{lines}"
+def _apply(node: Node, gs: list) -> list:
+    try:
+        return _checked(node, node.apply(gs))
+    except Exception:
+        if node.trace is not None:
+            warnings.warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"
+                          f"{''.join(node.metadata['traceback_'])}", stacklevel=2)
+        elif Settings.anomaly:
+            warnings.warn(f"Error detected in {node.name()}. No forward pass information available. Enable detect anomaly during forward "
+                          "pass for more information.", stacklevel=2)
+        raise
+
+
+def _checked(node: Node, grads: list) -> list:
+    if Settings.anomaly and Settings.check_nan:
+        for i, g in enumerate(grads):
+            if g is not None and g.dtype.category >= 2 and not g.is_fake and bool(g.isnan().any()):
+                raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
+    return grads
 
 
 def _fit(grad: Tensor, edge: Edge, node: Node) -> Tensor:
@@ -312,18 +350,25 @@ def _plus(have: Tensor, grad: Tensor) -> Tensor:
 
 def _run_pre_hooks(node: Node, gs: list) -> list:
     hooks = list(node.pre_hooks.values())  # type: ignore[union-attr]
-    for hook in sorted(hooks, key=lambda hook: hasattr(hook, "_retains")):  # what is retained is what the other hooks leave
+    for hook in sorted(hooks, key=_turn):
         nr = getattr(hook, "_output_nr", None)
         if nr is None:
             answer = hook(tuple(gs))
             if answer is not None:
-                gs = list(answer) if isinstance(answer, (tuple, list)) else [answer]
+                if not isinstance(answer, (tuple, list)):
+                    raise TypeError(f"expected tuple, but hook returned '{type(answer).__name__}'")
+                gs = list(answer)
         elif gs[nr] is not None:
             answer = hook(gs[nr])
             if answer is not None:
                 _check_replaced(hook, gs[nr], answer)
                 gs[nr] = answer
     return gs
+
+
+def _turn(hook: Callable) -> int:
+    """Hooks of tensors come first, then the node's own; what is retained is what they leave."""
+    return 1 if hasattr(hook, "_retains") else 0 if hasattr(hook, "_output_nr") else 2
 
 
 def _check_replaced(hook: Callable, before: Tensor, after: Any) -> None:

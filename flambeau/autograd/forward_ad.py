@@ -142,8 +142,7 @@ def pushed(prim: Primitive, args: tuple, outs: tuple, tangents: Sequence[Any]) -
         return [None] * len(outs)
     for kind, push in _PUSHES.items():
         if isinstance(prim.derivative, kind):
-            return [t if isinstance(o, Tensor) and _is_differentiable(o) else None
-                    for o, t in zip(outs, push(prim, args, outs, tangents))]
+            return [t if isinstance(o, Tensor) and _is_differentiable(o) else None for o, t in zip(outs, push(prim, args, outs, tangents))]
     raise NotImplementedError(f"{prim.name}: forward mode has no rule for a derivative of type {type(prim.derivative).__name__}")
 
 

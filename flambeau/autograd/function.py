@@ -25,7 +25,7 @@ class FunctionCtx:
         self._non_differentiable: tuple = ()
         self._materialize = True
         self.needs_input_grad: tuple[bool, ...] = ()
-        self._node: FunctionNode | None = None
+        self._node: BackwardCFunction | None = None
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep inputs or outputs for backward (with a version check)."""
@@ -59,9 +59,21 @@ class FunctionCtx:
             raise RuntimeError(SECOND_TIME)
         return tuple(s.get(node) if isinstance(s, Saved) else s for s in node.saved)
 
+    saved_variables = saved_tensors
+    to_save = property(lambda self: self._to_save or None)
+    dirty_tensors = property(lambda self: self._dirty or None)
+    non_differentiable = property(lambda self: self._non_differentiable or None)
 
-class FunctionNode(Node):
-    """The tape's node of one `Function.apply`."""
+    def __getattr__(self, name: str) -> Any:
+        """It is the node of the tape as well: its name, hooks, notes and what it leads to."""
+        node = self.__dict__.get("_node")
+        if node is None or name.startswith("_") or not hasattr(type(node), name):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(node, name)
+
+
+class BackwardCFunction(Node):
+    """The tape's node of one `Function.apply`. What its context has, it has."""
 
     __slots__ = ("arity", "ctx", "function", "positions", "saved")
 
@@ -69,6 +81,11 @@ class FunctionNode(Node):
         super().__init__(edges)
         self.function, self.ctx, self.positions, self.arity = function, ctx, positions, arity
         self.saved: list | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "ctx":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self.ctx, name)
 
     @classmethod
     def of(cls, function: type[Function], *fields: Any) -> Any:
@@ -80,8 +97,11 @@ class FunctionNode(Node):
             raise RuntimeError(SECOND_TIME)
         if self.ctx._materialize:
             gs = [self._zeros(i) if g is None else g for i, g in enumerate(gs)]
-        answer = self.function.backward(self.ctx, *gs)
+        answer = self.function._gradient()(self.ctx, *gs)
         answer = answer if isinstance(answer, tuple) else (answer,)
+        for g in answer:
+            if g is not None and not isinstance(g, Tensor):
+                raise RuntimeError(f"expected Variable or None (got {type(g).__name__})")
         if len(answer) < self.arity or any(g is not None for g in answer[self.arity :]):
             raise RuntimeError(
                 f"function {self.name()} returned an incorrect number of gradients (expected {self.arity}, got {len(answer)})"
@@ -99,7 +119,7 @@ class FunctionNode(Node):
         return self.saved is None and bool(self.ctx._to_save)
 
 
-class _ExamplesFunctionNode(OnExamples, FunctionNode):
+class _OfExamples(OnExamples, BackwardCFunction):
     """The same within vmap: `backward` sees examples, as `forward` did."""
 
     def _zeros(self, i: int) -> Any:
@@ -107,9 +127,23 @@ class _ExamplesFunctionNode(OnExamples, FunctionNode):
         return None if zeros is None else wrapped(zeros, self.of_outputs[i])
 
 
-class Function:
+class FunctionMeta(type):
+    """The class of Functions, which knows of each what class its nodes have."""
+
+    @property
+    def _backward_cls(cls) -> type:
+        return node_type(cls, BackwardCFunction, f"{cls.__name__}Backward")
+
+
+class Function(metaclass=FunctionMeta):
     """Base of custom functions. `forward(ctx, ...)` (or `forward(...)` with `setup_context(ctx, inputs, output)`) computes,
     `backward(ctx, *grads)` gives a gradient (or None) per argument of forward."""
+
+    generate_vmap_rule = False  # vmap of what has no `vmap` goes through `forward` whether this is set or not
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd function "
+                           f"with static forward method: {type(self).__name__}.apply(...)")
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -120,19 +154,33 @@ class Function:
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         """Gradients of the inputs from those of the outputs."""
         raise NotImplementedError(
-            "You must implement either the backward or vjp method for your custom autograd.Function to use it "
-            "with backward mode AD."
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it with backward mode AD."
         )
+
+    vjp = backward
+
+    @classmethod
+    def _gradient(cls) -> Callable:
+        """`backward`, or `vjp`, which is its other name."""
+        if cls.vjp is Function.vjp:
+            return cls.backward
+        if cls.backward is not Function.backward:
+            raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one "
+                               "of them.")
+        return cls.vjp
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run the function and record it."""
         if dispatch.batched is not None and cls.vmap is not Function.vmap:
+            if cls.generate_vmap_rule:
+                raise RuntimeError(f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and a vmap "
+                                   "staticmethod; leave one out")
             out = by_program(cls.vmap, args)
             if out is not NotImplemented:
                 return out
         tangents = forward_ad.tangents_of(args) if dispatch.state.modes else None
-        ctx = FunctionCtx()
+        ctx: Any = FunctionCtx()
         positions = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         behind = args if dispatch.batched is None else [stripped(a)[0] for a in args]
         edges = [edge_of(behind[i]) for i in positions]
@@ -144,14 +192,16 @@ class Function:
                 cls.setup_context(ctx, args, out)
             else:
                 out = cls.forward(ctx, *args, **kwargs)
+        _check_marked(ctx, out if isinstance(out, tuple) else (out,))
         if tangents is not None:
-            return _forwards(cls, ctx, args, out, tangents, FunctionNode.of(cls, ctx, edges, positions, len(args)) if recording else None)
+            made = BackwardCFunction.of(cls, ctx, edges, positions, len(args)) if recording else None
+            return _forwards(cls, ctx, args, out, tangents, made)
         ctx._for_forward = None
         if not recording:
             return out
         if dispatch.batched is not None and levels():
-            return _attach_examples(_ExamplesFunctionNode.of(cls, ctx, edges, positions, len(args)), ctx, args, out)
-        node = FunctionNode.of(cls, ctx, edges, positions, len(args))
+            return _attach_examples(_OfExamples.of(cls, ctx, edges, positions, len(args)), ctx, args, out)
+        node = BackwardCFunction.of(cls, ctx, edges, positions, len(args))
         return _attach(node, ctx, args, out)
 
     @staticmethod
@@ -170,10 +220,24 @@ class Function:
         """Tangents of the outputs from those of the inputs (None for an input that has none)."""
         raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
 
-    vjp = backward
+
+def _check_marked(ctx: FunctionCtx, outs: tuple) -> None:
+    """What is marked as dirty is a tensor, and among the results."""
+    for t in ctx._dirty:
+        if not isinstance(t, Tensor):
+            raise RuntimeError(f"mark_dirty can only accept variables, but argument is of type {type(t).__name__}")
+        if not any(o is t for o in outs):
+            raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The inputs that are "
+                               "modified inplace must all be outputs of the Function.")
 
 
-def _forwards(cls: type[Function], ctx: FunctionCtx, args: tuple, out: Any, tangents: list, node: FunctionNode | None) -> Any:
+def _check_saved(tensors: tuple) -> None:
+    for i, t in enumerate(tensors):
+        if t is not None and not isinstance(t, Tensor):
+            raise TypeError(f"save_for_backward can only save variables, but argument {i} is of type {type(t).__name__}")
+
+
+def _forwards(cls: type[Function], ctx: FunctionCtx, args: tuple, out: Any, tangents: list, node: BackwardCFunction | None) -> Any:
     """The results with the tangents that `jvp` gives, and on the tape where there is a node."""
     given = cls.jvp(ctx, *tangents)
     ctx._for_forward = None
@@ -187,9 +251,10 @@ def _forwards(cls: type[Function], ctx: FunctionCtx, args: tuple, out: Any, tang
     return out
 
 
-def _attach(node: FunctionNode, ctx: FunctionCtx, args: tuple, out: Any) -> Any:
+def _attach(node: BackwardCFunction, ctx: FunctionCtx, args: tuple, out: Any) -> Any:
     """Hang the node on the outputs: inputs returned as they are become aliases, dirty ones are rebased."""
     outs = out if isinstance(out, tuple) else (out,)
+    _check_saved(ctx._to_save)
     made: list = []
     for o in outs:
         if isinstance(o, Tensor) and any(o is a for a in args) and not any(o is d for d in ctx._dirty):
@@ -221,12 +286,13 @@ def _of_input(made: Tensor, out: Tensor, args: tuple) -> View | None:
     return View(root, chain or ((PRIMITIVES["alias"], ()),), 0 if root._grad is None else root._grad.generation, "function")
 
 
-def _attach_examples(node: _ExamplesFunctionNode, ctx: FunctionCtx, args: tuple, out: Any) -> Any:
+def _attach_examples(node: _OfExamples, ctx: FunctionCtx, args: tuple, out: Any) -> Any:
     """The same within vmap, where the history belongs to the batches."""
     if ctx._dirty:
         raise NotImplementedError(f"{node.name()}: a Function that marks its inputs as dirty cannot be recorded within vmap; return new "
                                   "tensors in their place")
     outs = out if isinstance(out, tuple) else (out,)
+    _check_saved(ctx._to_save)
     made = [on_tape(o) if isinstance(o, Tensor) else o for o in outs]
     numbers = {id(o): nr for nr, o in enumerate(outs)}
     node.levels, node.of_inputs = levels(), [stripped(args[i])[1] for i in node.positions]
@@ -262,8 +328,7 @@ def once_differentiable(fn: Callable) -> Callable:
             return answer
         outs = answer if isinstance(answer, tuple) else (answer,)
         failing = tuple(
-            _Refuse.apply(o, fn.__qualname__, *[a for a in args if isinstance(a, Tensor)]) if isinstance(o, Tensor) else o
-            for o in outs
+            _Refuse.apply(o, fn.__qualname__, *[a for a in args if isinstance(a, Tensor)]) if isinstance(o, Tensor) else o for o in outs
         )
         return failing if isinstance(answer, tuple) else failing[0]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import _C
 from ..core import dispatch
+from ..core.tensor import Tensor
 
 state = dispatch.state
 GRAD, INFERENCE = 1, 2  # of state.recording
@@ -129,6 +130,20 @@ class inference_mode(_Scope):
 
     def clone(self) -> _Scope:
         return inference_mode(self.mode)
+
+
+class _unsafe_preserve_version_counter:
+    """Writes to these tensors within the block are not counted, so that autograd takes what it saved of them as unchanged."""
+
+    def __init__(self, tensors: Tensor | tuple[Tensor, ...]) -> None:
+        self.tensors = (tensors,) if isinstance(tensors, Tensor) else tensors
+
+    def __enter__(self) -> None:
+        self.before = [t._version for t in self.tensors]
+
+    def __exit__(self, *error: object) -> None:
+        for t, version in zip(self.tensors, self.before):
+            t._storage.version = version
 
 
 def is_grad_enabled() -> bool:

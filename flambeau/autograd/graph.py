@@ -22,10 +22,10 @@ from ..core.memory_format import contiguous_format
 from ..core.symbolic import is_symbolic
 from ..core.tensor import AutogradMeta, Tensor, View, fake, from_array, refuse_inference_write, shape_of, view_tensor
 from ..ops import registry
+from ..ops.primitives import node_name
 from ..ops.registry import General, Linear, Rule
 from .handles import RemovableHandle
 
-_sequence = itertools.count(1)
 _SUFFIXES = ("_shape", "_dtype", "_spec", "_device")
 
 
@@ -68,15 +68,25 @@ class Node:
 
     def __init__(self, edges: list[Edge | None]):
         self.edges = edges
-        self.sequence = next(_sequence)
+        self.sequence = _C.next_node()
         self.output_specs: tuple = ()
         if Settings.anomaly:
             self.trace = traceback.extract_stack()[:-3]
 
     @cached_property
     def metadata(self) -> dict:
-        """A place for the user's notes."""
-        return {}
+        """A place for the user's notes; in anomaly mode it tells where the operation was recorded."""
+        return {} if self.trace is None else {"traceback_": traceback.format_list(self.trace)}
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow through it: of what is on the tape, always."""
+        return True
+
+    @property
+    def _input_metadata(self) -> list:
+        """Shape, dtype and device of each gradient that the node takes."""
+        return list(self.output_specs)
 
     place = ""  # in names
 
@@ -122,7 +132,7 @@ class Node:
 
 def node_type(of: Any, base: type[Node], name: str) -> type[Any]:
     """The class, of this name, of the nodes of a primitive or Function. It is kept with whom it is of."""
-    key = f"_{base.__name__}_type"
+    key = f"_{base.__name__}_{name}"
     made = vars(of).get(key)
     if made is None:
         made = type(name, (base,), {"__slots__": (), "__module__": __name__})
@@ -179,7 +189,7 @@ class Saved:
         else:
             store = tensor._store
             if store is not None and store.version != self.version:
-                raise RuntimeError(_modified(tensor, self.version, node))
+                raise RuntimeError(_modified(tensor, self.version, node if self.output is not None else None))
         if self.output is None or not dispatch.state.grad_enabled:
             return tensor
         attached = bare(tensor)
@@ -248,13 +258,20 @@ def _copy_with_history(tensor: Tensor) -> Tensor:
     return carried(tensor, copy) if dispatch.state.modes else copy
 
 
-def _modified(tensor: Tensor, expected: int, node: Node) -> str:
-    kind = f"torch.{tensor.dtype.name.capitalize()}Tensor {list(tensor.shape)}"
+def operation_name(node: Node) -> str:
+    """What the node's operation is called in messages: Mul."""
+    return node.name().partition("Backward")[0]
+
+
+def _modified(tensor: Tensor, expected: int, node: Node | None) -> str:
+    meta = tensor._grad
+    node, nr = (meta.grad_fn, meta.output_nr) if node is None and meta is not None else (node, 0)
+    source = "" if node is None else f", which is output {nr} of {operation_name(node)},"
     return (
-        "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[{kind}], needed by {node.name()}, is at version {tensor._writes}; expected version {expected} instead. Hint: "
-        "the backtrace of the operation that failed to compute its gradient is shown under "
-        "torch.autograd.set_detect_anomaly(True); clone() the tensor before writing to it."
+        f"one of the variables needed for gradient computation has been modified by an inplace operation: [{tensor.type()} "
+        f"{list(tensor.shape)}]{source} is at version {tensor._writes}; expected version {expected} instead. Hint: enable anomaly "
+        "detection to find the operation that failed to compute its gradient, with torch.autograd.set_detect_anomaly(True, "
+        "check_nan=False); clone() the tensor before writing to it."
     )
 
 
@@ -284,10 +301,11 @@ class Plan:
     """What recording a primitive comes to when certain of its arguments need a gradient.
 
     `saves` are (name, function of the arguments and outputs) for each value that the rules name; `rules` are
-    (which of the tensor parameters, rule, whether its answer is the gradient itself and not a factor of it).
+    (which of the tensor parameters, rule, whether its answer is the gradient itself and not a factor of it); `kind` is the
+    class of the nodes, None where the arguments have a say in its name.
     """
 
-    __slots__ = ("derivative", "node_type", "rules", "saves")
+    __slots__ = ("derivative", "kind", "rules", "saves")
 
     def __init__(self, prim: Any, needs: tuple[int, ...]):
         derivative = self.derivative = prim.derivative
@@ -301,7 +319,8 @@ class Plan:
                     self.rules.append((prim.tensor_positions.index(i), rule, isinstance(derivative, Linear) or "g" in rule.names))
             names = {name for _, rule, _ in self.rules for name in rule.names}
         self.saves = [(name, _saver(prim, name)) for name in names - {"g", "gs", "needs"}]
-        self.node_type = node_type(prim, PrimitiveNode, "".join(part.capitalize() for part in prim.name.split("_")) + "Backward0")
+        aten = prim.aten
+        self.kind = node_type(prim, PrimitiveNode, node_name(prim, ())) if isinstance(aten.node or aten.name, str) else None
 
     @staticmethod
     def of(prim: Any, needs: tuple[int, ...]) -> Plan:
@@ -500,7 +519,7 @@ def record(prim: Any, args: tuple) -> Any:
     plan = Plan.of(prim, positions)
     if not plan.rules and not isinstance(plan.derivative, General):
         return out
-    node = plan.node_type(prim, edges, positions, list_sizes, plan)
+    node = (plan.kind or node_type(prim, PrimitiveNode, node_name(prim, args)))(prim, edges, positions, list_sizes, plan)
     if type(out) is Tensor:
         if plan.saves:
             outs = (out,)
@@ -658,14 +677,15 @@ _ORIGINS = {
 
 def _lost(tensor: Tensor, origin: str, what: str) -> str:
     meta = tensor._grad
-    of = "This tensor " if meta is None or meta.grad_fn is None else f"Output {meta.output_nr} of {meta.grad_fn.name()} "
+    of = "This tensor " if meta is None or meta.grad_fn is None else f"Output {meta.output_nr} of {operation_name(meta.grad_fn)} "
     return _ORIGINS[origin].format(what, of)
 
 
-class Overwritten(Node):
+class CopyBackwards(Node):
     """History of a tensor that was overwritten: zeros for what it was before, the gradient for what was written."""
 
     __slots__ = ()
+    place = "torch::autograd::"
 
     def __init__(self, before: Edge, source: Edge | None, target: Tensor):
         super().__init__([before, source])
@@ -730,7 +750,7 @@ def rebase(target: Tensor, source: Any, anew: bool = False) -> None:
             return
         before = edge_of(target) if anew or edge is None else None
         if before is not None:
-            _keep_identity(target, AutogradMeta(False, Overwritten(before, edge, target), 0))
+            _keep_identity(target, AutogradMeta(False, CopyBackwards(before, edge, target), 0))
             return
         fresh = AutogradMeta(False, None if edge is None else edge.node, 0 if edge is None else edge.nr)
         if edge is not None and isinstance(edge.node, AccumulateGrad):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 from flambeau import _C
 
 from . import dispatch
@@ -30,11 +33,13 @@ class device(_C.DeviceScope):
         else:
             name, colon, text = type.partition(":")
             if colon:
-                if not text.isdigit():
+                if not text.isdigit() or (text[0] == "0" and text != "0"):
                     raise RuntimeError(f"Invalid device string: '{type}'")
                 index = int(text)
         if name not in _TYPES and name not in _OTHERS:
             raise RuntimeError(f"Expected one of {', '.join(_TYPES + _OTHERS)} device type at start of device string: {name}")
+        if index is not None and index < 0:
+            raise RuntimeError(f"Device index must not be negative, got {index} for {name!r}")
         self.type, self.index = name, index
 
     def __repr__(self) -> str:
@@ -81,6 +86,14 @@ def as_device(where: device | str | int | None) -> device:
 
 
 current_cuda = [0]
+enter_gpu: list[Callable[[int], AbstractContextManager | None]] = []    # the backend of GPUs puts its own in
+
+
+def elsewhere(where: device) -> AbstractContextManager | None:
+    """A block in which the GPU `where` is this thread's current one; None where it is already, and on other devices."""
+    return enter_gpu[0](where.index or 0) if enter_gpu and where.type == "cuda" else None
+
+
 
 add_setting("default device", dispatch.state, "devices", traced=True)
 add_setting("current GPU", current_cuda, 0)

@@ -20,7 +20,7 @@ class Mode(Protocol):
     """Something that sees every primitive call below autograd (a tracer, a profiler, a fake-tensor scope)."""
 
     def handle(self, prim: Any, args: tuple) -> Any:
-        """Answer `prim(*args)`; call `dispatch.below(self, prim, args)` for what lies further down."""
+        """Answer `prim(*args)`; call `dispatch.run(prim, args)` for what lies further down."""
 
 
 # What dispatch must know beside the arguments; every thread has values of its own (csrc/state.cpp, which native paths read):

@@ -266,3 +266,14 @@ class iinfo(_Limits):
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+_SCALAR_TYPE = {
+    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "float16": "Half",
+    "bfloat16": "BFloat16", "float32": "Float", "float64": "Double", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}
+
+
+def scalar_type(kind: dtype) -> str:
+    """torch's name of a dtype in error texts: 'Long' for int64."""
+    return _SCALAR_TYPE.get(kind.name, kind.name)

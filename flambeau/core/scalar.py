@@ -239,8 +239,8 @@ _ROWS = [
     ScalarOp("lgamma", 1, SAME, "F", _native("lgamma"), _fn("lgamma"), _lib("lgamma"), 40, cupy="gammaln"),
     ScalarOp("digamma", 1, SAME, "F", _native("digamma"), _fn("digamma"), _helper("digamma"), 40, cupy="digamma"),
     # rounding
-    ScalarOp("floor", 1, SAME, "F", np.floor, _fn("floor"), _helper("floor"), ordered=True, exact=True),
-    ScalarOp("ceil", 1, SAME, "F", np.ceil, _fn("ceil"), _helper("ceil"), ordered=True, exact=True),
+    ScalarOp("floor", 1, SAME, "F", np.floor, _fn("floor"), "tl.floor({0})", ordered=True, exact=True),
+    ScalarOp("ceil", 1, SAME, "F", np.ceil, _fn("ceil"), "tl.ceil({0})", ordered=True, exact=True),
     ScalarOp("trunc", 1, SAME, "F", np.trunc, _fn("trunc"), _lib("trunc"), ordered=True, exact=True),
     ScalarOp("round", 1, SAME, "F", np.rint, _fn("round"), _lib("nearbyint"), ordered=True, exact=True),
     # comparisons and classification

@@ -173,9 +173,9 @@ def elementwise_strides(shape: Sequence[Any], operands: Sequence[Sequence[Any]])
 
 
 def copied_strides(shape: Sequence[Any], strides: Sequence[Any]) -> tuple:
-    """Strides of a copy: `elementwise_strides`, and those of a tensor of no elements whatever they are."""
+    """Strides of a copy: those of a tensor without gaps or of no elements, whatever they are; else `elementwise_strides`."""
     empty = any(type(n) is int and n == 0 for n in shape)
-    return tuple(strides) if empty else elementwise_strides(shape, [strides])
+    return tuple(strides) if empty or is_contiguous(shape, strides) else elementwise_strides(shape, [strides])
 
 
 def elementwise_order(shape: Sequence[Any], operands: Sequence[Sequence[Any]]) -> list[int]:

@@ -132,8 +132,7 @@ def sparse_tensor(pattern: Pattern, entries: Tensor) -> SparseTensor:
     """The tensor of these entries; knows nothing of autograd."""
     if entries._data is None:
         raise NotImplementedError(f"a sparse tensor (of shape {list(pattern.shape)}) needs data: none is made of fake or meta tensors, "
-                                  "and graphs "
-                                  "hold none")
+                                  "and graphs hold none")
     dispatch.count_override(SparseTensor)
     made: SparseTensor = object.__new__(SparseTensor)
     Tensor._data.__set__(made, None)

@@ -145,8 +145,7 @@ def _spanned_bytes(array: np.ndarray) -> np.ndarray:
     if min(array.strides) < 0:
         raise ValueError(
             "At least one stride in the given numpy array is negative, and tensors with negative strides "
-            "are not currently supported. (You can probably work around this by making a copy of your "
-            "array with array.copy().)"
+            "are not currently supported. (You can probably work around this by making a copy of your array with array.copy().)"
         )
     last = sum((size - 1) * stride for size, stride in zip(array.shape, array.strides))
     return np.asarray(_Span(array, last + array.itemsize))

@@ -125,6 +125,7 @@ class ShapeEnv:
     largest: dict[str, float] = field(default_factory=dict)  # the largest finite value of a float without a hint
     large: bool = False  # while an operator is asked for its shape: take them for sizes of at least 2, as all symbols are
     taken_large: set[str] = field(default_factory=set)  # of which that has decided something
+    guess: Callable[[Exception], bool] | None = None  # answers, instead of raising, what data would decide
     _ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     _by_hint: dict[tuple[int, Any], str] = field(default_factory=dict)
     _least: dict[str, int] = field(default_factory=dict)  # what a symbol with a source is at least: a size 2
@@ -180,6 +181,14 @@ class ShapeEnv:
 
     def size_hint(self, expr: Index) -> int:
         """The value of `expr` in the example; RuntimeError for sizes that have none."""
+        try:
+            return self._value(expr)
+        except DataDependentSize as error:
+            if self.guess is None:
+                raise
+            return 2 + self.guess(error)
+
+    def _value(self, expr: Index) -> int:
         try:
             return int(evaluate(expr, self.hints))
         except KeyError as missing:
@@ -241,7 +250,12 @@ class ShapeEnv:
         if known is not None:
             return known
         left, right = self.simplify(relation.left), self.simplify(relation.right)
-        answer = _RELATIONS[relation.op](self.size_hint(left), self.size_hint(right))
+        try:
+            answer = _RELATIONS[relation.op](self._value(left), self._value(right))
+        except DataDependentSize as error:
+            if self.guess is None:
+                raise
+            return self.guess(error)
         held = Relation(relation.op if answer else _NEGATED[relation.op], left, right)
         if self.frozen:
             raise RuntimeError(f"a guard ({held.text()}) was needed after the guards of this graph had been built")
@@ -604,7 +618,10 @@ class SymFloat:
     def __float__(self) -> float:
         """Specialises: every size in the expression is guarded to be the example's."""
         if self.op == "variable":
-            raise DataDependentFloat(self.left)
+            error = DataDependentFloat(self.left)
+            if self.env.guess is None:
+                raise error
+            return 2.0 + self.env.guess(error)
         return float(_FLOAT_OPS[self.op](_specialise(self.left), _specialise(self.right)))
 
     def __int__(self) -> int:
@@ -665,7 +682,12 @@ def _compare(op: str, left: SymFloat, right: Any) -> Any:
         return _COMPARISONS[op](float(left), float(right))
     text, env = f"{left!r} {op} {right!r}", left.env
     if text not in env.float_guards:
-        answer = _COMPARISONS[op](left.hint, hint_of(right))
+        try:
+            answer = _COMPARISONS[op](left.hint, hint_of(right))
+        except DataDependentFloat as error:
+            if env.guess is None:
+                raise
+            return env.guess(error)
         if env.floats_frozen:
             raise DataDependentFloat(given[0])
         env.float_guards[text] = left, op, right, answer
@@ -692,14 +714,14 @@ def _extreme(symbolic: Callable[..., Index], plain: Callable[..., Any], args: tu
     return env.symint(symbolic(*(expr_of(a) for a in args)))
 
 
-def sym_max(a: Any, b: Any) -> Any:
+def sym_max(a: Any, *rest: Any) -> Any:
     """max without a guard: symbolic when an argument is."""
-    return _extreme(maximum, max, (a, b))
+    return _extreme(maximum, max, (a, *rest))
 
 
-def sym_min(a: Any, b: Any) -> Any:
+def sym_min(a: Any, *rest: Any) -> Any:
     """min without a guard: symbolic when an argument is."""
-    return _extreme(minimum, min, (a, b))
+    return _extreme(minimum, min, (a, *rest))
 
 
 def sym_not(a: Any) -> Any:

@@ -56,7 +56,13 @@ class AutogradMeta:
         self.generation = 0
 
 
-class Tensor:
+if TYPE_CHECKING:   # the operators, which flambeau.ops attaches as methods (tools/stubs.py)
+    from .tensor_methods import Methods
+else:
+    Methods = object
+
+
+class Tensor(Methods):
     """A multi-dimensional array of one dtype on one device, with gradients."""
 
     __slots__ = ("__dict__", "__weakref__", "_data", "_grad", "_lay", "_store", "_view", "device", "dtype")
@@ -68,19 +74,6 @@ class Tensor:
     _view: View | None
     _lay: Layout | None
     _store: Storage | Unasked | None
-
-    if TYPE_CHECKING:  # the operators, which flambeau.ops attaches as methods
-
-        def __getattr__(self, name: str) -> Any: ...
-
-        def __eq__(self, other: Any) -> Any: ...
-        def __ne__(self, other: Any) -> Any: ...
-
-        _method: Any = None
-        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = _method
-        __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __abs__ = __invert__ = _method
-        __and__ = __or__ = __xor__ = __lt__ = __le__ = __gt__ = __ge__ = __len__ = __iter__ = _method
-        __getitem__ = __setitem__ = __iadd__ = __isub__ = __imul__ = __itruediv__ = _method
 
     # Slots filled by the rooms above.
     _legacy_constructor: Callable[..., Tensor]
@@ -226,8 +219,7 @@ class Tensor:
             if not flag:
                 raise RuntimeError(
                     "you can only change requires_grad flags of leaf variables. If you want to use a "
-                    "computed variable in a subgraph that doesn't require differentiation use "
-                    "var_no_grad = var.detach()."
+                    "computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
                 )
             return
         if flag and is_example(self):
@@ -391,9 +383,10 @@ def from_array(array: Any, kind: dtype | None = None, where: device = CPU) -> Te
 
 
 def laid_out(array: Any, kind: dtype, where: device, strides: tuple | None) -> Tensor:
-    """`from_array` of an array that lies by these strides. One of no elements lies in any way: its strides are those that are told."""
+    """`from_array` of an array that lies by these strides. In a dimension of at most one element it lies in any way: its strides are
+    those that are told."""
     made = from_array(array, kind, where)
-    if strides is not None and not array.size:
+    if strides is not None and (not array.size or (1 in array.shape and array.flags.c_contiguous)):
         made._lay = Layout(tuple(array.shape), strides, 0)
     return made
 

@@ -2,25 +2,31 @@
 
 `dispatch.state.watchers` are those of this thread. Operators called from outside are told to them by `begin(name, args)` and
 `end(event)`, calls of compiled libraries by `ran(what, start, laps)`: when its kernels ended, one after the other. What an operator
-runs inside is its own, and what is traced or compiled is told to nobody.
+runs inside is its own, and what is traced or compiled is told to nobody. Recorders of profiles are native (csrc/recorder.cpp): an event
+costs a fraction of a microsecond.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from flambeau import _C
 from flambeau.core import dispatch
 
 state = dispatch.state
+
+OPERATOR, BACKWARD, ENGINE, REGION, USER = 0, 1, 2, 3, 7
+"""Kinds of what is told: operators and kernels, nodes of backward, the engine around them, calls of compiled code, what a program named."""
 
 
 class Watcher(Protocol):
     """A recorder of one thread."""
 
-    def begin(self, name: str, args: Sequence[Any] = ()) -> Any:
-        """Something starts."""
+    def begin(self, name: str, args: Sequence[Any] = (), kind: int = 0, sequence: int = -1) -> Any:
+        """Something starts, of a kind; `sequence`: the number of autograd's node that it is."""
 
     def end(self, event: Any) -> None:
         """It is over."""
@@ -64,19 +70,34 @@ class unwatched:
         state.watchers = self.watchers
 
 
-def watched(name: str, function: Callable, args: Sequence[Any], kwargs: dict, *, inside: bool = False) -> Any:
-    """`function(*args, **kwargs)`, told to the watchers; what it calls only if `inside`."""
+def _watched(name: str, function: Callable, args: tuple, kwargs: dict | None, kind: int = 0, sequence: int = -1, seen: Any = None) -> Any:
+    """`watched` for watchers of any type."""
     watchers = state.watchers
-    events = [watcher.begin(name, args) for watcher in watchers]
-    if not inside:
+    events = [watcher.begin(name, args if seen is None else seen, kind, sequence) for watcher in watchers]
+    if not kind:
         state.watchers = ()
     try:
-        return function(*args, **kwargs)
+        return function(*args, **(kwargs or {}))
     finally:
-        if not inside:
+        if not kind:
             state.watchers = watchers
-        for watcher, event in zip(watchers, events):
+        for watcher, event in zip(reversed(watchers), reversed(events)):
             watcher.end(event)
 
 
-__all__ = ["Watcher", "block", "unwatched", "watched", "within"]
+def tell(name: str, start: int, end: int) -> None:
+    """Tell recorders of something that went on beside what ran, from when to when."""
+    for watcher in state.watchers:
+        if isinstance(watcher, _C.Recorder):
+            watcher.went(name, start, end)
+
+
+watched = _C.recorded
+"""`watched(name, function, args, kwargs, kind=0, sequence=-1, seen=args)`: `function(*args, **kwargs)`, told to the watchers; what it calls
+only if its kind is not 0, an operator's."""
+
+_C.know_watched(_watched)
+os.register_at_fork(after_in_child=lambda: setattr(state, "watchers", ()))     # nobody reads what a child process records
+
+
+__all__ = ["BACKWARD", "ENGINE", "OPERATOR", "REGION", "USER", "Watcher", "block", "tell", "unwatched", "watched", "within"]

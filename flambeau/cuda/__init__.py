@@ -25,7 +25,7 @@ from .library import NOT_ENABLED
 from .memory import (
     device_memory_used, empty_cache, get_allocator_backend, get_per_process_memory_fraction, host_memory_stats_as_nested_dict,
     max_memory_allocated, max_memory_cached, max_memory_reserved, mem_get_info, memory_allocated, memory_cached, memory_reserved,
-    memory_stats, memory_stats_as_nested_dict, memory_summary, reset_accumulated_memory_stats, reset_max_memory_allocated,
+    memory_snapshot, memory_stats, memory_stats_as_nested_dict, memory_summary, reset_accumulated_memory_stats, reset_max_memory_allocated,
     reset_max_memory_cached, reset_peak_memory_stats, set_per_process_memory_fraction,
 )
 from .random import (
@@ -110,7 +110,7 @@ def ipc_collect() -> None:
 
 # Asked of the driver's management library, which is not bound.
 _MANAGEMENT = frozenset(("utilization", "temperature", "power_draw", "clock_rate", "memory_usage", "list_gpu_processes"))
-_INTERNAL = frozenset(("memory_snapshot", "caching_allocator_alloc", "caching_allocator_delete", "cudart"))
+_INTERNAL = frozenset(("caching_allocator_alloc", "caching_allocator_delete", "cudart"))
 
 
 def _missing(name: str) -> Callable[..., NoReturn]:

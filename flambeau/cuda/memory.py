@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import sys
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterator
 from typing import Any
 
+from ..core.memory_history import Change, History
 from .allocators import host_memory_stats
 from .library import cupy, device_count, index_of
 
@@ -16,22 +21,22 @@ def _pool(name: str, device: Any) -> tuple[Any, Any]:
     return library, library.cuda.Device(index_of(device))
 
 
-def memory_allocated(device: Any = None) -> int:
-    """Bytes that tensors occupy on a GPU; 0 where there is none."""
+def _bytes(name: str, told: str, device: Any) -> int:
     if not device_count():
         return 0
-    library, where = _pool("memory_allocated", device)
+    library, where = _pool(name, device)
     with where:
-        return int(library.get_default_memory_pool().used_bytes())
+        return int(getattr(library.get_default_memory_pool(), told)())
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes that tensors occupy on a GPU; 0 where there is none."""
+    return _bytes("memory_allocated", "used_bytes", device)
 
 
 def memory_reserved(device: Any = None) -> int:
     """Bytes that the pool has taken from a GPU; 0 where there is none."""
-    if not device_count():
-        return 0
-    library, where = _pool("memory_reserved", device)
-    with where:
-        return int(library.get_default_memory_pool().total_bytes())
+    return _bytes("memory_reserved", "total_bytes", device)
 
 
 def empty_cache() -> None:
@@ -163,3 +168,83 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
         raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
     with where:
         library.get_default_memory_pool().set_limit(fraction=fraction)
+
+
+# -- the history ------------------------------------------------------------------------------------------------------------------
+
+
+class MemoryLog:
+    """As _C.MemoryLog, of the memory that CuPy's pool hands out in this thread."""
+
+    def __init__(self, with_stack: bool = False, most: int = sys.maxsize) -> None:
+        changes: deque[Change] = deque(maxlen=min(most, sys.maxsize))
+        hooks: Any = cupy("_record_memory_history").cuda.memory_hook
+
+        def enter(address: int, size: int) -> None:
+            if len(changes) >= self._most < most:
+                return
+            places = tuple(_places(sys._getframe(2))) if with_stack else ()
+            changes.append((address, size, time.perf_counter_ns(), threading.get_ident(), places))
+
+        class Hook(hooks.MemoryHook):
+            """Writes down what is taken and given back."""
+
+            name = "flambeau memory history"
+
+            def malloc_postprocess(self, **facts: Any) -> None:
+                enter(facts["mem_ptr"], facts["mem_size"])
+
+            def free_postprocess(self, **facts: Any) -> None:
+                enter(facts["mem_ptr"], 0)
+
+        self._changes, self._hook = changes, Hook()
+        self._most = most
+
+    def start(self) -> None:
+        """From now on."""
+        self._hook.__enter__()
+
+    def stop(self) -> None:
+        """Until now."""
+        self._hook.__exit__(None, None, None)
+
+    def limit(self, most: int) -> None:
+        """The first so many are kept, not the last."""
+        self._most = most
+
+    def take(self) -> list[Change]:
+        """The changes since the last call."""
+        changes = list(self._changes)
+        self._changes.clear()
+        return changes
+
+
+def _places(frame: Any) -> Iterator[tuple]:
+    while frame is not None:
+        yield frame.f_code, frame.f_lineno, None
+        frame = frame.f_back
+
+
+_history = History(MemoryLog)
+_dump_snapshot = _history.dump
+
+
+def _record_memory_history(enabled: str | None = "all", context: str | None = "all", stacks: str = "all", max_entries: int = sys.maxsize,
+                           device: Any = None, clear_history: bool = False) -> None:
+    """From now on write down what this thread takes of a GPU's memory and gives back, with the frames of Python (docs/profiler.md).
+    `enabled=None`: stop. `device`: it must be there; one history is kept of all."""
+    if device is not None:
+        index_of(device)
+    _history.record(enabled, context, stacks, max_entries, clear_history)
+
+
+def _snapshot(device: Any = None) -> dict[str, Any]:
+    """What `_record_memory_history` has written down: "segments" and "device_traces", as https://pytorch.org/memory_viz reads them."""
+    if device is not None:
+        index_of(device)
+    return _history.snapshot()
+
+
+def memory_snapshot() -> list[dict[str, Any]]:
+    """The blocks that were taken since `_record_memory_history`, each as a segment."""
+    return _history.snapshot()["segments"]

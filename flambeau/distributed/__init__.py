@@ -65,14 +65,7 @@ from .groups import (
     shrink_group,
     split_group,
 )
-from .objects import (
-    all_gather_object,
-    broadcast_object_list,
-    gather_object,
-    recv_object_list,
-    scatter_object_list,
-    send_object_list,
-)
+from .objects import all_gather_object, broadcast_object_list, gather_object, recv_object_list, scatter_object_list, send_object_list
 from .process_group import DebugLevel, ProcessGroup, get_debug_level, set_debug_level, set_debug_level_from_env
 from .reduce_op import ReduceOp, reduce_op, supports_complex
 from .reduce_op import premul_sum as _make_nccl_premul_sum

@@ -131,8 +131,7 @@ def reduce_scatter_tensor(output: Tensor, input: Tensor, op: Any = SUM, group: A
     return None if (g := _group(group)) is None else _done(g._reduce_scatter_base(output, input, op), async_op)
 
 
-def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: Any = None,
-               async_op: bool = False) -> Any:
+def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: Any = None, async_op: bool = False) -> Any:
     """A tensor from each process to each."""
     _tensors(output_tensor_list, "output_tensor_list")
     _tensors(input_tensor_list, "input_tensor_list")
@@ -269,8 +268,7 @@ class P2POp:
     def __init__(self, op: Callable, tensor: Tensor, peer: int | None = None, group: Any = None, tag: int = 0,
                  group_peer: int | None = None) -> None:
         if op not in (isend, irecv):
-            raise ValueError("Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or "
-                             "``torch.distributed.irecv``.")
+            raise ValueError("Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or ``torch.distributed.irecv``.")
         _tensor(tensor, "tensor")
         self.op, self.tensor, self.group, self.tag = op, tensor, group or default_group(), tag
         self.group_peer = _peer(self.group, peer, group_peer, "peer", "destination" if op is isend else "source")

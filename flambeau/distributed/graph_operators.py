@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from ..library import CustomOpDef, custom_op
-from ..ops.creation import empty, zeros_like
+from ..ops.creation import empty
 from .groups import _Groups
 from .process_group import ProcessGroup
 from .reduce_op import RedOpType
@@ -45,120 +45,103 @@ def outside(fn: Callable, *args: Any) -> Any:
     return fn(*args)
 
 
-def _collective(schema: str) -> Callable[[Callable[..., tuple[Tensor, Work]]], CustomOpDef]:
-    """The operator of a function that begins a collective. In compiled programs others go on until its result is needed: what it reads
-    must be its own, since they may write there."""
-    def make(begin: Callable[..., tuple[Tensor, Work]]) -> CustomOpDef:
+def _collective(schema: str, backward: Callable[..., Any],
+                rows: Callable[..., Any] | None = None) -> Callable[[Callable[..., Work]], CustomOpDef]:
+    """The operator of a function `begin(out, input, *args)` that begins a collective, whose result has so many `rows(input, *args)` as the
+    input has, or starts as the input; `backward(g, *args)` is its gradient. In compiled programs others go on until the result is needed:
+    what it reads must be its own, since they may write there."""
+    def make(begin: Callable[..., Work]) -> CustomOpDef:
+        def shape(input: Tensor, *args: Any) -> tuple:
+            return tuple(input.shape) if rows is None else (rows(input, *args), *input.shape[1:])
+
+        def started(input: Tensor, *args: Any) -> tuple[Tensor, Work]:
+            out = input.clone().contiguous() if rows is None else empty(shape(input, *args), dtype=input.dtype, device=input.device)
+            return out, begin(out, input, *args)
+
         def begun(*args: Any) -> tuple[Tensor, Callable[[], Any]]:
-            out, work = begin(*args)
+            out, work = started(*args)
             work.watch()
             return out, work.wait
 
         def whole(*args: Any) -> Tensor:
-            out, work = begin(*args)
+            out, work = started(*args)
             work.wait()
             return out
 
         made = custom_op(f"_c10d_functional::{begin.__name__}", whole, mutates_args=(), schema=schema)
         made._operator.begin, made.__doc__ = begun, begin.__doc__
+        made.register_fake(lambda input, *args: input.new_empty(shape(input, *args)))
+        made.register_autograd(lambda ctx, g: (backward(g, *ctx.inputs), *(None,) * len(ctx.inputs)), setup_context=_keep)
         return made
     return make
-
-
-def _own(input: Tensor) -> Tensor:
-    return input.contiguous() if input.is_cuda else input.clone().contiguous()  # a GPU's memory lives while somebody has it
-
-
-@_collective("(Tensor input, str reduce_op, str group_name) -> Tensor")
-def all_reduce(input: Tensor, reduce_op: str, group_name: str) -> tuple[Tensor, Work]:
-    """Everyone's tensors combined."""
-    out = input.clone().contiguous()
-    return out, _group(group_name).allreduce(out, _kind(reduce_op))
-
-
-@_collective("(Tensor input, int src, str group_name) -> Tensor")
-def broadcast(input: Tensor, src: int, group_name: str) -> tuple[Tensor, Work]:
-    """The tensor of the group's process `src`."""
-    out = input.clone().contiguous()
-    return out, _group(group_name).broadcast(out, src)
-
-
-@_collective("(Tensor input, int group_size, str group_name) -> Tensor")
-def all_gather_into_tensor(input: Tensor, group_size: int, group_name: str) -> tuple[Tensor, Work]:
-    """Everyone's tensors, one after another along the first dimension."""
-    out = empty((group_size * input.shape[0], *input.shape[1:]), dtype=input.dtype, device=input.device)
-    return out, _group(group_name)._allgather_base(out, _own(input))
-
-
-@_collective("(Tensor input, str reduce_op, int group_size, str group_name) -> Tensor")
-def reduce_scatter_tensor(input: Tensor, reduce_op: str, group_size: int, group_name: str) -> tuple[Tensor, Work]:
-    """Everyone's tensors combined, and of the result this process's rows."""
-    out = empty((input.shape[0] // group_size, *input.shape[1:]), dtype=input.dtype, device=input.device)
-    return out, _group(group_name)._reduce_scatter_base(out, _own(input), _kind(reduce_op))
-
-
-@_collective("(Tensor input, int[] received, int[] sent, str group_name) -> Tensor")
-def all_to_all_single(input: Tensor, received: Sequence[int], sent: Sequence[int], group_name: str) -> tuple[Tensor, Work]:
-    """Rows from each process to each; no numbers: equal parts."""
-    rows = sum(received) if received else input.shape[0]
-    out = empty((rows, *input.shape[1:]), dtype=input.dtype, device=input.device)
-    return out, _group(group_name).alltoall_base(out, _own(input), list(received) or None, list(sent) or None)
-
-
-@all_reduce.register_fake
-def _(input: Tensor, reduce_op: str, group_name: str) -> Tensor:
-    return input.new_empty(input.shape)
-
-
-@broadcast.register_fake
-def _(input: Tensor, src: int, group_name: str) -> Tensor:
-    return input.new_empty(input.shape)
-
-
-@all_gather_into_tensor.register_fake
-def _(input: Tensor, group_size: int, group_name: str) -> Tensor:
-    return input.new_empty((group_size * input.shape[0], *input.shape[1:]))
-
-
-@reduce_scatter_tensor.register_fake
-def _(input: Tensor, reduce_op: str, group_size: int, group_name: str) -> Tensor:
-    return input.new_empty((input.shape[0] // group_size, *input.shape[1:]))
-
-
-@all_to_all_single.register_fake
-def _(input: Tensor, received: Sequence[int], sent: Sequence[int], group_name: str) -> Tensor:
-    return input.new_empty((sum(received) if received else input.shape[0], *input.shape[1:]))
 
 
 def _keep(ctx: Any, inputs: tuple, output: Tensor) -> None:
     ctx.inputs = inputs[1:]
 
 
-def _of_all_reduce(ctx: Any, g: Tensor) -> tuple:
-    _summed(ctx.inputs[0])
-    return all_reduce(g, *ctx.inputs), None, None
+def _own(input: Tensor) -> Tensor:
+    return input.contiguous() if input.is_cuda else input.clone().contiguous()  # a GPU's memory lives while somebody has it
 
 
-def _of_broadcast(ctx: Any, g: Tensor) -> tuple:
-    src, name = ctx.inputs
-    total = all_reduce(g, "sum", name)
-    return (total if _group(name).rank() == src else zeros_like(total)), None, None
+def _divided(g: Tensor, reduce_op: str, group_name: str) -> Tensor:
+    """The gradient of what is summed up, or averaged."""
+    _summed(reduce_op)
+    return g / _group(group_name).size() if _kind(reduce_op) is RedOpType.AVG else g
 
 
-def _of_all_gather(ctx: Any, g: Tensor) -> tuple:
-    return reduce_scatter_tensor(g, "sum", *ctx.inputs), None, None
+def _of_all_reduce(g: Tensor, reduce_op: str, group_name: str) -> Tensor:
+    _summed(reduce_op)
+    return all_reduce(g, reduce_op, group_name)
 
 
-def _of_reduce_scatter(ctx: Any, g: Tensor) -> tuple:
-    name, size, group = ctx.inputs
-    _summed(name)
-    whole = all_gather_into_tensor(g, size, group)
-    return (whole / size if _kind(name) is RedOpType.AVG else whole), None, None, None
+@_collective("(Tensor input, str reduce_op, str group_name) -> Tensor", _of_all_reduce)
+def all_reduce(out: Tensor, input: Tensor, reduce_op: str, group_name: str) -> Work:
+    """Everyone's tensors combined."""
+    del input       # which `out` is a copy of
+    return _group(group_name).allreduce(out, _kind(reduce_op))
 
 
-def _of_all_to_all(ctx: Any, g: Tensor) -> tuple:
-    received, sent, name = ctx.inputs
-    return all_to_all_single(g, sent, received, name), None, None, None
+@_collective("(Tensor input, int dst, str reduce_op, str group_name) -> Tensor",
+             lambda g, dst, reduce_op, name: _divided(broadcast(g, dst, name), reduce_op, name))
+def reduce(out: Tensor, input: Tensor, dst: int, reduce_op: str, group_name: str) -> Work:
+    """Everyone's tensors combined, at the group's process `dst`; zeros elsewhere."""
+    group = _group(group_name)
+    if group.rank() != dst:
+        out.zero_()
+    return group.reduce(out if group.rank() == dst else _own(input), dst, _kind(reduce_op))
+
+
+@_collective("(Tensor input, int src, str group_name) -> Tensor", lambda g, src, name: reduce(g, src, "sum", name))
+def broadcast(out: Tensor, input: Tensor, src: int, group_name: str) -> Work:
+    """The tensor of the group's process `src`."""
+    del input       # which `out` is a copy of
+    return _group(group_name).broadcast(out, src)
+
+
+@_collective("(Tensor input, int group_size, str group_name) -> Tensor", lambda g, size, name: reduce_scatter_tensor(g, "sum", size, name),
+             rows=lambda input, size, name: size * input.shape[0])
+def all_gather_into_tensor(out: Tensor, input: Tensor, group_size: int, group_name: str) -> Work:
+    """Everyone's tensors, one after another along the first dimension."""
+    del group_size      # `out` has as many rows as it says
+    return _group(group_name)._allgather_base(out, _own(input))
+
+
+@_collective("(Tensor input, str reduce_op, int group_size, str group_name) -> Tensor",
+             lambda g, reduce_op, size, name: _divided(all_gather_into_tensor(g, size, name), reduce_op, name),
+             rows=lambda input, reduce_op, size, name: input.shape[0] // size)
+def reduce_scatter_tensor(out: Tensor, input: Tensor, reduce_op: str, group_size: int, group_name: str) -> Work:
+    """Everyone's tensors combined, and of the result this process's rows."""
+    del group_size      # `out` has as many rows as it says
+    return _group(group_name)._reduce_scatter_base(out, _own(input), _kind(reduce_op))
+
+
+@_collective("(Tensor input, int[] received, int[] sent, str group_name) -> Tensor",
+             lambda g, received, sent, name: all_to_all_single(g, sent, received, name),
+             rows=lambda input, received, sent, name: sum(received) if received else input.shape[0])
+def all_to_all_single(out: Tensor, input: Tensor, received: Sequence[int], sent: Sequence[int], group_name: str) -> Work:
+    """Rows from each process to each; no numbers: equal parts."""
+    return _group(group_name).alltoall_base(out, _own(input), list(received) or None, list(sent) or None)
 
 
 # -- gradients for a reducer ---------------------------------------------------------------------------------------------------
@@ -187,8 +170,3 @@ bring._operator.begin = lambda *args: (_bring(*args), lambda: None)  # as early 
 @bring.register_fake
 def _(gradients: list[Tensor], reducer: int, bucket: int) -> Tensor:
     return gradients[0].new_empty(1)
-
-
-for _operator, _backward in ((all_reduce, _of_all_reduce), (broadcast, _of_broadcast), (all_gather_into_tensor, _of_all_gather),
-                             (reduce_scatter_tensor, _of_reduce_scatter), (all_to_all_single, _of_all_to_all)):
-    _operator.register_autograd(_backward, setup_context=_keep)

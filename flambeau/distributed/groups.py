@@ -215,8 +215,7 @@ def _address(store: Store, rank: int) -> str:
     return inner.host if mine in ("127.0.0.1", "::1") and rank == 0 else mine
 
 
-def _make(ranks: Sequence[int], rank: int, name: str, devices: dict[str, str], timeout: timedelta, store: Store,
-          desc: str) -> ProcessGroup:
+def _make(ranks: Sequence[int], rank: int, name: str, devices: dict[str, str], timeout: timedelta, store: Store, desc: str) -> ProcessGroup:
     """The group of these ranks of the default group, in which this process is number `rank`."""
     engines: dict[str, Engine] = {}
     control: Any = None

@@ -45,7 +45,7 @@ def parameter_names(model: Module) -> dict[int, str]:
 def whole(value: Any, cpu: bool = False) -> Any:
     """A DTensor as a plain tensor; all processes of its mesh ask for it. `cpu`: there."""
     if isinstance(value, DTensor):
-        value = value.detach().full_tensor()
+        value = value.detach().full_tensor()  # type: ignore[attr-defined]
     return value.cpu() if cpu and isinstance(value, Tensor) and not isinstance(value, DTensor) else value
 
 

@@ -133,7 +133,6 @@ class ProcessGroup:
         self.timeout, self._store, self._control, self.group_desc = timeout, store, control, desc
         self._seconds, self._sequence, self._broken = timeout.total_seconds(), 0, ""
         self.calls: list[Call] | None = [] if isinstance(self._engine, FakeEngine) else None
-        self._lost: list[Work] = []  # what did not end: its memory is still MPI's
 
     # -- who is in it -------------------------------------------------------------------------------------------------------------
     def rank(self) -> int:

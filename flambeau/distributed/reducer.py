@@ -271,14 +271,18 @@ class Reducer:
                 self._absent(p) if id(p) in self._idle else self._take(p)
         if any(self._missing):
             return  # a backward pass within another, or one that did not reach everything: the next forward will tell
-        used = self._used_anywhere()
-        for bucket, work in zip(self.buckets, self._works):
-            work.wait()
-            if not isinstance(work, Work):
-                self._keep(bucket, work.value())
-            self._leave(bucket, used)
+        self._end(self._works, self._used_anywhere())
         self._works = []
         self._rest()
+
+    def _end(self, works: Sequence[Any], used: list[bool] | None) -> None:
+        """Wait for the buckets, and leave their gradients: those of all but the last at once, while that one is under way."""
+        for some in (slice(None, -1), slice(-1, None)):
+            for bucket, work in zip(self.buckets[some], works[some]):
+                work.wait()
+                if not isinstance(work, Work):
+                    self._keep(bucket, work.value())
+            self._leave(self.buckets[some], used)
 
     def _keep(self, bucket: GradBucket, value: Any) -> None:
         """What a hook's future gives into the bucket."""
@@ -295,9 +299,10 @@ class Reducer:
         self.group.allreduce(local).wait()
         return [bool(n) for n in local.tolist()]
 
-    def _leave(self, bucket: GradBucket, used: list[bool] | None) -> None:
+    def _leave(self, buckets: Sequence[GradBucket], used: list[bool] | None) -> None:
         """The reduced gradients to the parameters."""
-        both = [(p, view) for p, view in zip(bucket.parameters(), bucket.gradients()) if used is None or used[self._number[id(p)]]]
+        both = [(p, view) for bucket in buckets for p, view in zip(bucket.parameters(), bucket.gradients())
+                if used is None or used[self._number[id(p)]]]
         with no_grad():
             if held := [] if self.views else [(p.grad, view) for p, view in both if p.grad is not None]:
                 write_all(*zip(*held))
@@ -316,8 +321,4 @@ class Reducer:
         works = [self._reduce(bucket) for bucket in self.buckets]
         if self.find_unused:
             self.group.allreduce(zeros(len(self.parameters), dtype=tensor([0]).dtype, device=self.group.device())).wait()
-        for bucket, work in zip(self.buckets, works):
-            work.wait()
-            if not isinstance(work, Work):
-                self._keep(bucket, work.value())
-            self._leave(bucket, None)  # an optimizer that updates its part of the parameters here needs the others' gradients
+        self._end(works, None)  # an optimizer that updates its part of the parameters here needs the others' gradients

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
-from ..core import locks
+from ..core import dispatch, locks
+from ..core.watching import tell
 from ..futures import Future
 from .errors import DistBackendError
 
@@ -24,6 +25,9 @@ class Request(Protocol):
     def Test(self) -> bool:
         """Whether it is done; it moves on meanwhile."""
         ...
+
+
+LOST: list[Work] = []  # what did not end in time: its memory is still the engine's
 
 
 class Work:
@@ -39,6 +43,7 @@ class Work:
         self._error: Exception | None = None
         self._future: Future | None = None
         self._lock, self._done = self._new_lock(), False
+        self._began, self._ended = time.perf_counter_ns(), 0
         self._sources: list[int] = []  # of whom a receive got what it got
         if request is None:
             self._end()
@@ -63,7 +68,7 @@ class Work:
         if self._finish is not None:
             self._finish()
             self._finish = None
-        self._request, self._done = None, True
+        self._request, self._done, self._ended = None, True, time.perf_counter_ns()
         if self._future is not None:
             self._future.set_result(self._results)
 
@@ -82,8 +87,12 @@ class Work:
             with self._lock:
                 if not self._done:
                     self._fail(error)
+                    LOST.append(self)
         if self._error is not None:
             raise self._error
+        if dispatch.state.watchers and self._ended:
+            tell(f"c10d::{str(self._what).partition(' ')[0]}", self._began, self._ended)
+            self._ended = 0     # once
         return True
 
     def is_completed(self) -> bool:

@@ -67,6 +67,12 @@ class _LocationScale(Distribution):
 class Normal(_LocationScale, ExponentialFamily):
     """N(loc, scale^2)."""
 
+    _natural_params = property(lambda self: (self.loc / self.scale**2, -0.5 / self.scale**2))
+    _mean_carrier_measure = 0.0
+
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
+        return -0.25 * x**2 / y + 0.5 * (-math.pi / y).log()
+
     def _standard(self, shape: Size) -> Tensor:
         return _op("randn", shape, dtype=self.loc.dtype, device=self.loc.device)
 
@@ -198,6 +204,11 @@ class Exponential(ExponentialFamily):
     has_rsample = True
     support = constraints.nonnegative
     arg_constraints = {"rate": constraints.positive}
+    _natural_params = property(lambda self: (-self.rate,))
+    _mean_carrier_measure = 0.0
+
+    def _log_normalizer(self, x: Tensor) -> Tensor:
+        return -(-x).log()
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
         (self.rate,) = broadcast_all(rate)
@@ -230,6 +241,11 @@ class Gamma(ExponentialFamily):
     has_rsample = True
     support = constraints.nonnegative
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
+    _natural_params = property(lambda self: (self.concentration - 1, -self.rate))
+    _mean_carrier_measure = 0.0
+
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
+        return _op("lgamma", x + 1) - (x + 1) * (-y).log()
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
         self.concentration, self.rate = broadcast_all(concentration, rate)
@@ -261,6 +277,7 @@ class Chi2(Gamma):
     """The sum of `df` squared standard normals."""
 
     _shows_parameters = False
+    arg_constraints = {"df": constraints.positive}
 
     def __init__(self, df: Any, validate_args: bool | None = None) -> None:
         (self.df,) = broadcast_all(df)
@@ -273,6 +290,10 @@ class Dirichlet(ExponentialFamily):
     has_rsample = True
     support = constraints.simplex
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
+    _natural_params = property(lambda self: (self.concentration,))
+
+    def _log_normalizer(self, x: Tensor) -> Tensor:
+        return _op("lgamma", x).sum(-1) - _op("lgamma", x.sum(-1))
 
     def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
         if concentration.ndim < 1:
@@ -318,6 +339,10 @@ class Beta(ExponentialFamily):
     has_rsample = True
     support = constraints.unit_interval
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
+    _natural_params = property(lambda self: (self.concentration1, self.concentration0))
+
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
+        return _log_beta(x, y)
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
         self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)

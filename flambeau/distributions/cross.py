@@ -9,19 +9,7 @@ from typing import Any
 
 from .. import linalg
 from ..core.tensor import Tensor
-from .continuous import (
-    Beta,
-    Cauchy,
-    Exponential,
-    Gamma,
-    Gumbel,
-    Laplace,
-    MultivariateNormal,
-    Normal,
-    Uniform,
-    _log_beta,
-    _op,
-)
+from .continuous import Beta, Cauchy, Exponential, Gamma, Gumbel, Laplace, MultivariateNormal, Normal, Uniform, _log_beta, _op
 from .derived import HalfNormal, Pareto
 from .discrete import Bernoulli, Binomial, Geometric, Poisson
 from .distribution import Distribution, sum_rightmost

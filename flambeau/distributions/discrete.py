@@ -66,6 +66,12 @@ class _Binary(Distribution):
 class Bernoulli(_Binary, ExponentialFamily):
     """1 with probability p, else 0."""
 
+    _natural_params = property(lambda self: (self.logits,))
+    _mean_carrier_measure = 0.0
+
+    def _log_normalizer(self, x: Tensor) -> Tensor:
+        return _op("softplus", x)
+
     support = constraints.boolean
     has_enumerate_support = True
 
@@ -113,8 +119,7 @@ class Binomial(_Binary):
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
         n, lgamma = self.total_count, OPERATORS["lgamma"]
-        return (lgamma(n + 1) - lgamma(value + 1) - lgamma(n - value + 1) + value * self.logits
-                - n * _op("softplus", self.logits))
+        return (lgamma(n + 1) - lgamma(value + 1) - lgamma(n - value + 1) + value * self.logits - n * _op("softplus", self.logits))
 
     def _one_count(self, fact: str) -> int:
         count = int(self.total_count.max())
@@ -137,6 +142,11 @@ class Geometric(_Binary):
     """How many failures come before the first success."""
 
     support = constraints.nonnegative_integer
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not (self.probs > 0).all():
+            raise ValueError(f"Expected parameter probs of distribution Geometric to be positive, but found invalid values:\n{self.probs}")
 
     mean = property(lambda self: 1 / self.probs - 1)
     mode = property(lambda self: _op("zeros_like", self.probs))
@@ -316,6 +326,10 @@ class Poisson(ExponentialFamily):
 
     support = constraints.nonnegative_integer
     arg_constraints = {"rate": constraints.nonnegative}
+    _natural_params = property(lambda self: (self.rate.log(),))
+
+    def _log_normalizer(self, x: Tensor) -> Tensor:
+        return x.exp()
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
         (self.rate,) = broadcast_all(rate)

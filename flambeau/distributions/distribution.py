@@ -15,8 +15,7 @@ from .constraints import Constraint, _Dependent
 def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
     """Numbers and tensors as tensors of one shape; numbers take the dtype of the first tensor, else the default dtype."""
     if not all(isinstance(v, (Tensor, int, float)) for v in values):
-        raise ValueError("Input arguments must all be instances of Number or torch.Tensor, got "
-                         f"{[type(v).__name__ for v in values]}")
+        raise ValueError(f"Input arguments must all be instances of Number or torch.Tensor, got {[type(v).__name__ for v in values]}")
     first = next((v for v in values if isinstance(v, Tensor)), None)
     options: dict[str, Any] = {} if first is None else {"dtype": first.dtype, "device": first.device}
     tensors = [v if isinstance(v, Tensor) else OPERATORS["tensor"](float(v), **options) for v in values]
@@ -57,7 +56,9 @@ class Distribution:
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
         """Whether distributions check their arguments when it is not said."""
-        Distribution._validate_args = bool(value)
+        if value not in (True, False):
+            raise ValueError(f"set_default_validate_args() takes True or False, got {value!r}")
+        Distribution._validate_args = value
 
     def _check_parameters(self) -> None:
         for name, constraint in self.arg_constraints.items():
@@ -153,8 +154,7 @@ class Distribution:
             raise ValueError("The value argument to log_prob must be a Tensor")
         events = len(self._event_shape)
         if events and tuple(value.shape[value.ndim - events :]) != tuple(self._event_shape):
-            raise ValueError(f"The right-most size of value must match event_shape: {tuple(value.shape)} vs "
-                             f"{tuple(self._event_shape)}.")
+            raise ValueError(f"The right-most size of value must match event_shape: {tuple(value.shape)} vs {tuple(self._event_shape)}.")
         for size, own in zip(reversed(value.shape), reversed((*self._batch_shape, *self._event_shape))):
             if size != 1 and own != 1 and size != own:
                 raise ValueError(f"Value is not broadcastable with batch_shape+event_shape: {tuple(value.shape)} vs "
@@ -177,4 +177,18 @@ class Distribution:
 
 
 class ExponentialFamily(Distribution):
-    """Distributions of the exponential family; a name for isinstance."""
+    """Distributions with density exp(<natural parameters, statistics of x> - log normalizer + log carrier(x))."""
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        """The natural parameters, of which the log normalizer is a function."""
+        raise NotImplementedError(f"{type(self).__name__} does not tell its natural parameters")
+
+    def _log_normalizer(self, *natural_params: Any) -> Tensor:
+        """The logarithm of what the density is divided by. Its gradient are the means of the statistics."""
+        raise NotImplementedError(f"{type(self).__name__} does not tell its log normalizer")
+
+    @property
+    def _mean_carrier_measure(self) -> float:
+        """The mean of log carrier(x)."""
+        raise NotImplementedError(f"{type(self).__name__} does not tell the mean of its carrier measure")

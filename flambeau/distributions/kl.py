@@ -7,19 +7,7 @@ from typing import Any
 
 from .. import linalg
 from ..core.tensor import Tensor
-from .continuous import (
-    Beta,
-    Dirichlet,
-    Exponential,
-    Gamma,
-    Independent,
-    Laplace,
-    MultivariateNormal,
-    Normal,
-    Uniform,
-    _log_beta,
-    _op,
-)
+from .continuous import Beta, Dirichlet, Exponential, Gamma, Independent, Laplace, MultivariateNormal, Normal, Uniform, _log_beta, _op
 from .discrete import Bernoulli, Categorical, OneHotCategorical, Poisson
 from .distribution import Distribution, sum_rightmost
 
@@ -44,8 +32,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     fits = [pair for pair in _KL_REGISTRY if isinstance(p, pair[0]) and isinstance(q, pair[1])]
     if not fits:
         raise NotImplementedError(f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
-                                  f"{type(q).__name__}; estimate it as (p.log_prob(x) - q.log_prob(x)).mean() over "
-                                  "samples x of p")
+                                  f"{type(q).__name__}; estimate it as (p.log_prob(x) - q.log_prob(x)).mean() over samples x of p")
     best = min(fits, key=lambda pair: type(p).__mro__.index(pair[0]) + type(q).__mro__.index(pair[1]))
     return _KL_REGISTRY[best](p, q)
 

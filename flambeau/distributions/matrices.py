@@ -119,5 +119,4 @@ class Wishart(_OfFactor, ExponentialFamily):
     def entropy(self) -> Tensor:
         p, half = self.event_shape[0], self.df / 2
         digammas = _op("digamma", half.unsqueeze(-1) - _op("arange", p, dtype=half.dtype, device=half.device) / 2).sum(-1)
-        return ((p + 1) / 2 * (self._log_det() + p * math.log(2)) + _op("mvlgamma", half, p) - (half - (p + 1) / 2) * digammas
-                + half * p)
+        return ((p + 1) / 2 * (self._log_det() + p * math.log(2)) + _op("mvlgamma", half, p) - (half - (p + 1) / 2) * digammas + half * p)

@@ -106,6 +106,7 @@ class _RelaxedLogit(_Binary):
 class RelaxedBernoulli(TransformedDistribution):
     """Numbers between 0 and 1, which a lower `temperature` draws towards the values of a Bernoulli."""
 
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.unit_interval
 
     def __init__(self, temperature: Tensor, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
@@ -141,6 +142,7 @@ class _RelaxedScores(Categorical):
 class RelaxedOneHotCategorical(TransformedDistribution):
     """Points of a simplex, which a lower `temperature` draws towards its corners."""
 
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.simplex
 
     def __init__(self, temperature: Tensor, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:

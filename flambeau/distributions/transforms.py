@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import copy
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import linalg
 from ..core.dtypes import finfo
-from ..core.size import broadcast_shapes
+from ..core.size import Size, broadcast_shapes
 from ..core.tensor import Tensor
 from ..nn import functional as F
 from ..ops.registry import OPERATORS
@@ -72,8 +73,9 @@ class Transform:
         return _InverseTransform(self)
 
     def with_cache(self, cache_size: int = 1) -> Transform:
-        """The same with another cache size."""
+        """The same with another cache size, as what it is made of."""
         made = copy.copy(self)
+        vars(made).update({name: _cached(value, cache_size) for name, value in vars(self).items()})
         Transform.__init__(made, cache_size)
         return made
 
@@ -119,6 +121,13 @@ class Transform:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
+
+
+def _cached(value: Any, cache_size: int) -> Any:
+    """A transform, or each of a list, with this cache size."""
+    if isinstance(value, list):
+        return [_cached(item, cache_size) for item in value]
+    return value.with_cache(cache_size) if isinstance(value, Transform) else value
 
 
 def _alike(a: Any, b: Any) -> bool:
@@ -179,34 +188,34 @@ class ComposeTransform(Transform):
 
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.parts = [part.with_cache(cache_size) for part in parts] if cache_size else list(parts)
+        self.parts = _cached(list(parts), cache_size) if cache_size else list(parts)
 
-    @property
-    def domain(self) -> Any:
-        """The first domain, of all the dimensions that some part takes together."""
-        if not self.parts:
+    def _spanned(self, ends: list[tuple[Any, Any]]) -> Any:
+        """The last of these, of all the dimensions that some part takes together; each with what lies before it."""
+        if not ends:
             return constraints.real
-        dims = self.parts[-1].codomain.event_dim
-        for part in reversed(self.parts):
-            dims = max(dims + part.domain.event_dim - part.codomain.event_dim, part.domain.event_dim)
-        return _widened(self.parts[0].domain, dims)
+        dims = ends[0][0].event_dim
+        for before, after in ends:
+            dims = max(dims + after.event_dim - before.event_dim, after.event_dim)
+        return _widened(ends[-1][1], dims)
 
-    @property
-    def codomain(self) -> Any:
-        """The last codomain, likewise."""
-        if not self.parts:
-            return constraints.real
-        dims = self.parts[0].domain.event_dim
-        for part in self.parts:
-            dims = max(dims + part.codomain.event_dim - part.domain.event_dim, part.codomain.event_dim)
-        return _widened(self.parts[-1].codomain, dims)
-
+    domain = property(lambda self: self._spanned([(part.codomain, part.domain) for part in reversed(self.parts)]))
+    codomain = property(lambda self: self._spanned([(part.domain, part.codomain) for part in self.parts]))
     bijective = property(lambda self: all(part.bijective for part in self.parts))
     sign = property(lambda self: math.prod(part.sign for part in self.parts))
-    inv = property(lambda self: ComposeTransform([part.inv for part in reversed(self.parts)]))
 
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        return ComposeTransform([part.with_cache(cache_size) for part in self.parts], cache_size)
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_inv"}
+
+    @property
+    def inv(self) -> Transform:
+        """The parts' inverses in the opposite order; its own inverse is this."""
+        known = vars(self).get("_inv")
+        inverse: Any = None if known is None else known()
+        if inverse is None:
+            inverse = ComposeTransform([part.inv for part in reversed(self.parts)])
+            self._inv, inverse._inv = weakref.ref(inverse), weakref.ref(self)
+        return inverse
 
     def __call__(self, x: Tensor) -> Tensor:
         for part in self.parts:
@@ -254,9 +263,6 @@ class IndependentTransform(Transform):
         super().__init__(cache_size)
         self.base_transform = base_transform.with_cache(cache_size)
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        return IndependentTransform(self.base_transform, self.reinterpreted_batch_ndims, cache_size)
 
     domain = property(lambda self: constraints.independent(self.base_transform.domain, self.reinterpreted_batch_ndims))
     codomain = property(lambda self: constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims))
@@ -319,13 +325,13 @@ class ReshapeTransform(Transform):
         return _exchanged(shape, self.out_shape, self.in_shape)
 
 
-def _exchanged(shape: Sequence[int], old: tuple, new: tuple) -> tuple:
+def _exchanged(shape: Sequence[int], old: tuple, new: tuple) -> Size:
     """`shape` with `new` in the place of `old` at its end."""
     _check_dims(shape, len(old))
     cut = len(shape) - len(old)
     if tuple(shape[cut:]) != old:
         raise ValueError(f"Shape mismatch: expected {old} at the end of the shape but got {tuple(shape)}")
-    return (*shape[:cut], *new)
+    return Size((*shape[:cut], *new))
 
 
 class _Parts(Transform):
@@ -354,7 +360,7 @@ class CatTransform(_Parts):
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None, cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.transforms = [t.with_cache(cache_size) for t in tseq] if cache_size else list(tseq)
+        self.transforms = _cached(list(tseq), cache_size) if cache_size else list(tseq)
         self.dim, self.lengths = dim, list(lengths) if lengths is not None else [1] * len(self.transforms)
         if len(self.lengths) != len(self.transforms):
             raise ValueError(f"CatTransform: {len(self.transforms)} transforms, but {len(self.lengths)} lengths")
@@ -362,9 +368,6 @@ class CatTransform(_Parts):
     length = property(lambda self: sum(self.lengths))
     domain = property(lambda self: constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths))
     codomain = property(lambda self: constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths))
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        return CatTransform(self.transforms, self.dim, self.lengths, cache_size)
 
     def _pieces(self, x: Tensor) -> Sequence[Tensor]:
         return x.split(self.lengths, self.dim)
@@ -385,14 +388,11 @@ class StackTransform(_Parts):
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.transforms = [t.with_cache(cache_size) for t in tseq] if cache_size else list(tseq)
+        self.transforms = _cached(list(tseq), cache_size) if cache_size else list(tseq)
         self.dim = dim
 
     domain = property(lambda self: constraints.stack([t.domain for t in self.transforms], self.dim))
     codomain = property(lambda self: constraints.stack([t.codomain for t in self.transforms], self.dim))
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        return StackTransform(self.transforms, self.dim, cache_size)
 
     def _pieces(self, x: Tensor) -> Sequence[Tensor]:
         if x.shape[self.dim] != len(self.transforms):
@@ -651,10 +651,10 @@ class LowerCholeskyTransform(_OfMatrices):
     codomain = constraints.lower_cholesky
 
     def _call(self, x: Tensor) -> Tensor:
-        return _on_diagonal(x, Tensor.exp)  # type: ignore[attr-defined]
+        return _on_diagonal(x, Tensor.exp)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return _on_diagonal(y, Tensor.log)  # type: ignore[attr-defined]
+        return _on_diagonal(y, Tensor.log)
 
 
 class PositiveDefiniteTransform(_OfMatrices):

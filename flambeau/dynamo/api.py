@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,11 +94,37 @@ def _compile_function(function: Callable[..., Any], compiler: Compiler) -> Calla
     inner = getattr(function, "_flambeau_original", None)
     if inner is not None:
         function = inner
-    compiled = optimize(function, compiler)
+    compiled = optimize(_with_a_frame(function), compiler)
     functools.update_wrapper(compiled, function, updated=())
     compiled._flambeau_original = function  # type: ignore[attr-defined]
     compiled._torchdynamo_orig_callable = function  # type: ignore[attr-defined]
     return compiled
+
+
+def _with_a_frame(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is captured when it is called. Operators, what is written in C and the library's own functions are not: of them, one
+    that calls them."""
+    inner: Any = function
+    while isinstance(inner, (functools.partial, types.MethodType)):
+        inner = inner.func if isinstance(inner, functools.partial) else inner.__func__
+    if isinstance(inner, type) or getattr(inner, "_flambeau_disabled", False):
+        return function
+    entry = inner if isinstance(inner, types.FunctionType) else type(inner).__call__
+    if isinstance(entry, types.FunctionType) and not policy.skips_frames_of(
+            entry.__code__.co_name, entry.__code__.co_filename, entry.__globals__.get("__name__")):
+        return function
+    owner = getattr(function, "__self__", None)
+    bound = inner is not function or not isinstance(owner, types.ModuleType | None)      # to something that is not to be kept
+    return _calling.__wrapped__(function) if bound else _calling(function)
+
+
+@functools.lru_cache(256)
+def _calling(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with a code object of its own that calls another one; the same one again for the same."""
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return types.FunctionType(call.__code__.replace(), {"__name__": "called"}, call.__name__, None, call.__closure__)
 
 
 # -- inside of a program -------------------------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def _backward(tx: Any, cls: Any, result: Variable, ctx: ObjectVariable) -> None:
     gradients = [tx.emit(empty_like, [each], {}) if isinstance(each, TensorVariable) else NONE for each in outputs]
     mode = dispatch.state.recording
     tx.set_grad_mode(recording_in(no_grad, False))
-    tx.call(tx.trusted(cls.backward), [ctx, *gradients], {})
+    tx.call(tx.trusted(cls._gradient()), [ctx, *gradients], {})
     tx.set_grad_mode(mode)
 
 
@@ -119,7 +119,7 @@ def _check_pure(tx: Any, cls: Any, args: Args) -> None:
     dirty = [each.fake for each in getattr(ctx.written.get("dirty"), "items", ()) if isinstance(each, TensorVariable)]
     if any(not _only_writes(node, dirty) for node in tx.graph.nodes if node not in nodes):
         graph_break("autograd inside a compiled function", f"{cls.__name__}.forward writes to a tensor in place")
-    if cls.backward is not Function.backward:
+    if cls._gradient() is not Function.backward:
         _backward(tx, cls, result, ctx)
         check("backward")
     for node in reversed(list(tx.graph.nodes)):

@@ -30,8 +30,7 @@ KINDS: dict[str, Kind] = {
         ("Use torch.where or a mask instead of `if`.", "Branch on shapes or Python numbers instead of tensor values."),
     ),
     "tensor to Python value": Kind(
-        "A tensor's contents are read into Python (item, tolist, int, float, numpy ...); they are known only when the "
-        "graph runs.",
+        "A tensor's contents are read into Python (item, tolist, int, float, numpy ...); they are known only when the graph runs.",
         ("Keep the value as a 0-dim tensor.", _MOVE),
     ),
     "random number as a Python value": Kind(

@@ -6,10 +6,12 @@ symbolic stack and says which statement does its work and what it pushes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..core.tables import enters
 from .bytecode import PY312, PY313, Instruction
 from .handlers.calls import take_call
 from .handlers.operators import NUMBERED
@@ -40,12 +42,7 @@ Recipe = Callable[["Frame", Instruction, "Writer"], Step]
 RECIPES: dict[str, Recipe] = {}
 
 
-def recipe(*names: str) -> Callable[[Recipe], Recipe]:
-    def register(function: Recipe) -> Recipe:
-        RECIPES.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+recipe = functools.partial(enters, RECIPES)
 
 
 def operands(f: Frame, w: Writer, count: int) -> list[str]:

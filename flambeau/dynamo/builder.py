@@ -356,7 +356,7 @@ def _wrap_singleton(tx: Any, value: Any, source: Source) -> Variable:
 
 
 def _wrap_int(tx: Any, value: int, source: Source) -> Variable:
-    symbolic = tx.dynamic_int(value, source)
+    symbolic = tx.dynamic_int(value, source, tx.presumed_varying(source))
     if symbolic is not None:
         return symbolic
     tx.guard(f"{{0}}.__class__ is int and {{0}} == {value}", source)
@@ -369,7 +369,7 @@ def _wrap_number(tx: Any, value: Any, source: Source) -> Variable:
 
 
 def _wrap_float(tx: Any, value: float, source: Source) -> Variable:
-    if not tx.number_varies(value, source):
+    if not tx.number_varies(value, source, tx.presumed_varying(source)):
         return _wrap_number(tx, value, source)
     tx.guard("{0}.__class__ is float", source, about="any")
     return FloatVariable(tx, value, source)
@@ -383,7 +383,7 @@ def _wrap_text(tx: Any, value: Any, source: Source) -> Variable:
 def _wrap_numpy_number(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
     variable = NumpyNumberVariable(tx, value, source)
-    if isinstance(value, (np.floating, np.integer)) and tx.number_varies(value.item(), source):
+    if isinstance(value, (np.floating, np.integer)) and tx.number_varies(value.item(), source, presumed=True):   # an array to operators
         return variable
     return ConstantVariable(variable.specialize(), source)
 
@@ -407,10 +407,6 @@ def _wrap_tuple(tx: Any, value: tuple, source: Source) -> Variable:
         tx.guard_elements(source, list(value))
         return TupleVariable([tx.literal(v) for v in value], source)
     return TupleVariable(tx.guard_sequence(value, source), source)
-
-
-def _wrap_size(tx: Any, value: Any, source: Source) -> Variable:
-    return SizeVariable(tx.guard_sequence(value, source), Size, source)
 
 
 def _wrap_list(tx: Any, value: list, source: Source) -> Variable:
@@ -495,10 +491,6 @@ class EnvironmentVariable(Variable):
             graph_break("call of skipped function", f"os.environ.{name}()")
         value = self.lookup(tx, args[0])
         return args[1] if value is None and len(args) > 1 else ConstantVariable(value)
-
-
-def _wrap_environment(tx: Any, value: Any, source: Source) -> Variable:
-    return EnvironmentVariable(source)
 
 
 class ExistingIterator(SequenceIterator):
@@ -651,10 +643,6 @@ def _wrap_proxy(tx: Any, value: Any, source: Source) -> Variable:
     return ProxyVariable(tx, value, source)
 
 
-def _wrap_cell(tx: Any, value: Any, source: Source) -> Variable:
-    return tx.existing_cell(value, source)
-
-
 def _wrap_tensor(tx: Any, value: Tensor, source: Source) -> Variable:
     kind = type(value)
     if kind is SparseTensor:
@@ -688,10 +676,6 @@ def dispatching(kind: type) -> bool:
     return own.__func__ is not Tensor.__torch_function__.__func__
 
 
-def _wrap_array(tx: Any, value: np.ndarray, source: Source) -> Variable:
-    return tx.remember(value, wrap_array(tx, value, source)) if is_captured(value) else _wrap_object(tx, value, source)
-
-
 def _wrap_scope(tx: Any, value: Any, source: Source) -> Variable:
     tx.guard_type(source, value)
     name = "mode" if hasattr(value, "mode") else "flag"
@@ -722,6 +706,7 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
         given: list[Any] = [LazyVariable(getattr(value, name), source.attr(name)) for name in ("name", "args") if hasattr(value, name)]
         return tx.remember(value, ProfilerScope(cls, given, {}, source))
     if policy.is_nn_module(value):
+        tx.modules.add(source)
         return tx.remember(value, ModuleObjectVariable(cls, value, source))
     if isinstance(value, tuple) and isinstance(getattr(cls, "_fields", None), tuple):
         return NamedTupleVariable(tx.guard_sequence(value, source), cls, source)
@@ -740,7 +725,7 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
     elif isinstance(value, dict):
         kind = next(base for base in cls.__mro__ if base.__module__ in ("builtins", "collections"))
         container = DictVariable({}, kind, source, plain_entries(value))
-        container.plain_source = constant_source(plain_entries).derive("{0}({1})", source)
+        container.plain_source = source.derive("{1}({0})", constant_source(plain_entries))
     elif isinstance(value, (list, tuple)):
         base, made = (list, ListVariable) if isinstance(value, list) else (tuple, TupleVariable)
         elements = [*base.__iter__(value)]  # past what the class overrides
@@ -764,17 +749,21 @@ _EXACT: dict[type, _Build] = {
     dtype: _wrap_same, layout: _wrap_same, memory_format: _wrap_same, device: _wrap_equal, types.CodeType: _wrap_same,
     re.Pattern: _wrap_equal, **dict.fromkeys(IMMUTABLE_BY_TEXT, _wrap_by_text),
     tuple: _wrap_tuple, list: _wrap_list, dict: _wrap_dict, collections.OrderedDict: _wrap_dict,
-    collections.defaultdict: _wrap_dict, collections.Counter: _wrap_dict, collections.deque: _wrap_deque, Size: _wrap_size,
+    collections.defaultdict: _wrap_dict, collections.Counter: _wrap_dict, collections.deque: _wrap_deque,
+    Size: lambda tx, value, source: SizeVariable(tx.guard_sequence(value, source), Size, source),
     set: _wrap_set, frozenset: _wrap_set, types.MappingProxyType: _wrap_mapping_proxy, range: _wrap_range, slice: _wrap_slice,
     **dict.fromkeys((type(iter([])), type(iter(()))), _of_its_type(ExistingIterator)),
     types.FunctionType: _wrap_function, types.MethodType: _wrap_method, types.BuiltinFunctionType: _wrap_builtin,
     types.MethodDescriptorType: _wrap_builtin, types.WrapperDescriptorType: _wrap_builtin,
     types.MethodWrapperType: _wrap_builtin, types.ClassMethodDescriptorType: _wrap_builtin,
-    type(os.environ): _wrap_environment, types.ModuleType: _by_identity(ModuleVariable),
+    type(os.environ): lambda tx, value, source: EnvironmentVariable(source), types.ModuleType: _by_identity(ModuleVariable),
     **dict.fromkeys((property, staticmethod, classmethod), _by_identity(PropertyVariable)),
-    functools._lru_cache_wrapper: _wrap_cached, functools.partial: _wrap_partial, types.CellType: _wrap_cell, Tensor: _wrap_tensor,
+    functools._lru_cache_wrapper: _wrap_cached, functools.partial: _wrap_partial, Tensor: _wrap_tensor,
+    types.CellType: lambda tx, value, source: tx.existing_cell(value, source),
     **dict.fromkeys((np.ufunc, type(np.prod)), _by_identity(NumpyFunction)), **dict.fromkeys(_NUMPY_NUMBERS, _wrap_numpy_number),
-    np.ndarray: _wrap_array, random.Random: _of_its_type(RandomVariable), AtenOperator: _by_identity(AtenVariable),
+    np.ndarray: lambda tx, value, source: (
+        tx.remember(value, wrap_array(tx, value, source)) if is_captured(value) else _wrap_object(tx, value, source)),
+    random.Random: _of_its_type(RandomVariable), AtenOperator: _by_identity(AtenVariable),
     Overload: _by_identity(AtenVariable),
     itertools.count: _of_its_type(CounterVariable), **dict.fromkeys(weakref.ProxyTypes, _wrap_proxy),
     types.UnionType: _wrap_same, types.GenericAlias: _wrap_same,

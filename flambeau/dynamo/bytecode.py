@@ -116,11 +116,8 @@ def _exception_table(code: CodeType, index_of_offset: dict[int, int]) -> Iterato
         length, target, depth_lasti = next(numbers), next(numbers), next(numbers)
         end = (start + length) * 2
         yield ExceptionEntry(
-            _index_at(index_of_offset, start * 2),
-            _index_at(index_of_offset, end),
-            _index_at(index_of_offset, target * 2),
-            depth_lasti >> 1,
-            bool(depth_lasti & 1),
+            _index_at(index_of_offset, start * 2), _index_at(index_of_offset, end), _index_at(index_of_offset, target * 2),
+            depth_lasti >> 1, bool(depth_lasti & 1),
         )
 
 
@@ -153,8 +150,7 @@ def _reads_writes(instruction: Instruction) -> tuple[set[str], set[str]]:
             {first} if name == "STORE_FAST_LOAD_FAST" else {first, second}
         )
     return (
-        {instruction.argval} if name in FAST_READS else set(),
-        {instruction.argval} if name in FAST_WRITES else set(),
+        {instruction.argval} if name in FAST_READS else set(), {instruction.argval} if name in FAST_WRITES else set(),
     )
 
 

@@ -199,8 +199,7 @@ class Compiler:
         state.failures = config.eager_attempts
         warnings.warn(
             f"torch.compile: capture of {code.co_name} ({code.co_filename}:{code.co_firstlineno}) failed with "
-            f"{type(error).__name__}: {error}. The function runs eagerly. This is a fault of Flambeau; please report it.",
-            stacklevel=2,
+            f"{type(error).__name__}: {error}. The function runs eagerly. This is a fault of Flambeau; please report it.", stacklevel=2,
         )
 
     # -- recompilation ------------------------------------------------------------------------------------------------------
@@ -232,8 +231,7 @@ class Compiler:
         """Drop the versions of modules that are gone."""
         families = self.states[id(code)].states
         dead = {
-            id(entry.guard) for state in families.values() for entry in state.entries
-            if entry.owner is not None and entry.owner() is None
+            id(entry.guard) for state in families.values() for entry in state.entries if entry.owner is not None and entry.owner() is None
         }  # fmt: skip
         kept = [entry for entry in _C.cache_entries(code) if id(entry[0]) not in dead]
         _C.clear_cache(code)

@@ -32,6 +32,7 @@ from .exceptions import BackendCompilerFailed, GraphBreak, RaisedInTrace, Restar
 from .frame import Frame
 from .graph_builder import PRESUMING, must_hold
 from .guards import LOOKUP_ERRORS, GuardSet, Lasting, Namespace, compile_source, distinct, write_guard
+from .refusals import refuses_values
 from .replacement import Writer
 from .resume import origin, words_of_arguments
 from .source import FUNCTION, Source, argument_name, argument_source, constant_source
@@ -326,7 +327,7 @@ class _Conversion:
     def _close_graph(self) -> fx.Graph:
         tx, graph = self.tx, self.tx.graph
         graph.output(tuple(self.writer.outputs))
-        graph.eliminate_dead_code()
+        graph.eliminate_dead_code(lambda node: node.is_impure() or refuses_values(node))
         tx.drop_unused_inputs()
         if Verification.on:
             lint_graph(graph, "capture", whole=True)
@@ -342,6 +343,10 @@ class _Conversion:
         reference = minifier.copied(module) if minifier.wanted() else module
         self.tx.shape_env.floats_frozen = True    # what compilers ask in addition is not kept with what they make
         try:
+            if getattr(request.backend, "draws_as_eager", bool)():
+                for node in module.graph.nodes:
+                    if node.meta.get("draws"):
+                        node.meta["unknown"] = True     # it runs as it was captured
             if getattr(request.backend, "traces", False) and tells_sizes(module):
                 compiled = compile_between(module, request.compiler.piece)
             else:
@@ -424,8 +429,7 @@ class _Conversion:
         tx = self.tx
         tx.guards.surroundings = tx.surroundings.guard()
         checks = [
-            f"{self.namespace.bind('_active', self.request.active)}.compiler is "
-            f"{self.namespace.bind('_compiler', self.request.compiler)}",
+            f"{self.namespace.bind('_active', self.request.active)}.compiler is {self.namespace.bind('_compiler', self.request.compiler)}",
             f"{self.namespace.bind('_surroundings', tx.guards.surroundings)}()",
         ]
         text = write_guard(tx.guards, self.parameters, self.namespace, checks, self.lasting)

@@ -12,7 +12,7 @@ class Shapes:
     """What one code object has seen, by source: sizes of tensors and values of ints and floats.
 
     The first capture is static. A later capture that finds another size marks this dimension as varying. `dynamic=True` lets
-    all sizes vary from the start; `dynamic=False` none ever.
+    all sizes, and numbers that callers pass, vary from the start; `dynamic=False` none ever.
     """
 
     def __init__(self, dynamic: bool | None, breaks_allowed: bool = True, changing: frozenset[str] = frozenset(),
@@ -64,7 +64,7 @@ class Shapes:
     def _dim_varies(self, seen: int | None) -> bool | None:
         if self.dynamic is False or not config.dynamic_shapes:
             return False
-        if self.dynamic or not config.assume_static_by_default:
+        if self.from_the_start:
             return None
         return None if seen is None and config.automatic_dynamic_shapes else False
 
@@ -77,15 +77,20 @@ class Shapes:
             self._sizes[name] = [old if old == new else None for old, new in zip(seen, sizes, strict=True)]
         return self._sizes[name]
 
-    def varies(self, name: str, value: float) -> bool:
-        """Has an int or float changed between captures, or will it?"""
+    @property
+    def from_the_start(self) -> bool:
+        """Does what may vary do so from the first capture on?"""
+        return self.dynamic is not False and config.dynamic_shapes and (self.dynamic is True or not config.assume_static_by_default)
+
+    def varies(self, name: str, value: float, presumed: bool = False) -> bool:
+        """Has an int or float changed between captures, or will it? `presumed`: it is taken to, before it was seen to."""
         fixed = config.specialize_float if isinstance(value, float) else config.specialize_int
         if fixed or self.dynamic is False or not config.dynamic_shapes:
             return False
         known = self._ints.setdefault(name, value)
         if known != value:
             self._ints[name] = None
-        return self._ints[name] is None or (self._is_given_anew(name) and name not in self._sizes_among_ints)
+        return presumed or self._ints[name] is None or (self._is_given_anew(name) and name not in self._sizes_among_ints)
 
     def may_vary(self, name: str) -> bool:
         """Was an int below this source seen to change, or will it?"""

@@ -15,6 +15,7 @@ from math import prod
 from typing import Any
 
 from .. import fx
+from ..aot.joint import give_history
 from ..core import dispatch
 from ..core.dtypes import bool_
 from ..core.expr import Atom, Expr, _of_atom, free_variables, var
@@ -291,7 +292,7 @@ class GraphBuilder:
             self.births.append(value.left)
             env.largest[value.left] = limits(kind)[1]
         node = self.graph.call_method("item", (tensor.node,))
-        node.meta.update(val=value, stack=self.stack(), unknown=True)
+        node.meta.update(self.origin(), val=value, unknown=True)
         self._symbols[self.births[-1]] = node
         self._read_from[self.births[-1]] = tensor, tensor.fake._writes
         self.calls += 1
@@ -345,7 +346,7 @@ class GraphBuilder:
         nodes = [self._expression_node(side) for side in (left, right)]
         answer = self._size_call(condition, _RELATIONS[op], *nodes)
         node = self.graph.call_function(must_hold, (answer, condition.relation.text()))
-        node.meta.update(val=None, stack=self.stack(), assumed=assumed)
+        node.meta.update(self.origin(), val=None, assumed=assumed)
         self.shape_env.learn(condition.relation)
 
     def shape_guards(self) -> list[tuple[str, tuple[Source, ...]]]:
@@ -431,7 +432,7 @@ class GraphBuilder:
             for dim, size in enumerate(variable.fake.shape):
                 if isinstance(size, SymInt) and str(size) == name:
                     node = self.graph.call_method("size", (variable.node, dim))
-                    node.meta.update(val=size, stack=self.stack())
+                    node.meta.update(self.origin(), val=size)
                     return node
         raise DataDependentSize(f"{name} is known only when the program runs", (name,))
 
@@ -458,12 +459,14 @@ class GraphBuilder:
         tensors = [t for value in (*examples, *named.values()) for t in _tensors_in(value)]
         versions = [t._writes for t in tensors]
         layouts = [t._layout for t in tensors]
-        told = self.told
+        told, drawn = self.told, fake_draws[0]
         try:
             answer = self._tried(function, examples, named)
         except (DataDependentFloat, DataDependentSize):
             raise
         except Exception as error:
+            if isinstance(error, RuntimeError) and self._tell_histories(tensors):
+                return self._emit(kind, target, function, args, kwargs)
             self._fix_numbers([*examples, *named.values()])
             self._refused(name, error, examples)
         if any(map(self._relaid, tensors, layouts)):
@@ -484,10 +487,23 @@ class GraphBuilder:
             node.meta["lays_out"] = True    # a value that another node made has another layout from here on
         if self.told > told:
             node.meta["unknown"] = True
+        if fake_draws[0] > drawn:
+            node.meta["draws"] = True
         self.calls += 1
         made = self.from_node(node, answer)
         # the program may write to its tensor, but not to what is a constant of the graph
         return self.emit_method("clone", [made], {}) if constant else made
+
+    def _tell_histories(self, tensors: list[Tensor]) -> bool:
+        """Was an operator refused by what it takes for leaves, and are there inputs of the graph that are none? So far nothing asked."""
+        stores = {id(t._storage.memory) for t in tensors}
+        found = [v for v in self._by_fake.values() if v.real is not None and id(v.fake._storage.memory) in stores
+                 and v.fake.requires_grad and v.fake.grad_fn is None and not v.real.is_leaf]
+        for variable in found:
+            variable.known_at_entry(self, "is_leaf", False)
+            for tensor in (variable.fake, *(example for _, source, example in self.inputs if source == variable.source)):
+                give_history(tensor)
+        return bool(found)
 
     def _tried(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What an operator gives on fake tensors. Sizes that nobody knows yet are taken for large ones, as all that vary are; where this
@@ -568,7 +584,7 @@ class GraphBuilder:
             items: list[Variable] = []
             for i, item in enumerate(answer):
                 part = self.graph.call_function(operator.getitem, (node, i))
-                part.meta.update(val=item, stack=node.meta["stack"])
+                part.meta.update(self.origin(), val=item)
                 items.append(self.from_node(part, item))
             return self.sequence_like(answer, items)
         made = self.literal(answer)
@@ -590,13 +606,13 @@ class GraphBuilder:
         if dispatch.state.recording == recording:
             return
         node = self.graph.call_function(set_grad_mode, (recording,))
-        node.meta.update(val=None, stack=self.stack(), recording=recording, replaced=dispatch.state.recording)
+        node.meta.update(self.origin(), val=None, recording=recording, replaced=dispatch.state.recording)
         dispatch.state.recording = recording
 
     def enter_autocast(self, settings: Settings) -> tuple[fx.Node, Any]:
         """Open an autocast block, in the graph and for what is captured next."""
         node = self.graph.call_function(enter_autocast, settings)
-        node.meta.update(val=None, stack=self.stack(), scope="autocast")
+        node.meta.update(self.origin(), val=None, scope="autocast")
         self.scopes.append((node, enter_autocast(*settings)))
         return self.scopes[-1]
 
@@ -607,7 +623,7 @@ class GraphBuilder:
         node, scope = self.scopes.pop()
         exit_autocast(scope)
         made = self.graph.call_function(exit_autocast, (node,))
-        made.meta.update(val=None, stack=self.stack(), scope="autocast")
+        made.meta.update(self.origin(), val=None, scope="autocast")
 
     def close_scopes(self) -> None:
         """At the end of a graph: leave what is still open. The replacement enters it again."""
@@ -622,8 +638,7 @@ class GraphBuilder:
     def stack(self) -> tuple[tuple[str, int, str, str], ...]:
         """The user's frames, innermost last."""
         return tuple(
-            (f.code.co_filename, f.line, f.code.co_name, linecache.getline(f.code.co_filename, f.line).strip())
-            for f in self.frames
+            (f.code.co_filename, f.line, f.code.co_name, linecache.getline(f.code.co_filename, f.line).strip()) for f in self.frames
         )
 
     def origin(self) -> dict[str, Any]:

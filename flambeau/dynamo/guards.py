@@ -213,8 +213,7 @@ def write_guard(guards: GuardSet, parameters: list[str], namespace: Namespace, c
     body += GuardWriter(namespace).statements(lasting.others, others)
     indented = "\n".join("        " + line for line in [*body, "return True"])
     return (
-        f"def guard({', '.join(['__function', *parameters])}):\n    try:\n{indented}\n"
-        "    except _lookup_errors:\n        return False\n"
+        f"def guard({', '.join(['__function', *parameters])}):\n    try:\n{indented}\n    except _lookup_errors:\n        return False\n"
     )
 
 

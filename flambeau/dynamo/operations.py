@@ -20,18 +20,7 @@ from .break_kinds import graph_break
 from .exceptions import RaisedInTrace
 from .source import constant_source
 from .surroundings import MISSING
-from .variables.base import (
-    NONE,
-    Args,
-    ConstantVariable,
-    EqualKey,
-    IdentityKey,
-    Kwargs,
-    NamedMethod,
-    NotConstant,
-    Variable,
-    plain_base,
-)
+from .variables.base import NONE, Args, ConstantVariable, EqualKey, IdentityKey, Kwargs, NamedMethod, NotConstant, Variable, plain_base
 from .variables.contexts import DeviceScope, is_device
 from .variables.dicts import DictVariable, SetVariable
 from .variables.exceptions import ExceptionVariable, TracebackVariable
@@ -39,12 +28,7 @@ from .variables.floats import FloatVariable, of_floats
 from .variables.functions import FunctionBase, MethodVariable
 from .variables.generators import stop_of
 from .variables.identity import IdVariable
-from .variables.objects import (
-    ClassVariable,
-    ObjectMethod,
-    ObjectVariable,
-    written_in_c,
-)
+from .variables.objects import ClassVariable, ObjectMethod, ObjectVariable, written_in_c
 from .variables.references import ReferenceVariable
 from .variables.sequences import (
     IteratorVariable,

@@ -44,6 +44,8 @@ class StandIn:
 class _Redirect(_C.OverrideScope):
     """Answers operators with what the program has for them."""
 
+    operators_only = True
+
     def __init__(self, tx: Any) -> None:
         self.tx = tx
         self.known: dict[int, tuple[Any, Variable]] = {}
@@ -112,6 +114,12 @@ class Overriding:
         with redirect:
             answer = function(*examples, **named)
         return redirect.variable(answer) if redirect.asked else None
+
+    def in_python(self, asked: Callable, args: Args, kwargs: Kwargs) -> Variable:
+        """`has_torch_function(args)` and `handle_torch_function(function, args, ...)` of a function that is written in Python."""
+        if asked.__name__ == "has_torch_function":
+            return ConstantVariable(self.is_overridden(args, kwargs))
+        return self.overridden(self.known(args[0]), args[2:], kwargs)
 
     def overridden(self, function: Any, args: Args, kwargs: Kwargs) -> Variable:
         """An operator, as modes and classes have it."""

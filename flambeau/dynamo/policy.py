@@ -15,7 +15,8 @@ PACKAGE = __name__.split(".")[0]
 INLINED = (f"{PACKAGE}.compiler.arrays", f"{PACKAGE}.nn", f"{PACKAGE}.ops.nn.recurrent", f"{PACKAGE}.optim", f"{PACKAGE}.utils",
            f"{PACKAGE}.distributions", f"{PACKAGE}.autograd.handles",
            f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.func", f"{PACKAGE}.signal", f"{PACKAGE}.backends._flags",
-           f"{PACKAGE}.core.device", f"{PACKAGE}.distributed._functional_collectives", f"{PACKAGE}.distributed.captured")  # fmt: skip
+           f"{PACKAGE}.core.device", f"{PACKAGE}.distributed._functional_collectives", f"{PACKAGE}.distributed.captured",
+           f"{PACKAGE}.distributed.nn.functional")  # fmt: skip
 """Libraries of Flambeau written against operators: captured like a user's code."""
 
 WHOLE = (f"{PACKAGE}.func.transforms", f"{PACKAGE}.func.vmap")
@@ -40,7 +41,7 @@ CONSTANT = {
     "is_autocast_enabled", "get_default_device", "default_device", "is_tracing", "get_autocast_dtype",
     "is_autocast_available", "is_autocast_cpu_enabled", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype",
     "is_autocast_cache_enabled", "is_scripting", "is_exporting", "is_available",
-    "own_name", "is_current_stream_capturing", "is_bf16_supported", "device_count", "has_torch_function", "is_initialized", "is_built",
+    "own_name", "is_current_stream_capturing", "is_bf16_supported", "device_count", "is_initialized", "is_built",
     "facts_of_group", "place_in_group", "name_of_reduction",
 }  # fmt: skip
 """Functions of Flambeau that answer with facts known during capture."""
@@ -151,7 +152,7 @@ def _narrowest(module: str, rooms: tuple[str, ...]) -> int:
 
 def treatment(function: types.FunctionType) -> str:
     """How a call is captured: "inline", "graph", "constant", "compiling", "checkpoint", "apply", "higher order",
-    "dispatch", "skip" or "autograd"."""
+    "dispatch", "overriding", "skip" or "autograd"."""
     module = home_of(function)
     if is_own(module):
         return _own_treatment(function, module)
@@ -166,6 +167,8 @@ def _own_treatment(function: types.FunctionType, module: str) -> str:
         return "compiling"
     if function.__name__ in CONSTANT:
         return "constant"
+    if function.__name__ in ("has_torch_function", "handle_torch_function"):
+        return "overriding"
     if module == PACKAGE and function.__name__ in ("is_tensor", "is_storage"):
         return "inline"     # an isinstance
     if (function.__name__ in ("cond", "while_loop") and module.startswith(f"{PACKAGE}._higher_order_ops")) or (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,13 @@ class Source:
     def default(self, index: int) -> Source:
         """A default value of a function."""
         return self.derive(f"{{0}}.__defaults__[{index}]", step=("default", index))
+
+    def way(self) -> Iterator[Source]:
+        """What it is read from, step by step, beginning with itself."""
+        source: Source | None = self
+        while source is not None:
+            yield source
+            source = source.bases[0] if source.bases else None
 
     def code(self) -> Source:
         """The code of a function."""

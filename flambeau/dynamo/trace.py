@@ -45,15 +45,7 @@ from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
 from .variables.generators import GeneratorVariable
 from .variables.nn_module import ModuleObjectVariable
 from .variables.objects import ObjectVariable
-from .variables.sequences import (
-    IteratorVariable,
-    ListVariable,
-    NamedTupleVariable,
-    RangeVariable,
-    SizeVariable,
-    SliceVariable,
-    TupleVariable,
-)
+from .variables.sequences import IteratorVariable, ListVariable, NamedTupleVariable, RangeVariable, SizeVariable, SliceVariable, TupleVariable
 from .variables.tensor import SymVariable, TensorVariable
 from .variables.wrappers import run_through
 
@@ -79,6 +71,8 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         self.effects = SideEffects()
         self.frames: list[Frame] = []
         self.absent: dict[Source, set[str]] = {}
+        self.modules: set[Source] = set()
+        """Where modules were found."""
         self.told_apart: dict[int, Variable] = {}
         """Existing objects that were keys by their identity."""
         self.counts = False
@@ -121,7 +115,7 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         return False
 
     def may_vary(self, source: Source) -> bool:
-        return self.shapes.may_vary(str(source))
+        return self.presumed_varying(source) or self.shapes.may_vary(str(source))
 
     def note_code(self, function: types.FunctionType) -> None:
         """A function that was found by name; tools that load changed files anew give it another code."""
@@ -136,7 +130,7 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         if not setting.traced or value is None or not value.is_constant():
             graph_break("global state", f"a write to {key} of the {setting.name}")
         node = self.graph.call_function(write_setting, (setting.name, key, value.as_constant()))
-        node.meta.update(val=None, stack=self.stack())
+        node.meta.update(self.origin(), val=None)
         self.surroundings.assign(setting.name, key, value.as_constant())
 
     # -- sizes --------------------------------------------------------------------------------------------------------------
@@ -154,20 +148,26 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         names = [name for name, value in env.replacements.items() if isinstance(value, int) and name in env.hints]
         return {str(self.symbol_source(name, i)) for name in names for i in range(len(env.sources[name]))} - self.pinned
 
-    def dynamic_int(self, value: int, source: Source) -> Variable | None:
+    def presumed_varying(self, source: Source) -> bool:
+        """Is a number here taken to vary before it was seen to: what callers pass, where sizes vary from the start? Globals, defaults and
+        what modules hold are not."""
+        return self.shapes.from_the_start and not any(
+            step.is_constant or step.step[0] == "default" or step in self.modules for step in source.way())
+
+    def dynamic_int(self, value: int, source: Source, presumed: bool = False) -> Variable | None:
         """The variable of an int that varies, or None for one that is taken as a constant."""
-        if source.is_constant or not self.shapes.varies(str(source), value) or abs(value) >> 63 or not self.pinned.isdisjoint(
-            (str(source), f"(-{source})")
-        ):
+        if source.is_constant or not self.shapes.varies(str(source), value, presumed):
+            return None
+        if abs(value) >> 63 or not self.pinned.isdisjoint((str(source), f"(-{source})")):
             return None
         variable = self.int_input(value, source)
         exactly = f" and {{0}} == {value}" if isinstance(variable, ConstantVariable) else ""  # a size of 0 or 1
         self.guard("{0}.__class__ is int" + exactly, source, about="value" if exactly else "any")
         return variable
 
-    def number_varies(self, value: float, source: Source) -> bool:
+    def number_varies(self, value: float, source: Source, presumed: bool = False) -> bool:
         """Is a number one that changes?"""
-        return not source.is_constant and self.shapes.varies(str(source), value) and not self.is_pinned(source)
+        return not source.is_constant and self.shapes.varies(str(source), value, presumed) and not self.is_pinned(source)
 
     def is_pinned(self, source: Source) -> bool:
         """Has an earlier attempt found that the program needs the value?"""
@@ -281,6 +281,8 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
                 return self.call_operator(real, args, kwargs)
             case "constant":
                 return self._fact(real, args, kwargs)
+            case "overriding":
+                return self.in_python(real, args, kwargs)
             case "skip":
                 graph_break("call of skipped function", f"{real.__module__}.{real.__qualname__}")
             case "autograd":

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.memory_format import contiguous_format
+from ..core.tables import enters
 from ..core.tensor import Tensor
 from ..ops import aten
 from ..ops.promotion import default_dtype
@@ -15,12 +16,7 @@ TABLE: dict[Any, Callable] = {}
 
 
 def _for(*names: str) -> Callable[[Callable], Callable]:
-    def enter(fn: Callable) -> Callable:
-        for name in names:
-            TABLE[aten.overload_named(name)] = fn
-        return fn
-
-    return enter
+    return enters(TABLE, *map(aten.overload_named, names))
 
 
 # -- products ----------------------------------------------------------------------------------------------------------------------

@@ -73,8 +73,7 @@ class Decoder:
             leaves = [self.tensor(e["tensor"]) if "tensor" in e else self.value(e["value"], {}) for e in r["example_inputs"]]
             examples = tree_unflatten(leaves, in_spec)
         return ExportedProgram(
-            module, module.graph, ExportGraphSignature(inputs, outputs),
-            {str(path): self.tensor(t) for path, t in r["state_dict"].items()},
+            module, module.graph, ExportGraphSignature(inputs, outputs), {str(path): self.tensor(t) for path, t in r["state_dict"].items()},
             {Symbol(name): ValueRange(self.value(lo, {}), self.value(hi, {})) for name, lo, hi in r["ranges"]},
             [ModuleCallEntry("", signature), *[self._entry(entry) for entry in r["modules"] if entry]], examples,
             {str(path): self.tensor(t) for path, t in r["constants"].items()},

@@ -6,7 +6,6 @@ What has no row is taken apart: by `core_table.py`, or by the operator's own bod
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,11 +13,12 @@ from ..fx import Node
 from ..ops.aten import AtenOperator, Overload
 from ..ops.aten_forms import FORMS
 from ..ops.aten_schemas import operation
-from ..ops.custom import CustomOperator
+from ..ops.custom import MEANINGS, CustomOperator
 from ..ops.primitives import Primitive
 from ..ops.registry import OPERATORS, PRIMITIVES
 from .core_table import TABLE
 from .decompose import CustomDecompTable
+from .targets import name_or_none
 
 Form = Callable[..., Any]
 
@@ -46,9 +46,10 @@ class Forms:
         return enter
 
     def rows_of(self, target: Any) -> Iterator[Row]:
-        """The rows for an operator, those of its overload first."""
-        yield from sorted(self.rows.get(key_of(target), ()), key=lambda row: -row.since)
-        if isinstance(target, Overload):
+        """The rows for an operator, those of its overload first; a function of Python may have that of the operator of its name."""
+        key = key_of(target)
+        yield from sorted(self.rows.get(key, ()), key=lambda row: -row.since)
+        if isinstance(target, Overload) or key.startswith("python:"):
             yield from sorted(self.rows.get(target.__name__, ()), key=lambda row: -row.since)
 
     def find(self, target: Any, args: tuple, kwargs: dict, version: int = 0) -> Form | None:
@@ -63,23 +64,10 @@ class Forms:
         return sorted(name for name, prim in PRIMITIVES.items() if not any(True for _ in self.rows_of(prim)))
 
 
-_PYTHON = {getattr(operator, name): f"python:{name}" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "neg")}
-
-
 def key_of(target: Any) -> str:
-    """What an operator is called in a table."""
-    if target in _PYTHON:
-        return _PYTHON[target]
-    if isinstance(target, Overload):
-        return f"{target.__name__}.{target._overloadname}"
-    if isinstance(target, AtenOperator):
-        return target.__name__
-    if isinstance(target, Primitive):
-        return f"primitive:{target.name}"
-    if isinstance(target, CustomOperator):
-        return target.qualname
-    info = getattr(target, "_operator", None)
-    return f"operator:{info.name}" if info is not None else getattr(target, "__name__", str(target))
+    """What an operator is called in a table: as in files, but overloads, custom operators and functions by their plain names."""
+    kind, _, name = (name_or_none(target) or f":{getattr(target, '__name__', target)}").partition(":")
+    return f"{kind}:{name}" if kind in ("primitive", "operator", "python") else name
 
 
 class Apart(CustomDecompTable):
@@ -96,12 +84,16 @@ class Apart(CustomDecompTable):
     def __contains__(self, target: object) -> bool:
         if isinstance(target, AtenOperator):
             return not target.__name__.endswith("_") or target.__name__.endswith("__")
-        return isinstance(target, Primitive) or (hasattr(target, "_operator") and not isinstance(target, CustomOperator))
+        if isinstance(target, CustomOperator):
+            return target.qualname in MEANINGS
+        return isinstance(target, Primitive) or hasattr(target, "_operator")
 
     def __getitem__(self, target: Any) -> Callable:
         def parts(*args: Any, **kwargs: Any) -> Any:
             if self.has_form(target, args, kwargs):
                 return NotImplemented
+            if isinstance(target, CustomOperator):
+                return MEANINGS[target.qualname](*args, **kwargs)
             again = target in self.running
             self.running.append(target)
             try:

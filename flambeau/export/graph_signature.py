@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 
@@ -79,6 +79,12 @@ class ExportBackwardSignature:
     loss_output: str
 
 
+def _by_name(kind: InputKind | OutputKind, doc: str) -> property:
+    """The node -> target of the specifications of a kind."""
+    where = "input_specs" if isinstance(kind, InputKind) else "output_specs"
+    return property(lambda self: {s.arg.name: s.target for s in getattr(self, where) if s.kind is kind and s.target is not None}, doc=doc)
+
+
 @dataclasses.dataclass
 class ExportGraphSignature:
     """The inputs and outputs of an exported graph, in order."""
@@ -86,36 +92,25 @@ class ExportGraphSignature:
     input_specs: list[InputSpec]
     output_specs: list[OutputSpec]
 
-    def _inputs(self, kind: InputKind) -> dict[str, str]:
-        return {s.arg.name: s.target for s in self.input_specs if s.kind is kind and s.target is not None}
+    inputs_to_parameters = _by_name(InputKind.PARAMETER, "Input -> path of the parameter.")
+    inputs_to_buffers = _by_name(InputKind.BUFFER, "Input -> path of the buffer.")
+    inputs_to_lifted_tensor_constants = _by_name(InputKind.CONSTANT_TENSOR, "Input -> name of the constant.")
+    inputs_to_lifted_custom_objs = _by_name(InputKind.CUSTOM_OBJ, "Input -> name of the script object; there are none.")
+    buffers_to_mutate = _by_name(OutputKind.BUFFER_MUTATION, "Output -> path of the buffer whose new value it is.")
+    parameters_to_mutate = _by_name(OutputKind.PARAMETER_MUTATION, "Output -> path of the parameter whose new value it is.")
+    user_inputs_to_mutate = _by_name(OutputKind.USER_INPUT_MUTATION, "Output -> name of the input whose new value it is.")
 
-    def _mutations(self, kind: OutputKind) -> dict[str, str]:
-        return {s.arg.name: s.target for s in self.output_specs if s.kind is kind and s.target is not None}
-
-    @property
-    def parameters(self) -> Collection[str]:
-        """Paths of the parameters."""
-        return tuple(self.inputs_to_parameters.values())
-
-    @property
-    def buffers(self) -> Collection[str]:
-        """Paths of the buffers."""
-        return tuple(self.inputs_to_buffers.values())
+    parameters = property(lambda self: tuple(self.inputs_to_parameters.values()), doc="Paths of the parameters.")
+    buffers = property(lambda self: tuple(self.inputs_to_buffers.values()), doc="Paths of the buffers.")
+    lifted_tensor_constants = property(lambda self: tuple(self.inputs_to_lifted_tensor_constants.values()), doc="Names of the constants.")
+    lifted_custom_objs = property(lambda self: (), doc="Names of script objects; there are none.")
+    backward_signature = property(lambda self: None, doc="Of joint graphs; None.")
+    assertion_dep_token = property(lambda self: None, doc="None: assertions stand where they are.")
 
     @property
     def non_persistent_buffers(self) -> Collection[str]:
         """Paths of the buffers that are not in the state dict."""
         return tuple(s.target for s in self.input_specs if s.kind is InputKind.BUFFER and s.persistent is False and s.target is not None)
-
-    @property
-    def lifted_tensor_constants(self) -> Collection[str]:
-        """Names of the constants."""
-        return tuple(self.inputs_to_lifted_tensor_constants.values())
-
-    @property
-    def lifted_custom_objs(self) -> Collection[str]:
-        """Names of script objects; there are none."""
-        return ()
 
     @property
     def user_inputs(self) -> Collection[Any]:
@@ -126,51 +121,6 @@ class ExportGraphSignature:
     def user_outputs(self) -> Collection[Any]:
         """What the program gives: names, and values of constants."""
         return tuple(_user(s.arg) for s in self.output_specs if s.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT))
-
-    @property
-    def inputs_to_parameters(self) -> Mapping[str, str]:
-        """Input -> path of the parameter."""
-        return self._inputs(InputKind.PARAMETER)
-
-    @property
-    def inputs_to_buffers(self) -> Mapping[str, str]:
-        """Input -> path of the buffer."""
-        return self._inputs(InputKind.BUFFER)
-
-    @property
-    def inputs_to_lifted_tensor_constants(self) -> Mapping[str, str]:
-        """Input -> name of the constant."""
-        return self._inputs(InputKind.CONSTANT_TENSOR)
-
-    @property
-    def inputs_to_lifted_custom_objs(self) -> Mapping[str, str]:
-        """Input -> name of the script object; there are none."""
-        return {}
-
-    @property
-    def buffers_to_mutate(self) -> Mapping[str, str]:
-        """Output -> path of the buffer whose new value it is."""
-        return self._mutations(OutputKind.BUFFER_MUTATION)
-
-    @property
-    def parameters_to_mutate(self) -> Mapping[str, str]:
-        """Output -> path of the parameter whose new value it is."""
-        return self._mutations(OutputKind.PARAMETER_MUTATION)
-
-    @property
-    def user_inputs_to_mutate(self) -> Mapping[str, str]:
-        """Output -> name of the input whose new value it is."""
-        return self._mutations(OutputKind.USER_INPUT_MUTATION)
-
-    @property
-    def backward_signature(self) -> None:
-        """Of joint graphs; None."""
-        return None
-
-    @property
-    def assertion_dep_token(self) -> None:
-        """None: assertions stand where they are."""
-        return None
 
     def replace_all_uses(self, old: str, new: str) -> None:
         """A node got another name."""

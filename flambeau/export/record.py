@@ -51,6 +51,7 @@ def constant_input(name: str) -> str:
 class _Operators(TorchFunctionMode):
     """Sees operators."""
 
+    operators_only = True
     whole_layers = True     # a recurrent network's layers are one operator
 
     def __init__(self, recorder: Recorder) -> None:
@@ -201,7 +202,10 @@ class Recorder:
         """`tensor.item()`: a number that only a run knows."""
         kind = tensor.dtype
         if kind is bool_ or kind.is_complex:
-            raise DataDependentSize(f"the value of a tensor of {kind} is known only when the program runs")
+            error = DataDependentSize(f"the value of a tensor of {kind} is known only when the program runs")
+            if self.env.guess is None:
+                raise error
+            return kind.numpy.type(self.env.guess(error)).item()
         made: Any = self.env.create_unbacked(lo=-math.inf) if not kind.is_floating_point else None
         name = to_python(made.expr) if made is not None else f"f{len(self.symbols)}"
         made = SymFloat.variable(name, self.env) if made is None else made

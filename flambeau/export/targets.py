@@ -25,8 +25,8 @@ _FUNCTIONS: dict[str, Callable] = {
 _NAMES = {id(fn): f"python:{name}" for name, fn in _PYTHON.items()} | {id(fn): f"function:{name}" for name, fn in _FUNCTIONS.items()}
 
 
-def name_of(target: Any) -> str:
-    """The name of a function that graphs call; NotImplementedError for others."""
+def name_or_none(target: Any) -> str | None:
+    """The name of a function that graphs call, behind its kind; None of others."""
     if id(target) in _NAMES:
         return _NAMES[id(target)]
     if isinstance(target, Overload):
@@ -42,7 +42,15 @@ def name_of(target: Any) -> str:
     info = getattr(target, "_operator", None)
     if info is not None and OPERATORS.get(info.name) is target:
         return f"operator:{info.name}"
-    raise NotImplementedError(f"the graph calls {target!r}, which cannot be saved; define it as an operator with torch.library.custom_op")
+    return None
+
+
+def name_of(target: Any) -> str:
+    """Likewise; NotImplementedError for others."""
+    found = name_or_none(target)
+    if found is None:
+        raise NotImplementedError(f"the graph calls {target!r}, which cannot be saved; define it as an operator with torch.library.custom_op")
+    return found
 
 
 def find_target(name: Any) -> Any:
@@ -71,4 +79,4 @@ def find_target(name: Any) -> Any:
     return target
 
 
-__all__ = ["find_target", "name_of"]
+__all__ = ["find_target", "name_of", "name_or_none"]

@@ -375,11 +375,9 @@ class Trace:
 
     def _data_dependent(self, error: Exception) -> UserError:
         """A branch on what only a run knows."""
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(PACKAGE)]
-        where = f"\n  at {frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name}: {frames[-1].line}" if frames else ""
-        return UserError(UserErrorType.DYNAMIC_CONTROL_FLOW, f"Could not guard on data-dependent expression: {error}{where}\n  way out: "
-                         "where a tensor decides, use torch.cond, where or while_loop; keep a number that is read from a tensor "
-                         "in a tensor; or compute the value outside, and pass it in")
+        frames = [(f.filename, f.lineno, f.name, f.line) for f in traceback.extract_tb(error.__traceback__)
+                  if not f.filename.startswith(PACKAGE)]
+        return UserError(UserErrorType.DYNAMIC_CONTROL_FLOW, _told_of_data(error, frames[-1:]))
 
     def _output(self, leaf: Any) -> Any:
         if isinstance(leaf, Tensor) or is_symbolic(leaf):
@@ -404,8 +402,7 @@ class Trace:
         entries += [ModuleCallEntry(name, found) for name, found in self.calls.found.items() if "@" in name]
         texts = [InputText(leaf.text, leaf.stand_in) for leaf in self.inputs.leaves]
         return ExportedProgram(self.recorder.functions, graph, signature, state_dict, self._ranges(), entries,
-                               (self.inputs.args, self.inputs.kwargs), constants,
-                               user_inputs=texts, checks=checks + self._range_checks())
+                               (self.inputs.args, self.inputs.kwargs), constants, user_inputs=texts, checks=checks + self._range_checks())
 
     def _signature(self, out: list[Any]) -> ExportGraphSignature:
         known = dict(self.placed)
@@ -436,6 +433,47 @@ class Trace:
 
     def _range_checks(self) -> list[Any]:
         return self.inputs.sizes.range_checks()
+
+
+def _told_of_data(error: Exception, frames: Sequence[tuple]) -> str:
+    where = "".join(f"\n  at {file}:{line}, in {name}: {source}" for file, line, name, source in frames)
+    said = f"the number {error} is known only when the program runs" if isinstance(error, DataDependentFloat) else str(error)
+    return (f"Could not guard on data-dependent expression: {said}{where}\n  way out: where a tensor decides, use torch.cond, where or "
+            "while_loop; keep a number that is read from a tensor in a tensor; or compute the value outside, and pass it in")
+
+
+class _Guesses:
+    """Answers what data would decide, once in each way at each line, so that a trace comes to further problems; and keeps them."""
+
+    most = 50       # at one line: a loop that no answer ends
+
+    def __init__(self) -> None:
+        self.problems: dict[str, None] = {}
+        self.asked: Counter[tuple] = Counter()
+
+    def __call__(self, error: Exception) -> bool:
+        frame = user_stack()[-1]
+        self.problems[_told_of_data(error, [frame])] = None
+        self.asked[frame] += 1
+        if self.asked[frame] > self.most:
+            raise error
+        return self.asked[frame] % 2 == 1
+
+
+def _all_problems(mod: Module, inputs: Inputs, first: UserError) -> UserError:
+    """What keeps a program from being exported whose first problem is a decision by data: that, and what comes after it."""
+    guesses = inputs.sizes.env.guess = _Guesses()
+    trace = Trace(mod, inputs)
+    try:
+        trace.program(*trace.run(False))
+    except (UserError, NotImplementedError) as further:
+        guesses.problems[str(further)] = None
+    except Exception:       # what a guess led to
+        pass
+    if len(guesses.problems) < 2:
+        return first
+    told = "\n".join(f"  - {text}".replace("\n", "\n  ") for text in guesses.problems)
+    return UserError(UserErrorType.DYNAMIC_CONTROL_FLOW, f"{len(guesses.problems)} problems keep the module from being exported:\n{told}")
 
 
 def _sub(a: Any, b: int) -> Any:
@@ -506,6 +544,8 @@ def traced(mod: Module, args: tuple, kwargs: dict[str, Any] | None, dynamic_shap
         trace = Trace(mod, inputs, assigns, preserve_module_call_signature)
         return trace.program(*trace.run(strict))
     except UserError as error:
+        if error.error_type is UserErrorType.DYNAMIC_CONTROL_FLOW and not strict:
+            raise _all_problems(mod, Inputs(mod, args, kwargs or {}, dynamic_shapes), error) from error
         if strict or error.error_type is not UserErrorType.CONSTRAINT_VIOLATION:
             raise
         found = _with_other_numbers(mod, Inputs(mod, args, kwargs or {}, dynamic_shapes, True), preserve_module_call_signature)

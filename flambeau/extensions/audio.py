@@ -29,8 +29,7 @@ def cuda_version() -> None:
 
 
 # -- filters -----------------------------------------------------------------------------------------------
-@audio.operator("_lfilter_core_loop(Tensor input_signal_windows, Tensor a_coeff_flipped, Tensor(a!) padded_output_waveform) -> "
-                "Tensor(a!)")
+@audio.operator("_lfilter_core_loop(Tensor input_signal_windows, Tensor a_coeff_flipped, Tensor(a!) padded_output_waveform) -> Tensor(a!)")
 def lfilter_core_loop(input_signal_windows: Tensor, a_coeff_flipped: Tensor, padded_output_waveform: Tensor) -> Tensor:
     """A recursive filter: each output is the input (batch, channel, time) less the outputs before it times `a_coeff_flipped`
     (channel, order), the oldest first. The padded output begins with order - 1 earlier ones."""

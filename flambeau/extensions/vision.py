@@ -36,8 +36,7 @@ def _no_shape(*args: Any) -> Any:
 def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     """Indices (i64) of the boxes (n, 4) that no better one overlaps by more than `iou_threshold`, the best first."""
     if dets.ndim != 2 or dets.shape[1] != 4 or scores.ndim != 1 or scores.shape[0] != dets.shape[0]:
-        raise RuntimeError("nms: boxes are a tensor [N, 4] and scores one [N], got shapes "
-                           f"{list(dets.shape)} and {list(scores.shape)}")
+        raise RuntimeError(f"nms: boxes are a tensor [N, 4] and scores one [N], got shapes {list(dets.shape)} and {list(scores.shape)}")
     if dets.dtype is not scores.dtype:
         raise RuntimeError(f"dets should have the same type as scores, got {dets.dtype} and {scores.dtype}")
     order = _host(scores.argsort(descending=True, stable=True))
@@ -89,8 +88,7 @@ def _bilinear(start: np.ndarray, length: np.ndarray, bins: int, samples: int, si
     number = np.full(len(start), samples) if samples > 0 else np.ceil(step).astype(np.int64)
     i = np.arange(max(number.max(initial=0), 1))
     share = np.maximum(number, 1).astype(kind)[:, None, None]
-    at = ((start[:, None] + np.arange(bins, dtype=kind) * step[:, None])[:, :, None]
-          + (i + kind(0.5)) * step[:, None, None] / share)
+    at = ((start[:, None] + np.arange(bins, dtype=kind) * step[:, None])[:, :, None] + (i + kind(0.5)) * step[:, None, None] / share)
     counts = (i < number[:, None, None]) & (at >= -1) & (at <= size)
     at = np.maximum(at, 0)
     low = np.minimum(at.astype(np.int64), size - 1)

@@ -11,8 +11,7 @@ from ..ops.registry import OPERATORS
 
 
 def functional_call(module: Any, parameter_and_buffer_dicts: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
-                    args: Any = None, kwargs: dict[str, Any] | None = None, *, tie_weights: bool = True,
-                    strict: bool = False) -> Any:
+                    args: Any = None, kwargs: dict[str, Any] | None = None, *, tie_weights: bool = True, strict: bool = False) -> Any:
     """`module(*args, **kwargs)` with the named parameters and buffers replaced for this call.
 
     `tie_weights`: a tensor that the module knows by several names is replaced under all of them. `strict`: raise RuntimeError for

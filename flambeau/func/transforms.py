@@ -106,8 +106,7 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
     return (result, pullback, aux) if has_aux else (result, pullback)
 
 
-def _linearized(func: Callable, primals: tuple, has_aux: bool, name: str,
-                strict: bool = False) -> tuple[Any, Any, Callable, list[Tensor]]:
+def _linearized(func: Callable, primals: tuple, has_aux: bool, name: str, strict: bool = False) -> tuple[Any, Any, Callable, list[Tensor]]:
     """(outputs, aux, pushforward of a list of directions, tensors that are fresh). The pullback is linear in its cotangents; its
     own transpose is the pushforward. `strict`: RuntimeError for outputs that don't depend on the primals."""
     replaced = tuple(map_tree(_fresh, p) for p in primals)

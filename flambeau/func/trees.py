@@ -120,8 +120,7 @@ def _list_unflatten(values: Iterable, context: Context) -> list:
 _known(tuple, "builtins.tuple", _plain_list, lambda c, _: tuple(c), _indices)
 _known(list, "builtins.list", _plain_list, lambda c, _: list(c), _indices)
 _known(dict, "builtins.dict", _dict_flatten, _dict_unflatten, _entries)
-_known(namedtuple, "collections.namedtuple", lambda x: (list(x), type(x)), lambda c, kind: kind(*c),
-       lambda x: map(GetAttrKey, x._fields))
+_known(namedtuple, "collections.namedtuple", lambda x: (list(x), type(x)), lambda c, kind: kind(*c), lambda x: map(GetAttrKey, x._fields))
 _known(OrderedDict, "collections.OrderedDict", _dict_flatten, lambda c, keys: OrderedDict(zip(keys, c)), _entries)
 _known(defaultdict, "collections.defaultdict", lambda d: (list(d.values()), [d.default_factory, list(d)]),
        lambda c, context: defaultdict(context[0], zip(context[1], c)), _entries)

@@ -80,8 +80,7 @@ def _over_collections(func: Callable, leaves: list, dims: list, spec: Spec, size
     mine = [d is not None and not _is_collection(v) for v, d in zip(leaves, dims)]
 
     def call(*examples: Any) -> Any:
-        given = [v._add_batch_dim(in_dim=d, vmap_level=level) if d is not None and not m else v
-                 for v, d, m in zip(examples, dims, mine)]
+        given = [v._add_batch_dim(in_dim=d, vmap_level=level) if d is not None and not m else v for v, d, m in zip(examples, dims, mine)]
         return call_with(func, given, spec)
 
     results, out_spec = flatten(level.call(call, [v.movedim(d, 0) if m else v for v, d, m in zip(leaves, dims, mine)], tuple(mine)))
@@ -95,8 +94,7 @@ def _over_collections(func: Callable, leaves: list, dims: list, spec: Spec, size
     return unflatten(made, out_spec)
 
 
-def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *,
-         chunk_size: int | None = None) -> Callable:
+def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *, chunk_size: int | None = None) -> Callable:
     """`func` over a batch: dimension `in_dims` of each input runs over the examples, and `out_dims` of each output.
 
     Dims are a number for all, None for what is not mapped, or a tree like the arguments' tuple. `randomness`: "different" draws

@@ -197,16 +197,30 @@ def _rebuilds(a: Any, kind: type) -> bool:
 
 
 class CodeGen:
-    """Prints a graph as `def forward(self, ...)`. Subclass and override `signature` or `return_statement` for another
-    calling convention."""
+    """Prints a graph as `def forward(self, ...)`. Subclass and override what is below for another calling convention."""
 
-    def signature(self, parameters: list[str]) -> str:
+    _body_transformer: Callable[[list[str]], list[str]] | None = None
+
+    def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str = "") -> str:
         """The `def` line for parameters such as `x`, `y = 2`, `*rest`."""
-        return f"def forward({', '.join(['self', *parameters])}):"
+        own = [] if free_vars[:1] == ["self"] else ["self"]
+        return f"def forward({', '.join([*own, *free_vars])}){maybe_return_annotation}:"
 
-    def return_statement(self, value: str) -> str:
+    def generate_output(self, output_args: str) -> str:
         """The last line."""
-        return f"return {value}"
+        return f"return {output_args}"
+
+    def process_inputs(self, *args: Any) -> Any:
+        """The arguments of a call as the graph's placeholders get them."""
+        return args
+
+    def process_outputs(self, outputs: Any) -> Any:
+        """What the graph's output node gives as a call returns it."""
+        return outputs
+
+    def additional_globals(self) -> list[tuple[str, Any]]:
+        """Further names that the code needs, with their values."""
+        return []
 
     def generate(self, graph: Graph, root: str = "self", *, verbose: bool = False) -> PythonCode:
         """The whole function as `PythonCode`; `verbose` adds the user's lines as comments."""
@@ -230,14 +244,16 @@ class CodeGen:
                 text += f";  {' = '.join(dead)} = None"
             lines[node.name] = len(body) + 2
             body.append(f"    {text}")
-        signature = self.signature([_parameter(node, names) for node in placeholders])
-        source = "\n".join([signature, *(body or ["    pass"])]) + "\n"
-        return PythonCode(source, names.bound, lines)
+        signature = self.gen_fn_def([_parameter(node, names) for node in placeholders], "")
+        if self._body_transformer is not None:
+            body = _indented(self._body_transformer([f"{line[4:]}\n" for line in body]))
+        source = "\n".join([*signature.split("\n"), *(body or ["    pass"])]) + "\n"
+        return PythonCode(source, names.bound | dict(self.additional_globals()), lines)
 
     def statement(self, node: Node, root: str, names: _Globals) -> str:
         """One node as one statement."""
         if node.op == "output":
-            return self.return_statement(argument_expression(node.args[0] if node.args else None, names))
+            return self.generate_output(argument_expression(node.args[0] if node.args else None, names))
         if _is_augmented(node):
             target, value = (argument_expression(a, names) for a in node.args)
             return f"{node.name} = {target}; {node.name} {_AUGMENTED[_function_name(node)]} {value}"
@@ -246,11 +262,16 @@ class CodeGen:
         return f"{node.name}{annotation} = {_expression(node, root, names)}"
 
 
+def _indented(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in "".join(lines).splitlines()]
+
+
 def _parameter(node: Node, names: _Globals) -> str:
     target = str(node.target)
     stars = len(target) - len(target.lstrip("*"))
     described = describe_value(node.meta.get("val"))
-    annotation = f': "{described}"' if described and not stars else ""
+    kind = getattr(node.type, "__name__", None) if isinstance(node.type, type) and node.type.__module__ == "builtins" else None
+    annotation = f': "{described}"' if described and not stars else f" : {kind}" if kind else ""
     default = f" = {argument_expression(node.args[0], names)}" if node.args else ""
     return f"{target}{annotation}{default}"
 

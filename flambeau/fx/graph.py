@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import copy
 import importlib
 import keyword
@@ -11,27 +13,11 @@ from typing import Any
 
 from flambeau.fx.codegen import CodeGen, PythonCode
 from flambeau.fx.lint import lint_graph
-from flambeau.fx.node import (
-    OPS,
-    Argument,
-    Node,
-    Target,
-    function_name,
-    importable_path,
-    map_aggregate,
-    map_arg,
-    resolve_attr,
-    target_name,
-)
+from flambeau.fx.node import OPS, Argument, Node, Target, function_name, importable_path, map_aggregate, map_arg, resolve_attr, target_name
 
 _NOT_IDENTIFIER = re.compile(r"[^0-9a-zA-Z_]+")
 _CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])([A-Z])")
-_RESERVED = frozenset((
-    *keyword.kwlist,
-    "self", "torch", "bool", "int", "float", "str", "bytes", "complex", "list", "tuple", "dict", "set", "slice",
-    "range", "len", "min", "max", "sum", "abs", "round", "pow", "print", "type", "object", "map", "filter", "iter",
-    "next", "all", "any", "zip", "sorted", "hash", "id", "repr", "getattr", "setattr", "inf", "nan", "device",
-))
+_RESERVED = frozenset((*keyword.kwlist, *dir(builtins), "self", "torch", "inf", "nan", "device"))
 
 
 class Namespace:
@@ -154,7 +140,7 @@ class Graph:
                     name: str | None = None, type_expr: Any = None) -> Node:
         """A new node at the insert point; `name` is a wish, made unique."""
         if op not in OPS:
-            raise ValueError(f"create_node: op must be one of {', '.join(OPS)}, got {op!r}")
+            raise AssertionError(f"create_node: op must be one of {', '.join(OPS)}, got {op!r}")
         if op == "call_function" and not callable(target):
             raise ValueError(f"create_node: the target of call_function must be callable, got {target!r}")
         if op not in ("call_function",) and not isinstance(target, str):
@@ -176,7 +162,7 @@ class Graph:
             name = target if op != "placeholder" else target.lstrip("*")
         else:
             name = function_name(target).rpartition(".")[2] or type(target).__name__
-        name = _NOT_IDENTIFIER.sub("_", name.strip("_") if not name.strip("_").isdigit() else name)
+        name = _NOT_IDENTIFIER.sub("_", name)
         return _CAMEL_HUMP.sub(r"_\1", name).lower() if op.startswith("call_") else name
 
     def placeholder(self, name: str, type_expr: Any = None, default_value: Any = ...) -> Node:
@@ -303,6 +289,18 @@ class Graph:
     def set_codegen(self, codegen: CodeGen) -> None:
         """Print with another `CodeGen`, for example one with a different signature."""
         self._codegen = codegen
+
+    @contextlib.contextmanager
+    def on_generate_code(self, make_transformer: Callable[[Callable | None], Callable]) -> Iterator[None]:
+        """Within the block the lines of printed code go through a function from lines to lines; `make_transformer` gives it, from the one
+        in force or None."""
+        former = self._codegen
+        self._codegen = copy.copy(former)
+        self._codegen._body_transformer = make_transformer(former._body_transformer)
+        try:
+            yield
+        finally:
+            self._codegen = former
 
     def python_code(self, root_module: str = "self", *, verbose: bool = False) -> PythonCode:
         """The graph as a Python function named `forward`; `verbose` adds the user's lines as comments."""

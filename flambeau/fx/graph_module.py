@@ -241,7 +241,7 @@ class GraphModule(PlainModule):
         return self._class_name
 
     def __str__(self) -> str:
-        return f"{self._class_name}({', '.join(self._modules)})\n{self.code}"
+        return f"{self!r}\n{self.code}"
 
     def add_submodule(self, target: str, m: Any) -> bool:
         """Put a module at a dotted path, making the modules on the way; False if something else is in the way."""
@@ -323,8 +323,7 @@ def _lookup(root: Any, target: str) -> Any:
     for prefix in reversed(list(_prefixes(target))[:-1]):  # `a.b.weight` may live in a module given as `a.b`
         if prefix in root:
             return resolve_attr(root[prefix], target[len(prefix) + 1 :])
-    raise RuntimeError(f"GraphModule: the graph refers to {target!r}, but the attributes given are "
-                       f"{', '.join(sorted(root)) or 'none'}")
+    raise RuntimeError(f"GraphModule: the graph refers to {target!r}, but the attributes given are {', '.join(sorted(root)) or 'none'}")
 
 
 def _assign(owner: Any, target: str, value: Any) -> None:
@@ -348,6 +347,15 @@ def _assign(owner: Any, target: str, value: Any) -> None:
 def _copy_attr(root: Any, to: Any, target: str) -> None:
     """Make the attribute of `root` (a module, or a dict by path) at a dotted path an attribute of `to` as well."""
     _assign(to, target, _lookup(root, target))
+
+
+def take_attributes(gm: GraphModule, root: Any, graph: Graph) -> None:
+    """Copies of what a graph refers to in its module and `gm` lacks, so that the graph's nodes may be put into `gm`'s."""
+    for target in _used_attributes(graph):
+        try:
+            resolve_attr(gm, target)
+        except AttributeError:
+            _assign(gm, target, copy.deepcopy(_lookup(root, target)))
 
 
 class _CodeOnlyModule(PlainModule):

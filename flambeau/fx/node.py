@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from flambeau.fx.operator_schemas import ArgsKwargsPair, normalize_function, normalize_module
+
 if TYPE_CHECKING:
     from flambeau.fx.graph import Graph
 
@@ -256,6 +258,16 @@ class Node:
         if "stack" in self.meta:
             return format_stack(self.meta["stack"])
         return self.meta.get("stack_trace")
+
+    def normalized_arguments(self, root: Any, arg_types: tuple | None = None, kwarg_types: dict[str, Any] | None = None,
+                             normalize_to_only_use_kwargs: bool = False) -> ArgsKwargsPair | None:
+        """The arguments in the order of the parameters, or all by name (`operator_schemas`); None of what is no call of a function or of a
+        submodule of `root`."""
+        if self.op == "call_function":
+            return normalize_function(self.target, self._args, self._kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs)  # type: ignore[arg-type]
+        if self.op == "call_module":
+            return normalize_module(root, str(self.target), self._args, self._kwargs, normalize_to_only_use_kwargs)
+        return None
 
     def is_impure(self) -> bool:
         """True if removing this node could change what the program does even though nobody uses its value."""

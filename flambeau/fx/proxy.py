@@ -39,8 +39,7 @@ class TracerBase:
 
     graph: Graph
 
-    def create_node(self, kind: str, target: Target, args: tuple, kwargs: dict, name: str | None = None,
-                    type_expr: Any = None) -> Node:
+    def create_node(self, kind: str, target: Target, args: tuple, kwargs: dict, name: str | None = None, type_expr: Any = None) -> Node:
         """Append a node."""
         return self.graph.create_node(kind, target, args, kwargs, name, type_expr)
 
@@ -48,8 +47,7 @@ class TracerBase:
         """The stand-in for a node."""
         return Proxy(node, self)
 
-    def create_proxy(self, kind: str, target: Target, args: tuple, kwargs: dict, name: str | None = None,
-                     type_expr: Any = None) -> Proxy:
+    def create_proxy(self, kind: str, target: Target, args: tuple, kwargs: dict, name: str | None = None, type_expr: Any = None) -> Proxy:
         """Record a node for arguments that may hold proxies, and return its stand-in."""
         node_args = tuple([self.create_arg(a) for a in args])
         node_kwargs = {key: self.create_arg(a) for key, a in kwargs.items()}
@@ -64,11 +62,11 @@ class TracerBase:
 
     def to_bool(self, obj: Proxy) -> bool:
         """Called where Python needs a truth value."""
-        raise TraceError(f"symbolically traced variable {obj.node.name!r} used in control flow. {_ADVICE}")
+        raise TraceError(f"symbolically traced variables cannot be used as inputs to control flow: {obj.node.name!r} is one. {_ADVICE}")
 
     def iter(self, obj: Proxy) -> Iterator:
         """Called where Python iterates; unpacking `a, b = proxy` is answered by `Proxy.__iter__` itself."""
-        raise TraceError(f"symbolically traced variable {obj.node.name!r} cannot be iterated. {_ADVICE}")
+        raise TraceError(f"Proxy object cannot be iterated: {obj.node.name!r} has no length. {_ADVICE}")
 
     def keys(self, obj: Proxy) -> Any:
         """Called for `**proxy`."""
@@ -81,13 +79,6 @@ class GraphAppendingTracer(TracerBase):
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         dispatch.count_override(Proxy)      # its proxies may meet operators anywhere
-
-
-def _needs_value(problem: str) -> Callable[..., NoReturn]:
-    def refuse(self: Proxy, *args: Any) -> NoReturn:
-        raise TraceError(f"{problem.format(self.node.name)}. {_ADVICE}")
-
-    return refuse
 
 
 class Proxy:
@@ -115,11 +106,9 @@ class Proxy:
     def __bool__(self) -> bool:
         return self.tracer.to_bool(self)
 
-    __len__ = _needs_value("len() of symbolically traced variable {!r} is not known")
-    __index__ = _needs_value("symbolically traced variable {!r} used as an integer")
-    __int__ = _needs_value("int() of symbolically traced variable {!r} is not known")
-    __float__ = _needs_value("float() of symbolically traced variable {!r} is not known")
-    __contains__ = _needs_value("`in` on symbolically traced variable {!r} is not known")
+    def __len__(self) -> NoReturn:
+        raise RuntimeError(f"'len' is not supported in symbolic tracing by default: {self.node.name!r} has no length yet. If you want this "
+                           "call to be recorded, please call torch.fx.wrap('len') at module scope")
 
     __hash__ = object.__hash__
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from flambeau.fx.graph import Graph
-from flambeau.fx.graph_module import GraphModule
+from flambeau.fx.graph_module import GraphModule, take_attributes
 from flambeau.fx.node import Argument, Node
 from flambeau.fx.tracer import symbolic_trace
 
 
-@dataclass
-class Match:
+class Match(NamedTuple):
     """`anchor`: the node that stands for the pattern's output; `nodes_map`: pattern node -> node (or constant)."""
 
     anchor: Node
-    nodes_map: dict[Node, Any] = field(default_factory=dict)
+    nodes_map: dict[Node, Any]
+
+
+class ReplacedPatterns(NamedTuple):
+    """A match and the nodes that were put in its place."""
+
+    anchor: Node
+    nodes_map: dict[Node, Any]
+    replacements: list[Node]
 
 
 Filter = Callable[[Match, Graph, Graph], bool]
@@ -30,20 +36,45 @@ def replace_pattern(gm: GraphModule, pattern: Callable | GraphModule | Graph,
     Both are functions, traced here, or graphs. The pattern's placeholders match any argument; every inner node of a
     match must be used inside the match only. `match_filters` are called with `(match, graph, pattern)`; all must agree.
     """
-    pattern_graph, new_graph = _as_graph(pattern), _as_graph(replacement)
-    inputs = [n for n in pattern_graph.nodes if n.op == "placeholder"]
+    return [Match(*found[:2]) for found in replace_pattern_with_filters(gm, pattern, replacement, match_filters)]
+
+
+def replace_pattern_with_filters(
+        gm: GraphModule, pattern: Callable | GraphModule | Graph, replacement: Callable | GraphModule | Graph | None = None,
+        match_filters: Sequence[Filter] | None = None, ignore_literals: bool = False, *,
+        replacement_callback: Callable[[Match, Graph, Graph], Graph] | None = None) -> list[ReplacedPatterns]:
+    """As `replace_pattern`, telling which nodes are new. With `ignore_literals` numbers of the pattern match any; `replacement_callback`
+    gives the replacement of each match."""
+    if (replacement is None) == (replacement_callback is None):
+        raise AssertionError("give either a replacement or a replacement_callback")
+    pattern_graph = _as_graph(pattern)
+    given, fixed = (None, None) if replacement is None else _checked(pattern_graph, replacement)
+    equal = (lambda p, a: True) if ignore_literals else equal_constants
+    matches = find_matches(gm.graph, pattern_graph, tuple(match_filters or ()), equal)
+    rewritten: dict[Node, Argument] = {}
+    replaced = []
+    for match in matches:
+        root, new = (given, fixed) if replacement_callback is None else _checked(
+            pattern_graph, replacement_callback(match, gm.graph, pattern_graph))
+        assert new is not None
+        take_attributes(gm, root, new)
+        replaced.append(ReplacedPatterns(*match, rewrite_match(gm.graph, match, pattern_graph, new, rewritten)))
+    if matches:
+        gm.graph.lint()
+        gm.delete_all_unused_submodules()
+        gm.recompile()
+    return replaced
+
+
+def _checked(pattern: Graph, replacement: Callable | GraphModule | Graph) -> tuple[Any, Graph]:
+    """The module whose attributes a replacement uses, if it has one, and its graph, which takes what the pattern does."""
+    new_graph = _as_graph(replacement)
+    inputs = [n for n in pattern.nodes if n.op == "placeholder"]
     new_inputs = [n for n in new_graph.nodes if n.op == "placeholder"]
     if len(inputs) != len(new_inputs):
         raise ValueError(f"replace_pattern: the pattern takes {len(inputs)} arguments and the replacement "
                          f"{len(new_inputs)}; they must take the same")
-    matches = find_matches(gm.graph, pattern_graph, match_filters)
-    rewritten: dict[Node, Argument] = {}
-    for match in matches:
-        rewrite_match(gm.graph, match, pattern_graph, new_graph, rewritten)
-    if matches:
-        gm.graph.lint()
-        gm.recompile()
-    return matches
+    return new_graph.owning_module, new_graph
 
 
 def _as_graph(source: Callable | GraphModule | Graph) -> Graph:
@@ -63,12 +94,11 @@ def find_matches(graph: Graph, pattern: Graph, filters: tuple[Filter, ...] = (),
     constants."""
     anchor = pattern.output_node().args[0]
     if not isinstance(anchor, Node) or anchor.op == "placeholder":
-        raise NotImplementedError(f"replace_pattern: the pattern must return the result of one step, not {anchor!r}; "
-                                  "match each part alone")
+        raise NotImplementedError(f"replace_pattern: the pattern must return the result of one step, not {anchor!r}; match each part alone")
     taken: set[Node] = set()
     matches: list[Match] = []
     for node in graph.nodes:
-        match = Match(node)
+        match = Match(node, {})
         if not _same(anchor, node, match.nodes_map, equal):
             continue
         inner = _inner(match, pattern)
@@ -108,8 +138,8 @@ def _same(p: Argument, a: Argument, found: dict[Node, Any], equal: Callable[[Any
     return not isinstance(a, Node) and equal(p, a)
 
 
-def rewrite_match(graph: Graph, match: Match, pattern: Graph, new: Graph, rewritten: dict[Node, Argument]) -> None:
-    """Copy the replacement before the anchor, hand it the anchor's users, and erase the match."""
+def rewrite_match(graph: Graph, match: Match, pattern: Graph, new: Graph, rewritten: dict[Node, Argument]) -> list[Node]:
+    """Copy the replacement before the anchor, hand it the anchor's users, and erase the match; the nodes that are new."""
     placeholders = (n for n in pattern.nodes if n.op == "placeholder")
     resolve = lambda a: rewritten.get(a, a) if isinstance(a, Node) else a  # noqa: E731
     val_map: dict[Node, Any] = {
@@ -119,8 +149,9 @@ def rewrite_match(graph: Graph, match: Match, pattern: Graph, new: Graph, rewrit
     with graph.inserting_before(match.anchor):
         before = match.anchor.prev
         value = graph.graph_copy(new, val_map)
-    node = before.next
+    node, made = before.next, []
     while node is not match.anchor:
+        made.append(node)
         node.meta = {**{k: v for k, v in match.anchor.meta.items() if k != "val"}, **node.meta}
         node = node.next
     if not isinstance(value, Node):
@@ -131,3 +162,4 @@ def rewrite_match(graph: Graph, match: Match, pattern: Graph, new: Graph, rewrit
     rewritten[match.anchor] = value
     for node in reversed([match.nodes_map[p] for p in pattern.nodes if p.op not in ("placeholder", "output")]):
         graph.erase_node(node)
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import collections
 import contextlib
 import dis
 import functools
@@ -18,7 +19,7 @@ from typing import Any
 from flambeau.core.homes import own_name
 from flambeau.fx.graph import Graph
 from flambeau.fx.graph_module import GraphModule, PlainModule, module_base
-from flambeau.fx.node import Argument, mark_impure
+from flambeau.fx.node import Argument, Node, Target, mark_impure
 from flambeau.fx.proxy import ParameterProxy, Proxy, TracerBase, operators_see_proxies
 
 _wrapped: dict[tuple[int, str], dict[str, Any]] = {}  # (id of a globals dict, name) -> that globals dict
@@ -43,7 +44,7 @@ def wrap(fn_or_name: str | Callable) -> str | Callable:
 def check_specialized(value: Any, expected: Any, name: str) -> None:
     """Run in traces with `concrete_args`: the argument must be what the trace was made for."""
     if value is not expected and value != expected:
-        raise RuntimeError(f"argument {name!r} was specialized to {expected!r} when traced, got {value!r}; trace again")
+        raise AssertionError(f"{name} has been specialized to have value {expected} but got another value: {value!r}; trace again")
 
 
 class _Tracing(threading.local):
@@ -72,13 +73,16 @@ class Tracer(TracerBase):
     def __init__(self, autowrap_modules: tuple[ModuleType, ...] = (math,),
                  autowrap_functions: tuple[Callable, ...] = (), param_shapes_constant: bool = False) -> None:
         functions = [f for m in autowrap_modules for n, f in vars(m).items() if callable(f) and not n.startswith("_")]
-        self._autowrap = {id(f) for f in (*functions, *autowrap_functions)}
-        self._autowrap_modules = autowrap_modules
+        functional = sys.modules.get("flambeau.nn.functional")      # which this room doesn't know
+        layers = [] if functional is None else list(filter(_is_layer, vars(functional).values()))
+        self._autowrap = {id(f) for f in (*functions, *autowrap_functions, *layers)}
+        self._autowrap_modules = (*autowrap_modules, functional) if functional is not None else autowrap_modules
         self.param_shapes_constant = param_shapes_constant
         self.root: Any = None
         self._constants: dict[int, str] = {}
         self._parameters: dict[int, str] = {}
         self._proxies: dict[str, Proxy] = {}
+        self.module_stack: dict[str, tuple[str, type]] = collections.OrderedDict()
 
     # -- what to follow ----------------------------------------------------------------------------------------------
 
@@ -90,9 +94,20 @@ class Tracer(TracerBase):
     def call_module(self, m: Any, forward: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Called in place of `m(*args, **kwargs)`; `forward` is the original call."""
         path = self.path_of_module(m)
-        if not self.is_leaf_module(m, path):
-            return forward(*args, **kwargs)
-        return self.create_proxy("call_module", path, args, kwargs)
+        self.module_stack[path] = (path, type(m))
+        try:
+            if not self.is_leaf_module(m, path):
+                return forward(*args, **kwargs)
+            return self.create_proxy("call_module", path, args, kwargs)
+        finally:
+            self.module_stack.pop(path, None)
+
+    def create_node(self, kind: str, target: Target, args: tuple, kwargs: dict, name: str | None = None, type_expr: Any = None) -> Node:
+        """As any tracer; the node knows which modules it was made in."""
+        node = super().create_node(kind, target, args, kwargs, name, type_expr)
+        if self.module_stack:
+            node.meta["nn_module_stack"] = dict(self.module_stack)
+        return node
 
     def path_of_module(self, mod: Any) -> str:
         """The dotted path of a submodule; NameError if it is not in the root's tree."""
@@ -178,7 +193,7 @@ class Tracer(TracerBase):
         stars = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
         has_value = p.name in concrete and concrete[p.name] is not PH
         default = (concrete[p.name],) if has_value else () if p.default is p.empty else (p.default,)
-        proxy = self.create_proxy("placeholder", stars + p.name, default, {})
+        proxy = self.create_proxy("placeholder", stars + p.name, default, {}, type_expr=None if p.annotation is p.empty else p.annotation)
         if not has_value:
             return proxy
         self.create_proxy("call_function", check_specialized, (proxy, concrete[p.name], p.name), {})
@@ -252,13 +267,18 @@ class Tracer(TracerBase):
         return __getattr__
 
 
+def _is_layer(function: Any) -> bool:
+    """Is it a function of `nn.functional` that is made of operators, and so would be seen as these?"""
+    return (isinstance(function, FunctionType) and function.__module__ == "flambeau.nn.functional" and function.__name__[0] != "_"
+            and not hasattr(function, "_operator"))
+
+
 def _all_positional(fn: Callable) -> Callable:
     """`fn` with every parameter positional, `*args` and `**kwargs` included, in the order of its local variables."""
     code = fn.__code__
     variadic = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     flat = code.replace(co_flags=code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
-                        co_argcount=code.co_argcount + code.co_kwonlyargcount + variadic, co_posonlyargcount=0,
-                        co_kwonlyargcount=0)
+                        co_argcount=code.co_argcount + code.co_kwonlyargcount + variadic, co_posonlyargcount=0, co_kwonlyargcount=0)
     return FunctionType(flat, fn.__globals__, fn.__name__, None, fn.__closure__)
 
 

@@ -197,9 +197,9 @@ def look(view: View, whole: bool) -> Look:
     return Look(view.buffer, view.dtype, tuple(view.shape), in_bytes(view.strides, view.dtype), view.offset * view.dtype.itemsize)
 
 
-def has_no_elements(shape: Sizes) -> bool:
-    """Whether that is known of an array of this shape; how it lies is then what its strides say, and nothing that is seen in memory."""
-    return any(type(n) is int and n == 0 for n in shape)
+def tells_more(shape: Sizes, strides: Sizes) -> bool:
+    """Whether strides say more of an array than is seen in memory: one known to be of no elements, or of one along a dimension."""
+    return any(type(n) is int and n == 0 for n in shape) or (1 in shape and tuple(strides) != contiguous_strides(shape))
 
 
 def is_contiguous(buffer: Buffer) -> bool:
@@ -298,10 +298,10 @@ def _text(value: Any) -> str:
 
 def _tensor(result: Look) -> str:
     """A tensor around a look at memory."""
-    if result.strides is None or not has_no_elements(result.shape):
+    strides = tuple([s // result.dtype.itemsize for s in result.strides or ()])
+    if result.strides is None or not tells_more(result.shape, strides):
         return f"tensor({_text(result)}, {result.dtype.name})"
-    strides = to_tuple([s // result.dtype.itemsize for s in result.strides])
-    return f"laid_out({_text(result)}, {result.dtype.name}, CPU, {strides})"
+    return f"laid_out({_text(result)}, {result.dtype.name}, CPU, {to_tuple(strides)})"
 
 
 def _tuple(items: Iterable[str]) -> str:

@@ -24,6 +24,9 @@ native: bool = True
 repeats: bool = True
 """Compile equal blocks of a deep network once, and call that several times."""
 
+fallback_random: bool = False
+"""Draw random numbers as eager code does: such operators run as they are written, between what is compiled."""
+
 cache: bool = True
 """Look compiled programs up in the disk cache, and keep them there."""
 
@@ -45,7 +48,7 @@ COMPILING = ("cuda_graphs", "max_autotune", "native", "repeats", "cache")
 """Settings that the compiled program depends on."""
 
 install(__name__, ACCEPTED, shown_as="torch._inductor.config", own={"triton.cudagraphs": False},
-        anyway={"emulate_precision_casts": True, "fallback_random": True, "size_asserts": False, "worker_start_method": "fork"})
+        anyway={"emulate_precision_casts": True, "size_asserts": False, "worker_start_method": "fork"})
 
 
 def effective(options: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from flambeau.aot.interpret import interpret
 from flambeau.core import dispatch
+from flambeau.core.device import device, elsewhere
 from flambeau.core.expr import Expr, evaluate
 from flambeau.core.locks import lock
 from flambeau.core.settings import Verification
@@ -90,13 +92,15 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
     program, fallbacks = lower(gm)
     program.assumed = assumed
     graph = CompiledGraph(gm, program, fallbacks)
-    if "meta" in _devices(gm):  # there is hardly anything to compute
+    kinds, gpus = _devices(gm)
+    if "meta" in kinds or len(gpus) > 1:  # hardly anything to compute, or nothing that one GPU could
         graph.call = interpret(gm, example_inputs)
         return graph
     if Verification.on:
         verify(program, "lower", wanted=results_of(gm))
-    if "cuda" in _devices(gm):
-        return _compile_cuda(graph, arrays)
+    if gpus:
+        with elsewhere(device("cuda", gpu := gpus.pop())) or nullcontext():
+            return _compile_cuda(graph, arrays, gpu)
     _run_passes(program, CPU_PASSES)
     graph.seconds["lower"] = time.perf_counter() - started
     if config.native and have_compiler():
@@ -151,13 +155,14 @@ def _run_passes(program: Program, passes: Sequence[Callable[[Program], None]]) -
             verify(program, one.__name__)
 
 
-def _devices(gm: Any) -> set[str]:
-    """The types of devices that the graph's tensors are on."""
+def _devices(gm: Any) -> tuple[set[str], set[int]]:
+    """The types of devices that the graph's tensors are on, and the numbers of its GPUs."""
     vals = (n.meta.get("val") for n in gm.graph.nodes)
-    return {v.device.type for v in vals if isinstance(v, Tensor)}
+    found = {v.device for v in vals if isinstance(v, Tensor)}
+    return {d.type for d in found}, {d.index or 0 for d in found if d.type == "cuda"}
 
 
-def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
+def _compile_cuda(graph: CompiledGraph, arrays: bool, gpu: int) -> CompiledGraph:
     _run_passes(graph.program, GPU_PASSES)
     graph.nodes = schedule(graph.program, GPU)
     if Verification.on:
@@ -168,7 +173,7 @@ def _compile_cuda(graph: CompiledGraph, arrays: bool) -> CompiledGraph:
         verify(graph.program, finish.__name__, graph.nodes, rewritten=True)
     decides = any("decides" in getattr(node.target, "tags", ()) for node in graph.gm.graph.nodes)  # the host, by what is in a tensor
     replayed = config.cuda_graphs and not graph.program.symbols and not decides
-    graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, call_primitive, arrays, replayed)
+    graph.cuda, graph.call = cuda.build(graph.program, graph.nodes, call_primitive, arrays, replayed, gpu)
     graph.code = graph.cuda.code
     for call in graph.code.calls() if Verification.on else ():
         verify_call(call, "print_program")

@@ -12,6 +12,7 @@ from ..futures import Future
 from ..nn.branches import boolean_dispatch
 from .archive import load
 from .compile import Error
+from .defined import CompilationUnit
 from .freeze import freeze, optimize_for_inference
 from .frontend import errors as frontend
 from .language import (
@@ -78,7 +79,7 @@ class strict_fusion:
 
 
 __getattr__ = absent_names(
-    "torch.jit", ("CompilationUnit", "export_opnames"), _INSTEAD)
+    "torch.jit", ("export_opnames",), _INSTEAD)
 
 __all__ = [
     "script", "ignore", "unused", "export", "interface", "script_if_tracing", "is_scripting", "is_tracing", "annotate",

@@ -214,7 +214,10 @@ class _Archive:
     def unpickle(self, member: str, classes: dict[tuple[str, str], Any]) -> Any:
         """The object of `member`.pkl, whose storages are in a folder of that name."""
         storages = Storages(self.reader, self.map_location, member)
-        return restricted_load(self.reader.read(f"{member}.pkl"), storages.load, {**_BUILDERS, **classes})
+        try:
+            return restricted_load(self.reader.read(f"{member}.pkl"), storages.load, {**_BUILDERS, **classes})
+        except LoadError as error:
+            raise LoadError(f"{self.source}: {str(error).partition(chr(10))[0]}") from error
 
     def module(self) -> RecursiveScriptModule:
         """What the archive holds."""
@@ -230,8 +233,6 @@ class _Archive:
             made = maker.make(root)
         except RecursionError:
             raise LoadError(f"{self.source} is damaged: its objects are nested too deeply") from None
-        except LoadError as error:
-            raise LoadError(f"{self.source}: {str(error).partition(chr(10))[0]}") from error
         if not isinstance(made, RecursiveScriptModule):
             raise LoadError(f"{self.source} holds a {type(made).__name__}, not a module")
         return made

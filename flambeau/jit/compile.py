@@ -11,11 +11,10 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from ..core.tensor import Tensor
-from ..futures import Future
+from ..futures import settled
 from ..ops import script
 from ..ops.custom import CustomOperator
 from .fuse import Region, regions
@@ -61,31 +60,26 @@ def _cast(kind: Type, value: Any) -> Any:
     return value
 
 
-def fork(task: Callable[[], Any]) -> Future:
-    """The result of `task`, which runs at once, as a Future."""
-    future: Future = Future()
-    try:
-        future.set_result(task())
-    except Exception as error:
-        future.set_exception(error)
-    return future
-
-
-def _raise(text: str, kind: str = "builtins.RuntimeError", *_: Any) -> None:
+def _raise(text: str, kind: str = "RuntimeError", *_: Any) -> None:
     raise Error(f"The following operation failed in the TorchScript interpreter.\n{kind}: {text}")
 
 
 def _invoked(obj: Expression, name: str, args: list[Expression]) -> Expression:
     """A method's call."""
+    count = len(args) + 1
+
     def call(frame: Frame) -> Any:
         value = obj(frame)
         made_of = getattr(value, "_class", None)
-        function = made_of.methods.get(name) if isinstance(made_of, Class) else None
+        function = made_of.methods.get(name) if type(made_of) is Class else None
         if function is None:
             return method(value, name)(*[arg(frame) for arg in args])
-        if len(function.parameters) == len(args) + 1:
-            return function.run(dict(zip(function.names, [value, *[arg(frame) for arg in args]])))
-        return function(value, *[arg(frame) for arg in args])
+        names = function.names
+        if len(names) != count:
+            return function(value, *[arg(frame) for arg in args])
+        if count == 2:
+            return function.run({names[0]: value, names[1]: args[0](frame)})
+        return function.run(dict(zip(names, [value, *[arg(frame) for arg in args]])))
 
     return call
 
@@ -99,7 +93,21 @@ def _stored(name: str, value: Expression) -> Statement:
 
 _PYTHONS_OWN = (IndexError, KeyError, ZeroDivisionError, ValueError, TypeError, AttributeError, OverflowError)
 """What Python raises where a program fails, which is a RuntimeError of the program."""
-SPECIAL: dict[str, Callable[..., Any]] = {"print": print, "fork": fork, "awaitable": fork, "isinstance": isinstance}
+SPECIAL: dict[str, Callable[..., Any]] = {"print": print, "fork": settled, "awaitable": settled, "isinstance": isinstance}
+
+
+def _fail(error: Exception, frame: Frame, names: set[str], where: str, line: int) -> NoReturn:
+    """Raise what went wrong in a program: an error of Python's own as the program's, with the function and the line once for each frame."""
+    if type(error) is KeyError and error.args and error.args[0] in names and error.args[0] not in frame:
+        error = Error(f"undefined value {error.args[0]}")
+    if isinstance(error, _PYTHONS_OWN):
+        shown = error.args[0] if type(error) is KeyError and error.args else error
+        error = RuntimeError(f"The following operation failed in the TorchScript interpreter.\n{type(error).__name__}: {shown}")
+    told = error.__dict__.setdefault("_script_frames", set())
+    if id(frame) not in told:
+        told.add(id(frame))
+        error.add_note(f"  in TorchScript, {where}, line {line}")
+    raise error
 
 
 class Compiler:
@@ -121,10 +129,13 @@ class Compiler:
         self.reads = Counter(part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load))
         body = self.block(node.body, name)
 
-        def run(frame: Frame) -> Any:
+        def of_block(frame: Frame) -> Any:
             done = body(frame)
             return None if done is None else done[0]
 
+        run: Expression = of_block
+        if len(node.body) == 1 and isinstance(node.body[0], ast.Return) and node.body[0].value is not None:
+            run = self.told(self.expression(node.body[0].value), name, node.body[0])
         return Function(name, parameters, read_type(node.returns) if node.returns is not None else NONE, run, source)
 
     # -- statements --------------------------------------------------------------------------------------------------
@@ -136,6 +147,9 @@ class Compiler:
             steps[start:end] = [(nodes[start].lineno, region)]
         names = {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
 
+        if len(steps) == 1:
+            return self.told(steps[0][1], where, nodes[0], names)
+
         def run(frame: Frame) -> tuple | None:
             line = 0
             try:
@@ -144,17 +158,21 @@ class Compiler:
                     if done is not None:
                         return done
             except Exception as error:
-                if type(error) is KeyError and error.args and error.args[0] in names and error.args[0] not in frame:
-                    error = Error(f"undefined value {error.args[0]}")
-                if isinstance(error, _PYTHONS_OWN):
-                    shown = error.args[0] if type(error) is KeyError and error.args else error
-                    error = RuntimeError(f"The following operation failed in the TorchScript interpreter.\n{type(error).__name__}: {shown}")
-                told = error.__dict__.setdefault("_script_frames", set())
-                if id(frame) not in told:
-                    told.add(id(frame))
-                    error.add_note(f"  in TorchScript, {where}, line {line}")
-                raise error
+                _fail(error, frame, names, where, line)
             return None
+
+        return run
+
+    @staticmethod
+    def told(step: Expression, where: str, node: ast.AST, names: set[str] | None = None) -> Expression:
+        """A step by itself, whose errors are told with the line that it came from."""
+        line, inside = node.lineno, names or {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}     # type: ignore[attr-defined]
+
+        def run(frame: Frame) -> Any:
+            try:
+                return step(frame)
+            except Exception as error:
+                _fail(error, frame, inside, where, line)
 
         return run
 
@@ -376,7 +394,9 @@ class Compiler:
 
         def item(frame: Frame) -> Any:
             values, index = obj(frame), at(frame)
-            if not isinstance(values, (list, tuple, dict, str)):
+            if hasattr(type(values), "script_read"):      # a list or dict of modules
+                values = values._modules if isinstance(index, str) else list(values._modules.values())
+            elif not isinstance(values, (list, tuple, dict, str)):
                 raise Error(f"a {type(values).__name__} has no elements that an index gives")
             return values[index]
 
@@ -568,9 +588,4 @@ class Compiler:
     }
 
 
-def is_enum(value: Any, made_of: Class) -> bool:
-    """Whether a value is a member of this enum."""
-    return isinstance(value, Enum) and type(value) is made_of.python
-
-
-__all__ = ["Compiler", "Error", "Program", "fork", "is_enum"]
+__all__ = ["Compiler", "Error", "Program"]

@@ -15,6 +15,7 @@ from ..core.tensor import Tensor
 from .module import RecursiveScriptModule
 from .printer import literal
 from .program import Program
+from .types import dotted
 from .values import Class, ScriptObject
 
 _KEPT = object()
@@ -48,6 +49,9 @@ class _Method(ast.NodeTransformer):
         return self._read(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        hook, owner = dotted(node.func) or "", self.module(node.args[0]) if node.args else None
+        if owner is not None and hook in self.freezer.program.functions:
+            node.func = ast.parse(self.freezer.hook(owner, hook.rpartition(".")[2]), mode="eval").body
         return self._read(node) if _attribute(node)[0] is not None else self.generic_visit(node)
 
     def _read(self, node: Any) -> ast.AST:
@@ -127,10 +131,18 @@ class _Freezer:
         kept = self._attributes(module)
         lines = [f"__parameters__ = [{''.join(f'{_quoted(n)}, ' for n in kept if n in module._parameters)}]",
                  f"__buffers__ = [{''.join(f'{_quoted(n)}, ' for n in kept if n in module._buffers)}]",
+                 *(f"__{what}__ = [{''.join(f'{_quoted(n)}, ' for n in names)}]" for what in ("forward_pre_hooks", "forward_hooks")
+                   if (names := getattr(made_of, what))),
                  *(f"{n} : {kind}" if n.isidentifier() else f"__annotations__[{_quoted(n)}] = {kind}" for n, kind in kept.items()),
                      *methods]
         body = "\n".join(f"  {line}" for text in lines for line in text.splitlines())
         self.texts[name] = f"class {short}(Module):\n{body}\n"
+
+    def hook(self, module: RecursiveScriptModule, short: str) -> str:
+        """The function that a module's hook is beside the module's new class."""
+        name = f"{self.classes[id(module)]}.{short}"
+        self.texts[name] = self._method(module, short, self.classes[id(module)]) + "\n"
+        return name
 
     def _attributes(self, module: RecursiveScriptModule) -> dict[str, str]:
         found = {}
@@ -153,7 +165,7 @@ class _Freezer:
     def sources(self) -> dict[str, str]:
         """The whole text: functions and classes that are no modules as they were, and the new classes."""
         found: dict[str, str] = {}
-        old = {**{n: f.source for n, f in self.program.functions.items()},
+        old = {**{n: f.source for n, f in self.program.functions.items() if n.rpartition(".")[0] not in self.program.classes},
                **{n: c.source for n, c in self.program.classes.items() if c.kind != "Module"}}
         for name, text in {**old, **self.texts}.items():
             home = name.rpartition(".")[0]

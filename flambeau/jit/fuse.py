@@ -7,6 +7,7 @@ shapes, strides, dtypes and devices, without gradients, its graph goes to the co
 from __future__ import annotations
 
 import ast
+import functools
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,6 @@ from ..core.tensor import Tensor, fake
 from ..fx import Graph, GraphModule, Node
 from ..inductor import compile_fx
 from ..nn.modules.module import Module
-from ..ops.primitives import PRIMITIVES
 from ..ops.registry import OPERATORS
 from .types import dotted
 
@@ -31,18 +31,60 @@ Frame = dict[str, Any]
 
 def pointwise(node: ast.AST | None) -> int:
     """How many operators an expression has, if all are pointwise ones of names and numbers; 0 otherwise."""
-    if not isinstance(node, ast.Call) or node.keywords or not 1 <= len(node.args) <= 2:
+    if not isinstance(node, ast.Call) or node.keywords or not 1 <= len(node.args) <= 3:
         return 0
     root, _, name = dotted(node.func).partition(".")
-    if root != "torch" or name not in OPERATORS or name not in PRIMITIVES or "pointwise" not in PRIMITIVES[name].tags:
+    if root != "torch" or name not in OPERATORS:
         return 0
     count = 1
+    given: list[int | float | None] = []
     for arg in node.args:
         inner = pointwise(arg)
-        if not inner and not isinstance(arg, ast.Name) and not (isinstance(arg, ast.Constant) and type(arg.value) in (int, float)):
+        number = _number(arg)
+        if not inner and not isinstance(arg, ast.Name) and number is None:
             return 0
         count += inner
-    return count
+        given.append(number)
+    return count if _is_pointwise(name, tuple(given)) else 0
+
+
+def _number(node: ast.AST) -> int | float | None:
+    """A number that is written out, perhaps with a sign; None of anything else."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _number(node.operand)
+        return None if inner is None else -inner
+    value: Any = node.value if isinstance(node, ast.Constant) else None
+    return value if type(value) in (int, float) else None
+
+
+@functools.cache
+def _is_pointwise(name: str, given: tuple[int | float | None, ...]) -> bool:
+    """Whether an operator of these numbers, and of tensors in the other places, comes to nothing but pointwise steps."""
+    tags = OPERATORS[name]._operator.tags       # type: ignore[attr-defined]
+    if name.endswith("_") or "random" in tags or all(value is not None for value in given):
+        return False
+    steps = _Steps()
+    try:
+        with dispatch.grad_enabled(False), dispatch.push_mode(steps):
+            out = OPERATORS[name](*[OPERATORS["ones"]((2,)) if value is None else value for value in given])
+    except (TypeError, RuntimeError, ValueError, AttributeError, IndexError):
+        return False
+    return isinstance(out, Tensor) and out.shape == (2,) and steps.found > 0 and steps.plain
+
+
+class _Steps:
+    """A mode that sees whether the steps of an operator are pointwise."""
+
+    def __init__(self) -> None:
+        self.found, self.plain = 0, True
+
+    def handle(self, prim: Any, args: tuple) -> Any:
+        if prim.kind == "operator":
+            with dispatch.push_mode(self):
+                return prim.fn(*args)
+        self.found += prim.kind == "pointwise"
+        self.plain &= "random" not in prim.tags and (prim.kind in ("pointwise", "view") or "factory" in prim.tags)
+        return prim.run(args)
 
 
 def _of_statement(node: ast.stmt) -> int:
@@ -130,7 +172,7 @@ class Region:
         def value(node: ast.AST) -> Any:
             if isinstance(node, ast.Call):
                 return graph.call_function(OPERATORS[dotted(node.func).partition(".")[2]], tuple(map(value, node.args)))
-            return names[node.id] if isinstance(node, ast.Name) else node.value     # type: ignore[attr-defined]
+            return names[node.id] if isinstance(node, ast.Name) else _number(node)
 
         returned: list[Node] = []
         for node in self.nodes:

@@ -6,8 +6,7 @@ import builtins
 from collections.abc import Callable
 from typing import Any, Final, get_args, get_origin
 
-from ..futures import Future
-from .compile import fork as fork_task
+from ..futures import Future, settled
 from .module import MARK
 
 OVERLOADS: dict[str, list[Callable]] = {}
@@ -88,7 +87,7 @@ def isinstance(obj: Any, target_type: Any) -> bool:
 
 def fork(func: Callable, *args: Any, **kwargs: Any) -> Future:
     """`func(*args, **kwargs)`, run at once, as a Future."""
-    return fork_task(lambda: func(*args, **kwargs))
+    return settled(lambda: func(*args, **kwargs))
 
 
 def wait(future: Future) -> Any:

@@ -14,12 +14,15 @@ from ..core.memory_format import layout, memory_format
 from ..nn.modules.module import Module
 from ..nn.parameter import Parameter
 from ..ops.script import number_of
+from .frontend.given import functions_of
 from .graph import Graph, graph_of
 from .program import Program
 from .types import Type, fits
 from .values import Class, Function, ScriptObject, method
 
+DEFINED = "_defined"        # what a ScriptModule was given methods as
 MARK = "_script_mark"       # of a method: "export", "ignore", "unused" or "drop"
+_HOMES = ("_modules", "_parameters", "_buffers", "_values")
 _NUMBERED = (dtype, layout, memory_format)
 
 
@@ -165,6 +168,23 @@ class ScriptModule(Saves, Module):
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
 
+    def define(self, src: str) -> None:
+        """Give it methods by their text: `define("def forward(self, x):\\n  return x + 1")`. They are compiled when the instance has been
+        made."""
+        defined: dict[str, Callable] = self.__dict__.setdefault(DEFINED, {})
+        defined.update(functions_of(src, {}))
+        if type(self) is ScriptModule or "_scripted" in self.__dict__:
+            self._compile()
+
+    def _compile(self) -> None:
+        """Compile the instance: its program works on its own state."""
+        self.__dict__.pop("_scripted", None)
+        scripted = SCRIPT[0](self)
+        for home in ("_parameters", "_buffers", "_modules"):
+            self.__dict__[home] = scripted.__dict__[home]
+        self.__dict__["_scripted"] = scripted
+        self.__dict__.update({name: scripted._method(name) for name in self.__dict__.get(DEFINED, ())})
+
     def __getattr__(self, name: str) -> Any:
         scripted = self.__dict__.get("_scripted")
         try:
@@ -196,10 +216,7 @@ def _compiling(cls: type, init: Callable) -> Callable:
     def wrapper(self: ScriptModule, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
         if type(self) is cls:
-            scripted = SCRIPT[0](self)
-            for home in ("_parameters", "_buffers", "_modules"):
-                self.__dict__[home] = scripted.__dict__[home]
-            self.__dict__["_scripted"] = scripted
+            self._compile()
 
     return wrapper
 
@@ -216,13 +233,17 @@ class RecursiveScriptModule(ScriptModule):
         """The name of the class that it was made of."""
         return self._class.short
 
+    def define(self, src: str) -> None:
+        raise NotImplementedError("define() of what torch.jit.script has made: give the module its methods before")
+
     # -- what programs read and write ------------------------------------------------------------------------------------
     def script_read(self, name: str) -> Any:
         """An attribute, as the program sees it."""
         fields = self.__dict__
-        for home in ("_parameters", "_buffers", "_modules", "_values"):
-            if name in fields[home]:
-                return fields[home][name]
+        for home in _HOMES:
+            found = fields[home].get(name, fields)      # which no attribute is
+            if found is not fields:
+                return found
         if name == "training":
             return self.training
         made_of = fields["_class"]
@@ -252,6 +273,21 @@ class RecursiveScriptModule(ScriptModule):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The program's `forward`."""
         return self._method("forward")(*args, **kwargs)
+
+    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+        made_of: Class = self.__dict__["_class"]
+        if not made_of.forward_pre_hooks and not made_of.forward_hooks:
+            return super()._call_impl(*args, **kwargs)
+        inputs = made_of.methods["forward"].arguments((self, *args), kwargs)[1:]
+        for name in made_of.forward_pre_hooks:
+            answer = self._method(name)(inputs)
+            if answer is not None:
+                inputs = answer if isinstance(answer, tuple) else (answer,)
+        result = super()._call_impl(*inputs)
+        for name in made_of.forward_hooks:
+            answer = self._method(name)(inputs, result)
+            result = result if answer is None else answer
+        return result
 
     def _method(self, name: str) -> ScriptMethod:
         function = self._class.methods.get(name)
@@ -349,6 +385,18 @@ class RecursiveScriptModule(ScriptModule):
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("ScriptModules cannot be pickled: keep them with torch.jit.save, or their weights with torch.save(m.state_dict())")
 
+
+def _refused(name: str) -> Callable:
+    def register(self: RecursiveScriptModule, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"{name} is not supported on ScriptModules: register hooks before torch.jit.script, which makes them a part of "
+                           "the program")
+
+    register.__name__ = name
+    return register
+
+
+for _name in ("forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook", "backward_hook"):
+    setattr(RecursiveScriptModule, f"register_{_name}", _refused(f"register_{_name}"))
 
 SCRIPT: list[Callable[[Module], RecursiveScriptModule]] = []
 """What compiles a module."""

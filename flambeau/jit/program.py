@@ -14,6 +14,7 @@ from .types import SourceError, Type, dotted, read_type, refuse
 from .values import Class, Function, ScriptObject
 
 _WRITTEN_OUT = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop, ast.expr_context)
+_LISTS = ("__parameters__", "__buffers__", "__annotations__", "__forward_pre_hooks__", "__forward_hooks__")
 KINDS = ("Module", "NamedTuple", "Enum", "Interface", "ModuleInterface")
 
 
@@ -89,7 +90,7 @@ class Program:
             raise refuse(node, f"{type(node).__name__} stands in a class")
 
     def _attribute(self, made: Class, name: str, kind: Type, value: ast.expr | None) -> None:
-        if name.startswith("__"):
+        if name.startswith("__") or (name == "training" and value is not None):
             raise refuse(value or ast.Pass(), f"an attribute is called {name}")
         if value is None:
             made.attributes[name] = kind
@@ -97,8 +98,8 @@ class Program:
             made.constants[name] = self._literal(value)
 
     def _assigned(self, made: Class, target: ast.expr, value: ast.expr) -> None:
-        """`__parameters__ = [...]`, `__annotations__["0"] = TYPE`, or a member of an enum."""
-        if isinstance(target, ast.Name) and target.id in ("__parameters__", "__buffers__", "__annotations__"):
+        """`__parameters__ = [...]`, `__forward_hooks__ = [...]`, `__annotations__["0"] = TYPE`, or a member of an enum."""
+        if isinstance(target, ast.Name) and target.id in _LISTS:
             names = _texts(value)
             if target.id != "__annotations__":
                 setattr(made, target.id.strip("_"), names)

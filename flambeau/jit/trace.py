@@ -27,6 +27,7 @@ from ..ops.aten_schemas import behind
 from ..ops.generators import default_generator
 from ..ops.registry import OPERATORS, without_top_mode
 from ..utils._pytree import tree_map
+from .frontend.naming import unique_name
 from .module import TRACED, RecursiveScriptModule, ScriptFunction, TopLevelTracedModule
 from .printer import Printer, member
 from .program import Program
@@ -457,15 +458,7 @@ class _Classes:
 
     def name(self, kind: type) -> str:
         """A full name for a class, which no other has."""
-        home = [part for part in kind.__module__.split(".") if part != "__main__"]
-        if home and home[0] == __name__.partition(".")[0]:
-            home[0] = "torch"
-        parts = [part if part.isidentifier() else "_" for part in home]
-        short = kind.__name__ if kind.__name__.isidentifier() else "Traced"
-        name, count = ".".join(["__torch__", *parts, short]), 0
-        while name in self.texts:
-            name, count = ".".join(["__torch__", *parts, f"___torch_mangle_{count}", short]), count + 1
-        return name
+        return unique_name(kind.__module__, kind.__name__, self.texts)
 
     def define(self, module: Module, methods: list[tuple[str, Traced]], memo: dict[int, str]) -> str:
         """The class of a module, which may be shared with modules of the same kinds of attributes."""

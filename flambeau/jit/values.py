@@ -51,6 +51,14 @@ class Function:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result for arguments that are of the right types."""
+        return self.run(self._frame(args, kwargs))
+
+    def arguments(self, args: tuple, kwargs: dict[str, Any]) -> tuple:
+        """What each parameter gets, in order."""
+        frame = self._frame(args, kwargs)
+        return tuple(frame[name] for name in self.names)
+
+    def _frame(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
         frame = dict(zip(self.names, args), **kwargs)
         if len(frame) < len(self.parameters):
             for p in self.parameters:
@@ -58,7 +66,7 @@ class Function:
                     if p.default is None:
                         raise RuntimeError(f"{self.name}() is missing value for argument '{p.name}'. Declaration: {self.declaration()}")
                     frame[p.name] = p.default({})
-        return self.run(frame)
+        return frame
 
     def declaration(self) -> str:
         """Its signature, as torch writes signatures."""
@@ -81,6 +89,8 @@ class Class:
     parameters: list[str] = field(default_factory=list)
     buffers: list[str] = field(default_factory=list)
     methods: dict[str, Function] = field(default_factory=dict)
+    forward_pre_hooks: list[str] = field(default_factory=list)      # methods that a module's call runs before forward
+    forward_hooks: list[str] = field(default_factory=list)          # and after it
     python: Any = None      # of a NamedTuple and an Enum, and what was scripted
 
     def __deepcopy__(self, memo: dict) -> Class:
@@ -122,6 +132,9 @@ class ScriptObject:
 
 def read(value: Any, name: str) -> Any:
     """An attribute of a value of a program: only what its class declares."""
+    of_module = getattr(type(value), "script_read", None)
+    if of_module is not None:
+        return of_module(value, name)
     if isinstance(value, ScriptObject):
         made_of, fields = value._class, value._fields
         if name in fields:
@@ -134,8 +147,6 @@ def read(value: Any, name: str) -> Any:
         return value[type(value)._fields.index(name)]   # type: ignore[attr-defined]
     elif isinstance(value, Enum) and name in ("name", "value"):
         return value.name if name == "name" else value.value
-    elif hasattr(type(value), "script_read"):
-        return value.script_read(name)
     raise AttributeError(f"'{type(value).__name__}' has no attribute '{name}' that TorchScript knows")
 
 

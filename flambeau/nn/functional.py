@@ -60,6 +60,8 @@ native_channel_shuffle = channel_shuffle
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(x, 0)."""
+    if has_torch_function((input,)):
+        return handle_torch_function(relu, (input,), input, inplace=inplace)
     return relu_(input) if inplace else _relu(input)
 
 
@@ -76,21 +78,29 @@ def _implicit_dim(name: str, rank: int) -> int:
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtype | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`."""
+    if has_torch_function((input,)):
+        return handle_torch_function(softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
     return _act.softmax(input, _implicit_dim("softmax", input.ndim) if dim is None else dim, dtype)
 
 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtype | None = None) -> Tensor:
     """log(softmax(x)) along `dim`."""
+    if has_torch_function((input,)):
+        return handle_torch_function(log_softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
     return _act.log_softmax(input, _implicit_dim("log_softmax", input.ndim) if dim is None else dim, dtype)
 
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtype | None = None) -> Tensor:
     """softmax(-x) along `dim`."""
+    if has_torch_function((input,)):
+        return handle_torch_function(softmin, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
     return _act.softmin(input, _implicit_dim("softmin", input.ndim) if dim is None else dim, dtype)
 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """A sample of the relaxed one-hot distribution (Jang et al. 2016); `hard` rounds it but keeps the soft gradient."""
+    if has_torch_function((logits,)):
+        return handle_torch_function(gumbel_softmax, (logits,), logits, tau=tau, hard=hard, eps=eps, dim=dim)
     noise = -logits.detach().new_empty(tuple(logits.shape)).exponential_().log()
     soft = _act.softmax((logits + noise) / tau, dim)
     if not hard:
@@ -102,6 +112,8 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
 
 def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False) -> Tensor:
     """leaky_relu with random slopes in [lower, upper) in training, their mean otherwise."""
+    if has_torch_function((input,)):
+        return handle_torch_function(rrelu, (input,), input, lower=lower, upper=upper, training=training, inplace=inplace)
     if lower > upper:
         raise RuntimeError(f"Lower bound should be less than or equal to the upper bound, got lower: {lower}, upper: {upper}")
     if not training:
@@ -118,6 +130,8 @@ def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, traini
 
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """dropout of whole channels of (n, c, l) or (c, l)."""
+    if has_torch_function((input,)):
+        return handle_torch_function(dropout1d, (input,), input, p=p, training=training, inplace=inplace)
     if input.ndim not in (2, 3):
         raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.ndim}D input. Note that "
                            "dropout1d exists to provide channel-wise dropout on inputs with 1 spatial dimension, a "
@@ -135,6 +149,8 @@ def _warn_of_rank(name: str, rank: int, wanted: tuple[int, ...]) -> None:
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """dropout of whole channels of (n, c, h, w)."""
+    if has_torch_function((input,)):
+        return handle_torch_function(dropout2d, (input,), input, p=p, training=training, inplace=inplace)
     _warn_of_rank("dropout2d", input.ndim, (3, 4))
     if input.ndim == 3:
         warnings.warn("dropout2d: Received a 3D input to dropout2d, which is taken as (n, c, length) and not as one sample (c, h, w): use "
@@ -144,6 +160,8 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """dropout of whole channels of (n, c, d, h, w), or of one sample (c, d, h, w)."""
+    if has_torch_function((input,)):
+        return handle_torch_function(dropout3d, (input,), input, p=p, training=training, inplace=inplace)
     _warn_of_rank("dropout3d", input.ndim, (4, 5))
     if input.ndim == 4:
         out = feature_dropout(input.unsqueeze(0), p, training, inplace)
@@ -153,9 +171,13 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2,
                   scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
-                  per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
-                  padding_idx: int | None = None) -> Tensor:
+                  per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None) -> Tensor:
     """Sum, mean or max of embeddings per bag."""
+    if has_torch_function((input, weight, offsets, per_sample_weights)):
+        return handle_torch_function(
+            embedding_bag, (input, weight, offsets, per_sample_weights), input, weight, offsets=offsets, max_norm=max_norm,
+            norm_type=norm_type, scale_grad_by_freq=scale_grad_by_freq, mode=mode, sparse=sparse, per_sample_weights=per_sample_weights,
+            include_last_offset=include_last_offset, padding_idx=padding_idx)
     return _embedding_bag(input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights,
                           include_last_offset, padding_idx)
 
@@ -195,8 +217,7 @@ def _canonical_mask(mask: Tensor | None, mask_name: str, other_type: dtype | Non
     if mask.dtype is not bool_ and not mask.dtype.is_floating_point:
         raise AssertionError(f"only bool and floating types of {mask_name} are supported")
     if check_other and other_type is not None and mask.dtype is not other_type:
-        warnings.warn(f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both "
-                      f"instead.", stacklevel=3)
+        warnings.warn(f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead.", stacklevel=3)
     if mask.dtype.is_floating_point:
         return mask
     return mask.new_zeros(tuple(mask.shape), dtype=target_type).masked_fill(mask, -math.inf)
@@ -237,14 +258,30 @@ def _merged_mask(attn_mask: Tensor | None, key_padding_mask: Tensor | None, batc
         elif tuple(attn_mask.shape) == (batch * heads, rows, columns):
             attn_mask = attn_mask.reshape(batch, heads, rows, columns)
         else:
-            raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be "
-                               f"{(batch * heads, rows, columns)}.")
+            raise RuntimeError(f"The shape of the 3D attn_mask is {attn_mask.shape}, but should be {(batch * heads, rows, columns)}.")
     if key_padding_mask is not None:
         if tuple(key_padding_mask.shape) != (batch, columns):
             raise AssertionError(f"expecting key_padding_mask shape of {(batch, columns)}, but got {key_padding_mask.shape}")
         padding = key_padding_mask.reshape(batch, 1, 1, columns)
         attn_mask = padding if attn_mask is None else attn_mask + padding
     return attn_mask
+
+
+def _check_ranks(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> None:
+    """AssertionError unless all of them are those of a batch, or none is."""
+    rank = query.ndim
+    if rank not in (2, 3):
+        raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {rank}-D query tensor")
+    of = f"For {'unbatched (2-D)' if rank == 2 else 'batched (3-D)'} `query`, expected"
+    if key.ndim != rank or value.ndim != rank:
+        raise AssertionError(f"{of} `key` and `value` to be {rank}-D but found {key.ndim}-D and {value.ndim}-D tensors respectively")
+    if key_padding_mask is not None and key_padding_mask.ndim != rank - 1:
+        raise AssertionError(f"{of} `key_padding_mask` to be `None` or {rank - 1}-D but found {key_padding_mask.ndim}-D tensor instead")
+    if attn_mask is not None and attn_mask.ndim not in (2, 3):
+        raise AssertionError(f"{of} `attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.ndim}-D tensor instead")
+    if tuple(key.shape[:-1]) != tuple(value.shape[:-1]):
+        raise AssertionError(f"key's sequence and batch dims {tuple(key.shape[:-1])} do not match value's "
+                             f"{tuple(value.shape[:-1])}: key is {list(key.shape)}, value {list(value.shape)}")
 
 
 def multi_head_attention_forward(
@@ -256,6 +293,15 @@ def multi_head_attention_forward(
         static_k: Tensor | None = None, static_v: Tensor | None = None, average_attn_weights: bool = True,
         is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
     """Multi-head attention over (length, batch, embed) or (length, embed): (output, weights or None)."""
+    if has_torch_function((query, key, value)):
+        return handle_torch_function(
+            multi_head_attention_forward, (query, key, value), query, key, value, embed_dim_to_check, num_heads, in_proj_weight,
+            in_proj_bias, bias_k, bias_v, add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=training,
+            key_padding_mask=key_padding_mask, need_weights=need_weights, attn_mask=attn_mask,
+            use_separate_proj_weight=use_separate_proj_weight, q_proj_weight=q_proj_weight, k_proj_weight=k_proj_weight,
+            v_proj_weight=v_proj_weight, static_k=static_k, static_v=static_v, average_attn_weights=average_attn_weights,
+            is_causal=is_causal)
+    _check_ranks(query, key, value, key_padding_mask, attn_mask)
     single = query.ndim == 2
     if single:
         shared_kv, shared_all = key is value, query is key
@@ -266,6 +312,8 @@ def multi_head_attention_forward(
     rows, batch, embed = query.shape
     if embed != embed_dim_to_check:
         raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed}")
+    if (key.shape != value.shape and not use_separate_proj_weight) or key.shape[:2] != value.shape[:2]:
+        raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
     if embed % num_heads:
         raise AssertionError(f"embed_dim {embed} not divisible by num_heads {num_heads}")
     if is_causal and attn_mask is None:

@@ -39,16 +39,15 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Uniform in [a, b)."""
-    return _no_grad(Tensor.uniform_, tensor, a, b, generator=generator)     # type: ignore[attr-defined]
+    return _no_grad(Tensor.uniform_, tensor, a, b, generator=generator)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Normal with this mean and standard deviation."""
-    return _no_grad(Tensor.normal_, tensor, mean, std, generator=generator)     # type: ignore[attr-defined]
+    return _no_grad(Tensor.normal_, tensor, mean, std, generator=generator)
 
 
-def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
-                  generator: Any = None) -> Tensor:
+def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None) -> Tensor:
     """Normal, limited to [a, b]: drawn anew where it is not."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn("mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.",
@@ -92,7 +91,7 @@ def _uniform_proposal(like: Tensor, mean: float, std: float, a: float, b: float,
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """The same number everywhere."""
-    return _no_grad(Tensor.fill_, tensor, val)     # type: ignore[attr-defined]
+    return _no_grad(Tensor.fill_, tensor, val)
 
 
 def ones_(tensor: Tensor) -> Tensor:
@@ -166,15 +165,13 @@ def _kaiming_scale(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> fl
     return calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))
 
 
-def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
-                     generator: Any = None) -> Tensor:
+def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None) -> Tensor:
     """Uniform in +-gain * sqrt(3 / fan) (He et al. 2015)."""
     bound = math.sqrt(3.0) * _kaiming_scale(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
 
 
-def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
-                    generator: Any = None) -> Tensor:
+def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None) -> Tensor:
     """Normal with standard deviation gain / sqrt(fan) (He et al. 2015)."""
     return normal_(tensor, 0.0, _kaiming_scale(tensor, a, mode, nonlinearity), generator)
 

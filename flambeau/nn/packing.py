@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..core.dtypes import dtype, float16, float32, float64, int8, int16, int32, int64, uint8
 from ..core.tensor import Tensor
-from ..ops.nn.recurrent import indices, packed, unpacked
+from ..ops.nn.recurrent import indices, packed, padded, unpacked
 
 
 class _Packed(NamedTuple):
@@ -112,23 +112,11 @@ def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, pad
     return (out.transpose(0, 1) if batch_first else out), lengths
 
 
-def pad_sequence(sequences: Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0,
-                 padding_side: str = "right") -> Tensor:
+def pad_sequence(sequences: Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right") -> Tensor:
     """Tensors (length, ...) of different lengths as one (longest, batch, ...) tensor."""
     if not isinstance(sequences, Iterable):
         raise RuntimeError(f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}")
-    if padding_side not in ("left", "right"):
-        raise RuntimeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
-    items = list(sequences)
-    longest = max(s.shape[0] for s in items)
-    rows = []
-    for s in items:
-        missing = longest - s.shape[0]
-        if missing:
-            filler = s.new_full((missing, *s.shape[1:]), padding_value)
-            s = s.new_cat([s, filler] if padding_side == "right" else [filler, s], 0)
-        rows.append(s.unsqueeze(0 if batch_first else 1))
-    return rows[0].new_cat(rows, 0 if batch_first else 1)
+    return padded(list(sequences), batch_first, padding_value, padding_side)
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:

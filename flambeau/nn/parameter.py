@@ -41,8 +41,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         if type(data) is Tensor or isinstance(data, cls):
             made = plain._as_subclass(cls)
         else:
-            made = plain if plain is not data else plain.alias()
-            made._is_param = True
+            made = plain if plain is not data else plain.alias()  # type: ignore[attr-defined]
+            made._is_param = True  # type: ignore[union-attr]
         made.requires_grad = requires_grad
         return made
 
@@ -100,8 +100,8 @@ class Buffer(Tensor, metaclass=_BufferMeta):
         made = data.detach()
         if data.requires_grad:
             made.requires_grad = True
-        made._is_buffer = True
-        made.persistent = persistent
+        made._is_buffer = True  # type: ignore[attr-defined]
+        made.persistent = persistent  # type: ignore[attr-defined]
         return made
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..core.dispatch import grad_enabled
 from ..core.dtypes import bool_, float32, int32, int64
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, from_array
 from ..export.forms import Apart, Forms, key_of, line_of, told
 from ..export.graph_signature import InputKind, OutputKind
 from ..export.program import ExportedProgram
@@ -622,6 +623,9 @@ class Conversion:
         if not isinstance(value, (Tensor, tuple, list)):      # sizes: a row takes them from the shape of the result
             self.values[node] = node
             return
+        if (known := self._folded(node)) is not None:
+            self.values[node] = known
+            return
         args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val", n))
         write = FORMS.find(node.target, args, kwargs)
         args, kwargs = map_arg((node.args, dict(node.kwargs)), self.values.__getitem__)
@@ -639,6 +643,17 @@ class Conversion:
         ref = self.values[node]
         if isinstance(ref, Ref):
             ref.users = len(node.users)
+
+    def _folded(self, node: Node) -> Any:
+        """What an operator of constants alone gives, computed now; None of any other."""
+        given = [self.values[n] for n in node.all_input_nodes]
+        if not given or not all(isinstance(ref, Ref) and ref.array is not None for ref in given):
+            return None
+        with grad_enabled(False):
+            args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda n: from_array(np.ascontiguousarray(self.values[n].array)))
+            made = node.target(*args, **kwargs)     # type: ignore[operator]
+        refs = [Ref(tuple(t.shape), t.dtype, None, np.array(t.numpy())) for t in (made if isinstance(made, (tuple, list)) else (made,))]
+        return tuple(refs) if isinstance(made, (tuple, list)) else refs[0]
 
     def _go_on(self, node: Node, value: Any) -> None:
         """A value that nothing makes: only to find all that is missing."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..core.tables import enters
 from ..core.tensor import Tensor
 from ..nn import functional as F
 from ..ops.creation import as_tensor
@@ -18,13 +20,7 @@ Kernel = Callable[..., Any]
 KERNELS: dict[Operation, Kernel] = {}
 
 
-def _kernel(*codes: Operation) -> Callable[[Kernel], Kernel]:
-    def enter(fn: Kernel) -> Kernel:
-        for code in codes:
-            KERNELS[code] = fn
-        return fn
-
-    return enter
+_kernel = functools.partial(enters, KERNELS)
 
 
 def run(model: Model, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -115,7 +111,8 @@ KERNELS.update((
     (Operation.HARD_SWISH, lambda x: x * np.clip(x + 3, 0, 6) / 6),
     (Operation.ELU, lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))),
     (Operation.PRELU, lambda x, alpha: np.where(x > 0, x, alpha * x)),
-    (Operation.SELECT, lambda c, x, y: np.where(c, x, y))))
+    (Operation.SELECT, lambda c, x, y: np.where(c, x, y)), (Operation.CAST, lambda x, *, kind: x.astype(ARRAYS[kind])),
+    (Operation.DEQUANTIZE, lambda x, *, of: (x.astype(np.float32) - of.zero_point) * np.float32(of.scale))))
 
 
 @_kernel(Operation.SOFTMAX)
@@ -130,20 +127,10 @@ def _log_softmax(x: np.ndarray, beta: float, axis: int = -1) -> np.ndarray:
     return z - np.log(np.exp(z).sum(axis, keepdims=True))
 
 
-@_kernel(Operation.CAST)
-def _cast(x: np.ndarray, *, kind: Type) -> np.ndarray:
-    return x.astype(ARRAYS[kind])
-
-
 @_kernel(Operation.QUANTIZE)
 def _quantize(x: np.ndarray, *, to: Operand) -> np.ndarray:
     limits = np.iinfo(ARRAYS[to.type])
     return np.clip(np.rint(x / np.float32(to.scale)) + to.zero_point, limits.min, limits.max)
-
-
-@_kernel(Operation.DEQUANTIZE)
-def _dequantize(x: np.ndarray, *, of: Operand) -> np.ndarray:
-    return (x.astype(np.float32) - of.zero_point) * np.float32(of.scale)
 
 
 # -- convolutions, pools, products ------------------------------------------------------------------------------------------------------
@@ -160,28 +147,19 @@ def _padded(x: np.ndarray, pads: Sequence[int], value: float = 0.0) -> np.ndarra
     return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
 
 
-def _convolved(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, pads: Sequence[int], stride: tuple, fuse: int, nchw: int,
-               dilation: tuple, groups: int) -> np.ndarray:
-    made = F.conv2d(_t(_padded(_nchw(x, nchw), pads)), _t(weight), _t(bias), stride, 0, dilation, groups)
+def _convolved(x: Any, w: Any, b: Any, pads: Sequence[int], sx: int, sy: int, fuse: int, nchw: int = 0, dx: int = 1, dy: int = 1, *,
+               groups: int = 1) -> np.ndarray:
+    made = F.conv2d(_t(_padded(_nchw(x, nchw), pads)), _t(w), _t(b), (sy, sx), 0, (dy, dx), groups)
     return _fused(_back(_n(made), nchw), fuse)
 
 
-@_kernel(Operation.CONV_2D)
-def _conv(x: Any, w: Any, b: Any, left: int, right: int, top: int, bottom: int, sx: int, sy: int, fuse: int, nchw: int = 0, dx: int = 1,
-          dy: int = 1) -> np.ndarray:
-    return _convolved(x, w.transpose(0, 3, 1, 2), b, (left, right, top, bottom), (sy, sx), fuse, nchw, (dy, dx), 1)
-
-
-@_kernel(Operation.DEPTHWISE_CONV_2D)
-def _depthwise(x: Any, w: Any, b: Any, left: int, right: int, top: int, bottom: int, sx: int, sy: int, times: int, fuse: int, nchw: int = 0,
-               dx: int = 1, dy: int = 1) -> np.ndarray:
-    return _convolved(x, w.transpose(3, 0, 1, 2), b, (left, right, top, bottom), (sy, sx), fuse, nchw, (dy, dx), w.shape[3] // times)
-
-
-@_kernel(Operation.GROUPED_CONV_2D)
-def _grouped(x: Any, w: Any, b: Any, left: int, right: int, top: int, bottom: int, sx: int, sy: int, groups: int, fuse: int,
-             nchw: int = 0) -> np.ndarray:
-    return _convolved(x, w.transpose(0, 3, 1, 2), b, (left, right, top, bottom), (sy, sx), fuse, nchw, (1, 1), groups)
+# the first four of `how` are the padding; the next two the strides
+KERNELS.update((
+    (Operation.CONV_2D, lambda x, w, b, *how: _convolved(x, w.transpose(0, 3, 1, 2), b, how[:4], *how[4:])),
+    (Operation.DEPTHWISE_CONV_2D, lambda x, w, b, *how: _convolved(
+        x, w.transpose(3, 0, 1, 2), b, how[:4], *how[4:6], *how[7:], groups=w.shape[3] // how[6])),
+    (Operation.GROUPED_CONV_2D, lambda x, w, b, *how: _convolved(x, w.transpose(0, 3, 1, 2), b, how[:4], *how[4:6], *how[7:], groups=how[6])),
+    (Operation.FULLY_CONNECTED, lambda x, w, b, fuse: _fused(_n(F.linear(_t(x.reshape(-1, w.shape[1])), _t(w), _t(b))), fuse))))
 
 
 @_kernel(Operation.TRANSPOSE_CONV_2D)
@@ -205,11 +183,6 @@ def _average_pool(x: Any, left: int, right: int, top: int, bottom: int, sx: int,
     pads = (left, right, top, bottom)
     total, count = (F.avg_pool2d(_t(_padded(a, pads)), (ky, kx), (sy, sx)) for a in (x, np.ones_like(x)))
     return _fused(_back(_n(total / count), nchw), fuse)
-
-
-@_kernel(Operation.FULLY_CONNECTED)
-def _fully_connected(x: np.ndarray, w: np.ndarray, b: np.ndarray, fuse: int) -> np.ndarray:
-    return _fused(_n(F.linear(_t(x.reshape(-1, w.shape[1])), _t(w), _t(b))), fuse)
 
 
 @_kernel(Operation.INSTANCE_NORMALIZATION)

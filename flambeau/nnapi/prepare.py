@@ -84,8 +84,7 @@ def _program(model: Any, inputs: Any) -> ExportedProgram:
 
 
 def convert_model_to_nnapi(model: Any, inputs: Any, serializer: Callable | None = None, return_shapes: Any = None,
-                           use_int16_for_qint16: bool = False,
-                           compilation_preference: int = ANEURALNETWORKS_PREFER_SUSTAINED_SPEED,
+                           use_int16_for_qint16: bool = False, compilation_preference: int = ANEURALNETWORKS_PREFER_SUSTAINED_SPEED,
                            relax_f32_to_f16: bool = False) -> NnapiModule:
     """A module (traced, exported or as it is) as one that runs an NNAPI model.
 

@@ -190,8 +190,7 @@ def _reading(prim: Any) -> Callable[..., Any]:
 
 def _kind(operands: tuple) -> Any:
     """The dtype in which operands are compared."""
-    return result_type(*(int64 if isinstance(x, Number) else fake((1,) * x.rank, x.dtype) if isinstance(x, Value) else x
-                         for x in operands))
+    return result_type(*(int64 if isinstance(x, Number) else fake((1,) * x.rank, x.dtype) if isinstance(x, Value) else x for x in operands))
 
 
 def _takes(name: str, arity: int) -> Callable[..., bool]:

@@ -73,8 +73,7 @@ def _from_axes(model: Any, args: tuple, kwargs: dict[str, Any], axes: Mapping[st
         found = axes.get(next(names, own), axes.get(own))
         return None if found is None else {d % value.ndim: Dim.AUTO for d in found}
 
-    return {name: tree_map(lambda leaf, name=name: said(leaf, name), value)
-            for name, value in named_inputs(model, args, kwargs).items()}
+    return {name: tree_map(lambda leaf, name=name: said(leaf, name), value) for name, value in named_inputs(model, args, kwargs).items()}
 
 
 def _in_place_of_names(shapes: Any, make: Callable[[str], Any]) -> Any:

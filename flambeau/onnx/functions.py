@@ -1,11 +1,11 @@
-"""cond, while_loop and scan, in ONNX: If, Loop and Scan."""
+"""cond, while_loop, scan and products of groups, in ONNX: If, Loop and Scan."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ..core.dtypes import bool_
+from ..core.dtypes import bool_, int64
 from .forms import form
 from .writer import Body, Value, Writer
 
@@ -62,4 +62,25 @@ def scan(o: Writer, function: Any, carried: Sequence[Value], rows: Sequence[Valu
     return _typed(_several(made), body.outputs)
 
 
-__all__ = ["cond", "scan", "while_loop"]
+@form("primitive:grouped_mm", takes=lambda a, b, ends: a.ndim == 2 and b.ndim == 3)
+def grouped_mm(o: Writer, a: Value, b: Value, ends: Value) -> Value:
+    """The rows of each group times a matrix of its own, one group after the other; what lies behind the last group is zero."""
+    ends = o.cast(ends, int64)
+    starts = o.Concat(o.value([0]), o.Slice(ends, [0], [-1], [0], [1]), axis=0)
+    width = o.Slice(o.Shape(b), [2], [3], [0], [1])
+    nothing = o.Expand(o.constant(0.0, a.dtype), o.Concat(o.value([0]), width, axis=0))
+    before, o.steps = o.steps, []
+    group, going = Value(o.name(f"{o.at}_group"), int64, ()), Value(o.name(f"{o.at}_going"), bool_, ())
+    done = Value(o.name(f"{o.at}_done"), a.dtype)
+    at = o.Reshape(group, o.value([1]))
+    rows = o.Slice(a, o.Gather(starts, at), o.Gather(ends, at), o.value([0]))
+    more = o.Concat(done, o.MatMul(rows, o.Squeeze(o.Gather(b, at), o.value([0]))), axis=0)
+    body, o.steps = Body(o.steps, [group, going, done], [o.Identity(going), more]), before
+    count = o.Reshape(o.Shape(ends), o.value([]))
+    made = o.step("Loop", count, None, nothing, body=body, _dtype=a.dtype)
+    last = o.Gather(ends, o.value([-1]))
+    left = o.Sub(o.Slice(o.Shape(a), [0], [1], [0], [1]), last)
+    return o.Concat(made, o.Expand(o.constant(0.0, a.dtype), o.Concat(left, width, axis=0)), axis=0)
+
+
+__all__ = ["cond", "grouped_mm", "scan", "while_loop"]

@@ -20,8 +20,7 @@ def _numbers(x: Tensor, *_: Any, **__: Any) -> bool:
     return not x.dtype.is_complex
 
 
-@form("mm", "bmm", "matmul", "mv", "dot", "inner", "primitive:mm", "primitive:bmm",
-      takes=lambda x, y: _numbers(x))
+@form("mm", "bmm", "matmul", "mv", "dot", "inner", "primitive:mm", "primitive:bmm", takes=lambda x, y: _numbers(x))
 def matmul(o: Writer, x: Value, y: Value) -> Value:
     """A product of matrices, or of many."""
     return o.MatMul(x, y)

@@ -145,8 +145,7 @@ class ONNXProgram:
                 return self._tensor(name, x)
             data = array_of(x)
             at += -at % 64
-            proto = onnx.TensorProto(name=name, data_type=NUMBERS[_kind(x)], dims=list(x.shape),
-                                     data_location=onnx.TensorProto.EXTERNAL)
+            proto = onnx.TensorProto(name=name, data_type=NUMBERS[_kind(x)], dims=list(x.shape), data_location=onnx.TensorProto.EXTERNAL)
             for key, value in (("location", beside), ("offset", at), ("length", data.nbytes)):
                 proto.external_data.add(key=key, value=str(value))
             file.seek(at)     # what lies between are zeros

@@ -5,7 +5,6 @@ from __future__ import annotations
 from .._absent import absent_names
 
 __getattr__ = absent_names(
-    "torch.onnx.symbolic_opset9",
-    ("dropout", "masked_fill", "select", "softmax", "squeeze", "unsqueeze"),
+    "torch.onnx.symbolic_opset9", ("dropout", "masked_fill", "select", "softmax", "squeeze", "unsqueeze"),
     "save the weights with torch.save and run torch.onnx in PyTorch",
 )

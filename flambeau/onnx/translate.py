@@ -60,8 +60,7 @@ class Translation:
             return
         error = UnsupportedOperatorError(", ".join(missing), self.opset, None)
         error.args = (f"{len(missing)} operator{'s have' if len(missing) > 1 else ' has'} no form in ONNX (opset {self.opset}):\n"
-                      f"{told(missing)}\n"
-                      "Compute it outside of the model, write it by other operators, or pass its translation in "
+                      f"{told(missing)}\nCompute it outside of the model, write it by other operators, or pass its translation in "
                       "custom_translation_table.",)
         raise error
 

@@ -48,7 +48,7 @@ for _base in _INPLACE:
         inplace(OPERATORS[_base], f"{_base}_")
 
 
-Tensor.__rdiv__ = Tensor.__rtruediv__  # type: ignore[attr-defined]
+Tensor.__rdiv__ = Tensor.__rtruediv__  # type: ignore[method-assign]
 reflected("rlshift", OPERATORS["bitwise_left_shift"], "other << input.")
 reflected("rrshift", OPERATORS["bitwise_right_shift"], "other >> input.")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..core import dispatch
@@ -137,8 +138,29 @@ _BESIDE_NUMBERS = ("add", "sub", "mul", "div")
 """Of these the overload of two tensors is told of a tensor and a number, too, as the operators `+ - * /` of Python call it."""
 
 
+@dataclass(frozen=True)
+class Step:
+    """What a call among several gives."""
+
+    which: int
+
+
+def steps_of(prim: Any, args: tuple) -> tuple[list[tuple[Callable, tuple, dict]], Any]:
+    """What a call is in ATen where its record says so by `steps`: calls of overloads, each of which may take what those before it give,
+    as `Step(which)`, and which of them give its result (of several results, a tuple)."""
+    calls: list[tuple[Callable, tuple, dict]] = []
+
+    def call(name: str | Callable, *given: Any, **named: Any) -> Step:
+        calls.append((overload_named(name) if isinstance(name, str) else name, given, named))
+        return Step(len(calls) - 1)
+
+    return calls, None if prim.aten.steps is None else prim.aten.steps(call, *args)
+
+
 def step_target(handle: AtenOperator, prim: Any, args: tuple) -> tuple[Overload, tuple, dict] | None:
     """What a call of a primitive is in ATen: (overload, args, kwargs); None if none of ATen's says the same."""
+    if len(steps := steps_of(prim, args)[0]) == 1:
+        return steps[0]     # type: ignore[return-value]
     call = prim.aten.call
     if callable(call):
         told = call(*args)

@@ -53,8 +53,7 @@ def _clone_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
 
 copy_prim = primitive("clone", kernel=_clone_kernel, batch=_clone_batch, loop=lambda o, idx, x, format: x(idx),
                       tags=("linear", "recomputable", "moving"),
-                      derivative=Linear(x=lambda g: g), samples=lambda r: [(r.standard_normal((2, 3)),
-                                                                            preserve_format)])(_clone_shape)
+                      derivative=Linear(x=lambda g: g), samples=lambda r: [(r.standard_normal((2, 3)), preserve_format)])(_clone_shape)
 
 
 @operator(method=True)
@@ -288,6 +287,8 @@ def item(self: Tensor) -> Any:
 @method("tolist")
 def _tolist(self: Tensor) -> Any:
     """Nested lists of Python numbers (a number for a 0-dim tensor)."""
+    if self._data is None and DataNeeded.item is not None and not is_example(self):
+        return [row.tolist() for row in self.unbind(0)] if self.ndim else self.item()
     data = _host(self)
     return (data.astype(np.float32) if data.dtype.kind == "V" else data).tolist()
 
@@ -456,8 +457,8 @@ def _set_data(self: Tensor, value: Tensor) -> None:
     self._store = value._store
 
 
-Tensor.data = property(_get_data, _set_data, doc="The same memory, cut off from the tape.")  # type: ignore[attr-defined]
-Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)  # type: ignore[attr-defined]
+Tensor.data = property(_get_data, _set_data, doc="The same memory, cut off from the tape.")  # type: ignore[assignment, method-assign]
+Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)  # type: ignore[assignment, method-assign]
 
 
 @operator(method=True)
@@ -470,6 +471,8 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
         if source.shape != self.shape:
             source = source.expand(*self.shape)
         return assign(self, source, anew=True)
+    if not hasattr(type(src), "__float__") and not isinstance(src, complex):
+        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
     if isinstance(src, complex) and self.dtype.category < dtypes.COMPLEX:
         src = src.real
     if isinstance(src, (int, float)) and self.dtype.category == dtypes.INT:     # as an element would be converted

@@ -8,7 +8,7 @@ import numbers
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from ..core.device import CPU, as_device, device
 from ..core.dtypes import COMPLEX, FLOAT, bool_, dtype, dtype_of_numpy, int64
 from ..core.memory_format import contiguous_format, memory_format, preserve_format, refuse_layout, strided
 from ..core.settings import Numerics
-from ..core.size import canonical_dim, contiguous_strides, elementwise_order, is_contiguous, is_dense, memory_order
+from ..core.size import canonical_dim, contiguous_strides, elementwise_order, is_dense, memory_order, permuted_strides
 from ..core.storage import shared
 from ..core.tensor import Tensor, example_of, from_array, is_example
 from ..core.warned import warn_once
 from . import prims
+from .ints import Ints, Sized, as_int
 from .primitives import InAten
 from .prims.views import _inverse
 from .promotion import cast, category_of_number, default_dtype, fitting, is_number, limits
@@ -30,12 +31,13 @@ from .writing import store_out
 
 
 # -- helpers -------------------------------------------------------------------------------------------
-def _named_size(size: tuple, keyword: dict[str, Any], name: str) -> tuple:
+def _named_size(size: tuple, keyword: Any, name: str) -> tuple:
     """The size where it was given as `size=`."""
     if "size" in keyword:
         size = (keyword.pop("size"),)
     if keyword:
-        raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(keyword))}'")
+        raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(keyword))}'; sizes are given one by one, as a tuple, or "
+                        "as size=")
     return size
 
 
@@ -47,10 +49,10 @@ def sizes(args: Sequence, name: str) -> tuple:
         return tuple(args)
     shape: list = []
     for n in args:
-        if isinstance(n, (Tensor, np.integer, bool)):
-            n = int(n)
-        if isinstance(n, (str, float, bytes)) or n is None:
-            raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(n).__name__}")
+        try:
+            n = as_int(n)
+        except TypeError:
+            raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(n).__name__}") from None
         if isinstance(n, int) and n < 0:
             raise RuntimeError(f"{name}: Dimension size must be non-negative, got {list(args)}.")
         shape.append(n)
@@ -341,8 +343,7 @@ def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor
 
 
 @operator(tags=("from_data",))
-def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False,
-           pin_memory: bool = False) -> Tensor:
+def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """A leaf tensor with a copy of `data`: a number, nested sequences of numbers, an array or a tensor."""
     if isinstance(data, Tensor):
         warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
@@ -402,8 +403,7 @@ def _over(ndarray: np.ndarray, what: str) -> Tensor:
     kind = dtype_of_numpy(ndarray.dtype)
     if any(s < 0 for s in ndarray.strides):
         raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are not "
-                         "currently supported. (You can probably work around this by making a copy of your array with "
-                         "array.copy().)")
+                         "currently supported. (You can probably work around this by making a copy of your array with array.copy().)")
     if any(s % ndarray.itemsize for s in ndarray.strides):
         raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to "
                          "reallocate the memory.")
@@ -434,9 +434,9 @@ def frombuffer(buffer: Any, *, dtype: dtype, count: int = -1, offset: int = 0, r
 
 # -- filled --------------------------------------------------------------------------------------------------
 def _constant_factory(name: str, value: Any) -> Callable:
-    def fn(*size: Any, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
-           pin_memory: bool | None = False, requires_grad: bool | None = False, **keyword: Any) -> Tensor:
-        size = _named_size(size, keyword, name)
+    def fn(*dims: Ints, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+           pin_memory: bool | None = False, requires_grad: bool | None = False, **keyword: Unpack[Sized]) -> Tensor:
+        size = _named_size(dims, keyword, name)
         kind = kind_for(dtype, out, default_dtype())
         return finish(prims.full(sizes(size, name), cast(value, kind), kind, as_device(device)), requires_grad, out, layout, pin_memory)
 
@@ -454,16 +454,18 @@ def full(size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: dtype 
     if isinstance(fill_value, np.generic):  # a Python number in this place, whatever its width
         fill_value = fill_value.item()
     kind = kind_for(dtype, out, fill_value.dtype if isinstance(fill_value, Tensor) else number_dtype(fill_value))
+    if isinstance(fill_value, Tensor):
+        fill_value = fitting(fill_value, kind)
     shape = sizes(size if isinstance(size, (tuple, list)) else (size,), "full")
     return finish(filled(shape, fill_value, kind, as_device(device)), requires_grad, out, layout, pin_memory)
 
 
 @operator
-def empty(*size: Any, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
+def empty(*dims: Ints, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
           pin_memory: bool | None = False, requires_grad: bool | None = False, memory_format: memory_format | None = contiguous_format,
-          **keyword: Any) -> Tensor:
+          **keyword: Unpack[Sized]) -> Tensor:
     """An uninitialised tensor of `size`."""
-    shape, kind, where = sizes(_named_size(size, keyword, "empty"), "empty"), kind_for(dtype, out, default_dtype()), as_device(device)
+    shape, kind, where = sizes(_named_size(dims, keyword, "empty"), "empty"), kind_for(dtype, out, default_dtype()), as_device(device)
     if out is not None and out.shape == shape:
         return finish(filled_where_asked(out), False, None, layout, pin_memory)
     strides = None if memory_format in (None, contiguous_format, preserve_format) else memory_format.strides(shape)
@@ -507,11 +509,13 @@ def _in_layout(source: Tensor, format: memory_format | None, make: Callable[[tup
     """`make(shape)` with the dimension order that `format` asks for (preserve: source's, if it is dense)."""
     shape, strides, _ = source._layout
     if format is None or format is preserve_format:
-        if any(type(n) is int and n == 0 for n in shape):
-            return _alone(prims.as_strided(make(tuple(shape)), tuple(shape), strides, 0))
-        if is_contiguous(shape, strides):
+        exactly = any(type(n) is int and n == 0 for n in shape)
+        if not exactly and strides == contiguous_strides(shape):
             return make(tuple(shape))
-        order = tuple(elementwise_order(shape, [strides])) if not is_dense(shape, strides) else memory_order(strides, shape)
+        dense = is_dense(shape, strides)
+        order = memory_order(strides, shape) if dense else tuple(elementwise_order(shape, [strides]))
+        if exactly or (dense and permuted_strides(shape, order) != strides):
+            return _alone(prims.as_strided(make(tuple(shape)), tuple(shape), strides, 0))
     elif format is contiguous_format:
         return make(tuple(shape))
     else:
@@ -554,7 +558,7 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: dtype | None = None, lay
 
 
 def _new_constant(name: str, value: Any) -> None:
-    def fn(self: Tensor, *size: Any, dtype: dtype | None = None, device: Any = None, requires_grad: bool | None = False,
+    def fn(self: Tensor, *size: Ints, dtype: dtype | None = None, device: Any = None, requires_grad: bool | None = False,
            layout: Any = None, pin_memory: bool | None = False, **kwargs: Any) -> Tensor:
         kind, where = dtype or self.dtype, self.device if device is None else as_device(device)
         with faking_like(self):
@@ -575,8 +579,7 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = 
              requires_grad: bool | None = False, layout: Any = None, pin_memory: bool | None = False) -> Tensor:
     """full(size, fill_value) in this tensor's dtype and on its device unless given."""
     with faking_like(self):
-        made = filled(sizes((size,), "new_full"), fill_value, dtype or self.dtype,
-                      self.device if device is None else as_device(device))
+        made = filled(sizes((size,), "new_full"), fill_value, dtype or self.dtype, self.device if device is None else as_device(device))
     return finish(for_each(self, made), requires_grad, None, layout, pin_memory)
 
 
@@ -827,7 +830,7 @@ def from_file(filename: Any, shared: bool | None = None, size: int | None = 0, *
     elif os.path.getsize(filename) < nbytes:
         raise RuntimeError(f"file {filename} of {os.path.getsize(filename)} bytes is too small for {count} elements of {kind}")
     mapped = np.memmap(filename, kind.numpy, "r+" if shared else "c", shape=(count,)).view(np.ndarray)
-    return from_array(mapped).requires_grad_(requires_grad)
+    return from_array(mapped).requires_grad_(bool(requires_grad))
 
 
 # -- torch.Tensor(...) and the typed constructors ------------------------------------------------------------------
@@ -875,6 +878,8 @@ class _TypedMeta(type):
         return isinstance(x, Tensor) and x.dtype is cls.kind and x.device.type == cls.where.type
 
     def __call__(cls, *args: Any) -> Tensor:
+        if len(args) == 1 and isinstance(args[0], Tensor) and args[0].dtype is not cls.kind:
+            raise TypeError(f"{cls.__name__}() takes a tensor of {cls.kind}, got one of {args[0].dtype}; use to({cls.kind})")
         return _legacy(args, cls.kind, cls.where)
 
 

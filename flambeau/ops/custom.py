@@ -16,11 +16,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..core import dispatch
+from ..core.dtypes import int32
 from ..core.schema import FunctionSchema
 from ..core.tensor import Tensor, bump_version, fake, from_array, refuse_inference_write
 from . import batching
 from .absent import absent_operator
-from .registry import General, Primitive, Spec, call_override
+from .registry import OPERATORS, General, Primitive, Spec, call_override
 
 _below: list[CustomOperator] = []
 """Operators whose functions for autograd are at work: what these call is the operator itself."""
@@ -118,8 +119,7 @@ class CustomOperator:
         """Run an operator that writes to its arguments; those of them that need a gradient are refused."""
         written = [arguments[name] for name in self.mutates if isinstance(arguments[name], Tensor)]
         if dispatch.state.grad_enabled and any(t.requires_grad for t in written):
-            raise NotImplementedError(f"{self.qualname} writes to a tensor that requires grad; define it to return a "
-                                      "new tensor instead")
+            raise NotImplementedError(f"{self.qualname} writes to a tensor that requires grad; define it to return a new tensor instead")
         for tensor in written:
             refuse_inference_write(tensor)
         with dispatch.grad_enabled(False):
@@ -361,6 +361,14 @@ EXTENSIONS = {
     "torchvision": {"_C": "vision", "_C_stable": "vision", "image": "images", "image_stable": "images"},
     "torchaudio": {"_torchaudio": "audio", "libtorchaudio": "audio"},
 }
+
+
+def _grouped(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
+    return OPERATORS["_grouped_mm"](input, weight, offs.to(int32))
+
+
+MEANINGS: dict[str, Callable] = {"transformers::grouped_mm_fallback": _grouped}
+"""Operators that libraries define in Python, by loops over data, and what the same is here: what leaves Python goes on with it."""
 
 
 def load_library(path: Any) -> None:

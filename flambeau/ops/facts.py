@@ -17,10 +17,10 @@ from ..core.tensor import Tensor, from_array
 from . import prims
 from .conversions import _set_data
 from .creation import from_data, holds_data
+from .ints import as_ints
 from .primitives import waiting
 from .registry import handle_torch_function, has_torch_function, method, operator
 from .storages import CLASSES, TYPED_STORAGES, TypedStorage, UntypedStorage
-from .views import _ints
 from .writing import write
 
 for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_nested", "is_mps", "is_xpu", "is_xla", "is_ipu",
@@ -52,7 +52,7 @@ def _is_neg(self: Tensor) -> bool:
     return waiting(self)[1]
 
 
-Tensor.volatile = property(lambda self: False)  # type: ignore[attr-defined]  # of old; see torch.no_grad
+Tensor.volatile = property(lambda self: False)  # type: ignore[assignment, method-assign]  # of old; see torch.no_grad
 
 
 def _device_of_others(kind: str) -> None:
@@ -209,8 +209,8 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
     if source.dtype is not self.dtype:
         raise RuntimeError(f"Could not set tensor of type {self.dtype} to a tensor of type {source.dtype}")
     if size is not None:
-        shape = _ints((size,))
-        source = prims.as_strided(source, shape, contiguous_strides(shape) if stride is None else _ints((stride,)), storage_offset)
+        shape = as_ints((size,))
+        source = prims.as_strided(source, shape, contiguous_strides(shape) if stride is None else as_ints((stride,)), storage_offset)
     _set_data(self, source)
     return self
 

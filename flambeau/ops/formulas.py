@@ -6,27 +6,13 @@ import builtins
 import math
 from typing import Any
 
-from ..core.dtypes import FLOAT, INT, bool_, complex128, finfo, float32, float64
+from ..core.dtypes import FLOAT, INT, bool_, complex128, finfo, float32, float64, scalar_type
 from ..core.scalar import compute_dtype
 from ..core.tensor import Tensor
 from . import prims
 from .order import elementwise, in_rows
-from .pointwise import (
-    a_tensor,
-    abs,
-    add,
-    both_float,
-    clamp,
-    complex,
-    conj,
-    div,
-    mul,
-    not_tensors,
-    pow,
-    trunc,
-    where,
-    with_fractions,
-)
+from .pointwise import a_tensor, abs, add, both_float, clamp, complex, conj, div, mul, not_tensors, pow, trunc, where, with_fractions
+from .primitives import InAten
 from .promotion import broadcast, cast, operand, prepare, result_type, to_float
 from .registry import Pointwise, operator
 from .writing import assign, inplace, new_value, with_out
@@ -97,7 +83,8 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     return _between(input, end, weight)
 
 
-@operator(name="_lerp", vjp=Pointwise(input=lambda weight: 1 - weight, end=lambda weight: weight, weight=lambda input, end: end - input))
+@operator(name="_lerp", aten=InAten(node="lerp.1"), vjp=Pointwise(
+    input=lambda weight: 1 - weight, end=lambda weight: weight, weight=lambda input, end: end - input))
 def _lerp(input: Tensor, end: Tensor, weight: Tensor) -> Tensor:
     """lerp of tensors of one shape; its gradient knows nothing of which end was nearer."""
     return where(prims.abs(weight) < 0.5, input + weight * (end - input), end - (end - input) * (1 - weight))
@@ -213,6 +200,8 @@ def _sine_over(input: Tensor) -> Tensor:
 @with_out
 def frac(input: Tensor) -> Tensor:
     """The part after the point: input - trunc(input)."""
+    if input.dtype.category != FLOAT:
+        raise NotImplementedError(f'"frac_cpu" not implemented for {scalar_type(input.dtype)!r}; it is of floating-point numbers')
     return input - trunc(input)
 
 

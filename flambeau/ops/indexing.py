@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtypes import FLOAT, bool_, dtype, float32, iinfo, int32, int64, promote_types
+from ..core.dtypes import FLOAT, bool_, dtype, float32, iinfo, int32, int64, promote_types, scalar_type
 from ..core.memory_format import channels_last, channels_last_3d, contiguous_format, preserve_format
 from ..core.settings import alert_not_deterministic
 from ..core.shared import is_shared
@@ -19,16 +19,16 @@ from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
 from . import batching, prims
 from .checks import checked
 from .creation import filled_where_asked
+from .ints import as_ints
 from .joining import stack
 from .order import in_rows, like
 from .pointwise import where
+from .primitives import read
 from .prims.indexing import grown, of_one_rank
 from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, operand, prepare, together
-from .reductions import scalar_type
 from .registry import OPERATORS, Linear, Spec, method, operator, primitive
 from .subscript import _check_broadcast, _value_for, check_step, index_list, put_, slice_bounds
-from .views import _ints
 from .writing import assign, inplace, refuse_repeated, store_apart, with_out, with_out_apart, with_out_in_rows
 
 
@@ -147,6 +147,8 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
 @with_out
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with `src` added at `index` along `dim`."""
+    if not isinstance(src, Tensor):
+        raise TypeError(f"scatter_add(): argument 'src' (position 4) must be Tensor, not {type(src).__name__}")
     return _scatter(input, dim, index, src, "add")
 
 
@@ -270,7 +272,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         raise IndexError(f"index_fill_(): Expected dtype int64 for index, got {index.dtype}.")
     if index.ndim > 1:
         raise RuntimeError(f"index_fill_(): Index has to be a vector/scalar, got shape {list(index.shape)}")
-    value = cast(value, input.dtype) if isinstance(value, Tensor) else input.new_full((), value)
+    value = fitting(value, input.dtype) if isinstance(value, Tensor) else input.new_full((), value)
     size = input.shape[dim]
     chosen = prims.index_put(input.new_zeros((size,), dtype=bool_), _at(0, index), input.new_full((), True, dtype=bool_), False)
     chosen = chosen.reshape([size if i == dim else 1 for i in range(input.ndim)])
@@ -351,12 +353,10 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if mask.dtype is not bool_:
         raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.dtype}")
     if source.dtype is not input.dtype:
-        raise RuntimeError("masked_scatter: expected self and source to have same dtypes but got "
-                           f"{input.dtype} and {source.dtype}")
+        raise RuntimeError(f"masked_scatter: expected self and source to have same dtypes but got {input.dtype} and {source.dtype}")
     mask, input = broadcast(mask, input)
-    if mask._data is not None and int(mask._data.sum()) > source.numel():
-        raise RuntimeError("Number of elements of source < number of ones in mask: "
-                           f"{source.numel()} elements for {int(mask._data.sum())} ones")
+    if (ones := sum(read(mask, "sum"))) > source.numel():
+        raise RuntimeError(f"Number of elements of source < number of ones in mask: {source.numel()} elements for {ones} ones")
     order = prims.cumsum(cast(mask.reshape(-1), int64), 0, False) - 1
     count, flat = source.numel(), source.reshape(-1)
     if count == 0:
@@ -376,8 +376,8 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     _long(index, "take()")
     flat = input.reshape(-1)
     n = flat.shape[0]
-    if index._data is not None and index._data.size and not -n <= int(index._data.min()) <= int(index._data.max()) < n:
-        raise IndexError(f"out of range: tried to access index {int(index._data.max())} on a tensor of {n} elements.")
+    for outside in (k for k in read(index, "min", "max") if not -n <= k < n):
+        raise IndexError(f"out of range: tried to access index {outside} on a tensor of {n} elements.")
     return prims.index(flat, [in_rows(index)])
 
 
@@ -598,8 +598,7 @@ def _same_region(src: Tensor, view: Tensor, name: str) -> Tensor:
 
 @operator(method=True)
 @with_out_in_rows
-def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
-                  step: int = 1) -> Tensor:
+def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
     """A copy of `input` with input[start:end:step] along `dim` replaced by `src`."""
     d = canonical_dim(dim, input.ndim)
     check_step(step)
@@ -628,6 +627,14 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
 
 
 # -- filling and relaying in place -----------------------------------------------------------------------------------------------
+def _once(x: Tensor) -> Tensor:
+    """`x`; of what was expanded, a view of each element once: all of them may get one number."""
+    for d, (size, stride) in enumerate(zip(*x._layout[:2])):
+        if type(stride) is int and stride == 0 and not (type(size) is int and size <= 1):
+            x = prims.slice_(x, d, 0, 1, 1)
+    return x
+
+
 @operator(method=True, tags=("inplace",))
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Every element set to `value` (a number or 0-dim tensor)."""
@@ -635,13 +642,15 @@ def fill_(self: Tensor, value: Any) -> Tensor:
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
         return assign(self, expand_to(cast(value, self.dtype), tuple(self.shape)), anew=True)
-    return assign(self, fitting(value, self.dtype), anew=True)
+    assign(_once(self), fitting(value, self.dtype), anew=True)
+    return self
 
 
 @operator(method=True, tags=("inplace",))
 def zero_(self: Tensor) -> Tensor:
     """Every element set to zero."""
-    return assign(self, cast(0, self.dtype), anew=True)
+    assign(_once(self), cast(0, self.dtype), anew=True)
+    return self
 
 
 @operator
@@ -671,7 +680,7 @@ def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
 @method("resize_")
 def resize_(self: Tensor, *sizes: Any, size: Any = None, memory_format: Any = None) -> Tensor:
     """Another shape over the same storage, which grows if it must; new elements are uninitialised. In rows, or in `memory_format`."""
-    shape = _ints(sizes if size is None else (size,))
+    shape = as_ints(sizes if size is None else (size,))
     if self.requires_grad:
         raise RuntimeError("cannot resize variables that require grad")
     refuse_inference_write(self)

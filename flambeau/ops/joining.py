@@ -16,11 +16,13 @@ from ..core.symbolic import unknown_size
 from ..core.tensor import Tensor
 from . import batching, prims
 from .creation import from_data
+from .ints import Ints, as_ints
 from .order import as_images, has_images
 from .patterns import meshgrid
+from .primitives import read
 from .promotion import apart, cast
 from .registry import Spec, operator, primitive
-from .views import _by_name, _ints
+from .views import _by_name
 from .writing import refuse_shared, store_out, with_out
 
 
@@ -154,9 +156,9 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
 
 # -- repeating and reordering --------------------------------------------------------------------------------------------
 @operator(method=True)
-def repeat(self: Tensor, *sizes: Any, **named: Any) -> Tensor:
+def repeat(self: Tensor, *sizes: Ints, **named: Any) -> Tensor:
     """The tensor repeated that many times along each dimension (leading dimensions are added)."""
-    times = _ints(_by_name(sizes, named, "repeat", "repeats"))
+    times = as_ints(_by_name(sizes, named, "repeat", "repeats"))
     lead = len(times) - self.ndim
     if lead < 0:
         raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor: "
@@ -176,9 +178,9 @@ def repeat(self: Tensor, *sizes: Any, **named: Any) -> Tensor:
 
 
 @operator(method=True)
-def tile(input: Tensor, *dims: Any, **named: Any) -> Tensor:
+def tile(input: Tensor, *dims: Ints, **named: Any) -> Tensor:
     """repeat, with missing leading repeats taken as 1."""
-    times = _ints(_by_name(dims, named, "tile", "dims"))
+    times = as_ints(_by_name(dims, named, "tile", "dims"))
     return repeat(input, *((1,) * (input.ndim - len(times)) + times))
 
 
@@ -189,7 +191,7 @@ def repeat_positions(repeats: Tensor) -> Spec:
     """0 repeats[0] times, 1 repeats[1] times, and so on."""
     if repeats._data is None or dispatch.state.fake:
         return Spec((unknown_size("repeat_interleave", repeats),), int64)
-    if repeats._data.size and int(repeats._data.min()) < 0:
+    if min(read(repeats, "min"), default=0) < 0:
         raise RuntimeError("repeats can not be negative")
     return Spec((-1,), int64)
 
@@ -223,9 +225,9 @@ def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None
 
 
 @operator(method=True)
-def flip(input: Tensor, *dims: Any, **named: Any) -> Tensor:
+def flip(input: Tensor, *dims: Ints, **named: Any) -> Tensor:
     """The elements in reverse order along `dims`."""
-    given = _ints(_by_name(dims, named, "flip", "dims"))
+    given = as_ints(_by_name(dims, named, "flip", "dims"))
     return prims.flip(input, tuple(canonical_dims(given, input.ndim)) if given else ())
 
 
@@ -275,8 +277,8 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Turned by k quarter turns in the plane of `dims`, from the first towards the second."""
     if input.ndim < 2:
         raise RuntimeError(f"rot90(): expected total dims >= 2, but got total dims = {input.ndim}")
-    if len(_ints((dims,))) != 2:
-        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(_ints((dims,)))}")
+    if len(as_ints((dims,))) != 2:
+        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(as_ints((dims,)))}")
     a, b = (canonical_dim(d, input.ndim) for d in dims)
     if a == b:
         raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")

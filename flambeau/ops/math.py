@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtypes import BOOL, FLOAT, INT, float64, int32, uint8
+from ..core.dtypes import BOOL, FLOAT, INT, float64, int32, scalar_type, uint8
 from ..core.lazy import LazyFunctions
 from ..core.scalar import compute_dtype
 from ..core.size import canonical_dim, canonical_dims
@@ -22,7 +22,7 @@ from .order import elementwise, in_rows
 from .pointwise import not_tensors, where, with_fractions
 from .primitives import InAten, lies_like, waiting
 from .promotion import broadcast, cast, default_dtype, prepare, result_type, rounded, to_float
-from .reductions import _differ, linalg_vector_norm, scalar_type, vector_norm_vjp
+from .reductions import _differ, linalg_vector_norm, vector_norm_vjp
 from .registry import OPERATORS, PRIMITIVES, Absent, General, Pointwise, Primitive, Spec, operator, pointwise, primitive
 from .return_types import named
 from .writing import assign, inplace, new_value, with_out, with_out_in_rows
@@ -80,10 +80,16 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
     return tuple(input.shape) == tuple(other.shape)
 
 
+def _refuse_complex(x: Tensor, name: str) -> None:
+    if x.dtype.is_complex:
+        raise RuntimeError(f"{name} does not support complex inputs, got {x.dtype}")
+
+
 @operator(method=True, tags=("keeps_zero",))
 @with_out
 def isposinf(input: Tensor) -> Tensor:
     """Whether each element is +inf."""
+    _refuse_complex(input, "isposinf")
     return input == math.inf if input.dtype.category >= FLOAT else prims.ne(input, input)
 
 
@@ -91,6 +97,7 @@ def isposinf(input: Tensor) -> Tensor:
 @with_out
 def isneginf(input: Tensor) -> Tensor:
     """Whether each element is -inf."""
+    _refuse_complex(input, "isneginf")
     return input == -math.inf if input.dtype.category >= FLOAT else prims.ne(input, input)
 
 
@@ -266,8 +273,7 @@ def _trigamma(o: Any, x: Any) -> Any:
     return o.where(low, o.sub(o.mul(mirror, mirror), total), total)
 
 
-trigamma_prim = pointwise("trigamma", _trigamma, samples=lambda r: [(r.uniform(0.5, 3, (2, 3)),)],
-                          d=dict(x=lambda x: polygamma_prim(x, 2)))
+trigamma_prim = pointwise("trigamma", _trigamma, samples=lambda r: [(r.uniform(0.5, 3, (2, 3)),)], d=dict(x=lambda x: polygamma_prim(x, 2)))
 prims.digamma.derivative = Pointwise(x=lambda x: trigamma_prim(x))
 prims.digamma.why_absent = {}
 
@@ -298,8 +304,8 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     return prims.digamma(x) if n == 0 else trigamma_prim(x) if n == 1 else polygamma_prim(x, n)
 
 
-Tensor.polygamma = lambda self, n: polygamma(n, self)  # type: ignore[attr-defined]
-Tensor.polygamma_ = lambda self, n: assign(self, new_value(lambda x: polygamma(n, x), self, (), {}))  # type: ignore[attr-defined]
+Tensor.polygamma = lambda self, n: polygamma(n, self)  # type: ignore[method-assign]
+Tensor.polygamma_ = lambda self, n: assign(self, new_value(lambda x: polygamma(n, x), self, (), {}))  # type: ignore[arg-type, method-assign]
 
 
 def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
@@ -401,8 +407,7 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
 
 
 frexp_prim = primitive("frexp", doc="(mantissa, exponent) of floats.", samples=lambda r: [(r.standard_normal((2, 3)),)],
-                       kernel=lambda x: tuple(np.frexp(x)),
-                       derivative=General(
+                       kernel=lambda x: tuple(np.frexp(x)), derivative=General(
     lambda gs, out1: (None if gs[0] is None else gs[0] * (-out1.to(gs[0].dtype)).exp2(),)), why_absent={"loop": _NO_LOOP})(
     lambda x: (Spec(x._layout.shape, x.dtype, lies_like([x])), Spec(x._layout.shape, int32, lies_like([x]))))
 

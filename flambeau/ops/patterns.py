@@ -16,6 +16,7 @@ from . import prims
 from .checks import checked
 from .creation import count, finish, kind_for, new_arange
 from .order import in_rows
+from .primitives import read
 from .prims.views import _diagonal_back
 from .promotion import broadcast, cast, default_dtype, prepare, result_type
 from .registry import OPERATORS, operator
@@ -114,17 +115,18 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 @operator
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Coordinate grids of 1-D (or 0-dim) tensors; indexing 'xy' swaps the first two. Without `indexing` it is 'ij', with a warning."""
-    if indexing is None:
-        warn_once("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.", 2)
     parts = list(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors)
     if not parts:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
+    largest = max(t.ndim for t in parts)
     if indexing not in ("ij", "xy", None):
         raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
-    if any(t.ndim > 1 for t in parts):
+    if largest > 1:
         raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {[list(t.shape) for t in parts]}")
     if any(t.dtype is not parts[0].dtype for t in parts):
         raise RuntimeError(f"meshgrid expects all tensors to have the same dtype, but got {', '.join(str(t.dtype) for t in parts)}")
+    if indexing is None:
+        warn_once("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.", 2)
     swap = indexing == "xy" and len(parts) > 1
     if swap:
         parts[0], parts[1] = parts[1], parts[0]
@@ -142,11 +144,12 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype}.")
     if num_classes <= 0 and any(map(known_zero, tensor.shape)):
         raise RuntimeError(f"Can not infer total number of classes from empty tensor of shape {list(tensor.shape)}: give num_classes.")
-    if tensor._data is not None and tensor._data.size:
-        if int(tensor._data.min()) < 0:
-            raise RuntimeError(f"Class values must be non-negative, got {int(tensor._data.min())}.")
-        if num_classes != -1 and int(tensor._data.max()) >= num_classes:
-            raise RuntimeError(f"Class values must be smaller than num_classes, got {int(tensor._data.max())} of {num_classes}.")
+    if found := read(tensor, "min", "max"):
+        least, greatest = found
+        if least < 0:
+            raise RuntimeError(f"Class values must be non-negative, got {least}.")
+        if num_classes != -1 and greatest >= num_classes:
+            raise RuntimeError(f"Class values must be smaller than num_classes, got {greatest} of {num_classes}.")
     if num_classes == -1:
         num_classes = int(tensor.max()) + 1
     made = _one_hot(*broadcast(prims.unsqueeze(in_rows(tensor), tensor.ndim), new_arange(tensor, num_classes)))
@@ -180,6 +183,9 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """abs * exp(i angle)."""
     if not (isinstance(abs, Tensor) and isinstance(angle, Tensor)):
         raise TypeError(f"polar(): arguments 'abs' and 'angle' must be Tensors, not {type(abs).__name__} and {type(angle).__name__}")
+    if abs.dtype is not angle.dtype or not abs.dtype.is_floating_point:
+        raise RuntimeError(f"polar(): expected both inputs to be floating-point tensors of one dtype, but got {abs.dtype} and "
+                           f"{angle.dtype}")
     return _polar(*prepare(abs, angle))[0]
 
 

@@ -8,26 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtypes import BOOL, FLOAT, INT, bool_, dtype, float16, int16, int64, uint8
+from ..core.dtypes import BOOL, FLOAT, INT, bool_, dtype, float16, int16, int64, scalar_type, uint8
 from ..core.scalar import TABLE, compute_dtype
 from ..core.symbolic import SymFloat
 from ..core.tensor import Tensor
 from . import prims
 from .checks import checked
 from .order import elementwise, in_rows
-from .primitives import NO_FRACTIONS, PointwisePrimitive
-from .promotion import (
-    as_elements,
-    broadcast,
-    cast,
-    category_of_number,
-    default_dtype,
-    fitting,
-    prepare,
-    result_type,
-    times_alpha,
-    to_float,
-)
+from .primitives import NO_FRACTIONS, InAten, PointwisePrimitive
+from .promotion import as_elements, broadcast, cast, category_of_number, default_dtype, fitting, prepare, result_type, times_alpha, to_float
 from .registry import OPERATORS, PRIMITIVES, Autocast, Pointwise, Primitive, as_dunder, operator
 from .writing import inplace, store_out, with_out, with_out_apart
 
@@ -99,6 +88,8 @@ floor, ceil, trunc = (_rounding(n) for n in ("floor", "ceil", "trunc"))
 @with_out
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """To the nearest integer (or multiple of 10^-decimals), halves to even."""
+    if input.dtype is bool_ or (decimals and input.dtype.category < FLOAT):
+        raise NotImplementedError(f'"round_cpu" not implemented for {scalar_type(input.dtype)!r}; integers are rounded to no decimals')
     if input.dtype.category < FLOAT:
         return input.clone()
     if decimals == 0:
@@ -279,7 +270,7 @@ def _next_narrow(x: Tensor, y: Tensor) -> Tensor:
 nextafter = _binary(elementwise(_neighbour), "nextafter", ("nextafter",), True, numbers=_NEITHER, check=_check_float)
 remainder = _binary(prims.remainder, "remainder", ("remainder", "__mod__"), True, lift=_as_held, check=_check_zero_division)
 fmod = _binary(prims.fmod, "fmod", ("fmod",), True, lift=_as_held, check=_check_zero_division, numbers=_SECOND)
-Tensor.__radd__ = as_dunder(add, "__radd__")
+Tensor.__radd__ = as_dunder(add, "__radd__")  # type: ignore[method-assign]
 for _dunder, _fn in (("__iadd__", add_), ("__isub__", sub_), ("__imul__", OPERATORS["mul_"])):
     setattr(Tensor, _dunder, as_dunder(_fn, _dunder))
 
@@ -311,7 +302,7 @@ def _integral(x: Any) -> bool:
     return x.dtype.category <= INT if isinstance(x, Tensor) else category_of_number(x) <= INT
 
 
-Tensor.__itruediv__ = as_dunder(inplace(div, "div_"), "__itruediv__")
+Tensor.__itruediv__ = as_dunder(inplace(div, "div_"), "__itruediv__")  # type: ignore[method-assign]
 
 
 def reflected(name: str, fn: Callable, doc: str, autocast: Autocast = None) -> Callable:
@@ -350,6 +341,8 @@ def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
     else:
         a_tensor("pow", input, exponent)
         x, y = prepare(input, exponent)
+        if all(getattr(v, "dtype", None) is bool_ or isinstance(v, bool) for v in (input, exponent)):
+            raise NotImplementedError("\"pow\" not implemented for 'Bool'")
         result = prims.pow(x, y if isinstance(x, Tensor) else in_rows(y))
     return result if out is None else store_out(out, result)
 
@@ -383,7 +376,7 @@ def _pow_number(x: Tensor, p: Any) -> Tensor:
     return prims.pow(x, fitting(p, x.dtype) if x.dtype.category == INT else cast(p, x.dtype))    # wrapped around it is another power
 
 
-Tensor.__ipow__ = as_dunder(inplace(pow, "pow_", refuses=True), "__ipow__")  # type: ignore[attr-defined]
+Tensor.__ipow__ = as_dunder(inplace(pow, "pow_", refuses=True), "__ipow__")  # type: ignore[method-assign]
 
 
 @operator(method=("__rpow__",), autocast={"cuda": "wide"})
@@ -465,6 +458,8 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where `condition` is true, else `other`; with the condition alone, the indices where it is true."""
     if input is None and other is None:
         return OPERATORS["nonzero"](condition, as_tuple=True)
+    if input is None or other is None:
+        raise TypeError(f"where(): '{'input' if input is None else 'other'}' is missing; it takes a condition alone, or both as well")
     if not isinstance(input, Tensor) or not isinstance(other, Tensor):
         input, other = _stored(input, other), _stored(other, input)
     if condition.dtype is not bool_:
@@ -490,7 +485,7 @@ def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     return where(condition, self, other)
 
 
-Tensor.where = _where_method  # type: ignore[attr-defined]
+Tensor.where = _where_method  # type: ignore[assignment, method-assign]
 
 
 @operator(method=True)
@@ -498,15 +493,12 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """`value` where `mask` is true, else `input`."""
     if not isinstance(mask, Tensor) or mask.dtype is not bool_:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {getattr(mask, 'dtype', type(mask))}")
-    if not isinstance(value, Tensor):
-        value = fitting(value, input.dtype)
-    else:
+    if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"masked_fill only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
         if value.dtype.is_complex and not input.dtype.is_complex:
             raise RuntimeError(f"value cannot be converted to type {input.dtype} without overflow: it is complex")
-        value = cast(value, input.dtype)
-    return in_rows(where._body(mask, value, input))
+    return in_rows(where._body(mask, fitting(value, input.dtype), input))    # type: ignore[attr-defined]
 
 
 @operator(method=("clamp", "clip"))
@@ -555,7 +547,8 @@ def clamp_backward(g: Tensor, x: Tensor, low: Any, high: Any) -> Tensor:
     return prims.where(_inside(x, low, high), g, 0.0)
 
 
-@operator(name="_clamp", fused=True, vjp=Pointwise(
+@operator(name="_clamp", fused=True, aten=InAten(
+    node=lambda x, *ends: "clamp" if any(hasattr(end, "dtype") for end in ends) else "clamp.1"), vjp=Pointwise(
     input=lambda g, input, low, high: clamp_backward(g, input, low, high),
     low=lambda input, low, high: (input < low) if high is None else (input < low) & (low < high),
     high=lambda input, low, high: (input > high) if low is None else (input > high) | (low > high)))

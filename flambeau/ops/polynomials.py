@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import dispatch
-from ..core.dtypes import float32, float64, int64
+from ..core.dtypes import float32, float64, int64, scalar_type
 from ..core.tensor import Tensor, from_array, is_example
 from . import prims
 from .math import pair
 from .order import elementwise
 from .primitives import Spec, primitive
 from .promotion import apart, cast
-from .reductions import scalar_type
 from .registry import operator
 from .writing import with_out
 
@@ -113,5 +112,4 @@ def _polynomial(name: str, family: Family, doc: str, argument: Callable[[Tensor]
 
 polynomials = {name: _polynomial(name, family, family.doc) for name, family in FAMILIES.items()} | {
     f"shifted_{name}": _polynomial(f"shifted_{name}", family, f"{family.doc}*, which is {family.doc.split()[-1]} of 2 x - 1,",
-                                   lambda x: 2 * x - 1)
-    for name, family in FAMILIES.items() if name.startswith("chebyshev")}
+                                   lambda x: 2 * x - 1) for name, family in FAMILIES.items() if name.startswith("chebyshev")}

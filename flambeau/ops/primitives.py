@@ -10,6 +10,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from flambeau import _C
 
 from ..backends.cpu import native
 from ..core import dispatch
+from ..core.device import elsewhere, enter_gpu
 from ..core.dtypes import COMPLEX, FLOAT, dtype
 from ..core.locks import cached_property
 from ..core.scalar import TABLE, compares, evaluate
@@ -62,6 +64,20 @@ class InAten(NamedTuple):
 
     name: str | Callable[..., str] = ""
     call: Callable[..., tuple[str, tuple, dict] | None] | bool = False     # its (operator, args, kwargs); True: of these arguments
+    steps: Callable[..., Any] | None = None     # `steps(call, *args)`: what calls of overloads make, `call("name", *args, **kwargs)`
+    node: str | Callable[..., str] = ""     # its node on the tape, where that isn't called by `name`: `sum.1` is SumBackward1
+
+
+def node_name(record: Any, args: tuple) -> str:
+    """What the node of a recorded call is called, as PyTorch spells it: `NativeLayerNormBackward0`."""
+    told = record.aten.node or record.aten.name or record.name
+    base, _, number = (told if isinstance(told, str) else told(*args)).partition(".")
+    return f"{base.replace('_', ' ').title().replace(' ', '')}Backward{number or 0}"
+
+
+def told_by_dimensions(name: str) -> InAten:
+    """Of a reduction: its first form reduces all dimensions, its second some."""
+    return InAten(node=lambda x, dims, *_: name if len(dims) == x.ndim else f"{name}.1")
 
 
 NO_CALL = InAten(call=lambda *args: None)
@@ -126,6 +142,9 @@ class Primitive:
         out = self.eager.below(args)
         if out is not NotImplemented:
             return out
+        if enter_gpu and (there := elsewhere(first_tensor(args).device)) is not None:
+            with there:
+                return self.run(args)
         specs = self.shape(*args)
         if self.refuses is not None:
             self.refuses.check(self, args)
@@ -187,6 +206,9 @@ class PointwisePrimitive(Primitive):
         out = self.eager.below(args)
         if out is not NotImplemented:
             return out
+        if enter_gpu and (there := elsewhere(first_tensor(args).device)) is not None:
+            with there:
+                return self.run(args)
         if self.refuses is not None:
             self.refuses.check(self, args)
         arrays = []
@@ -316,6 +338,14 @@ def first_tensor(args: Sequence) -> Tensor:
                 if isinstance(item, Tensor):
                     return item
     raise TypeError(f"expected at least one Tensor among the arguments, got {[type(a).__name__ for a in args]}")
+
+
+def read(t: Tensor, *methods: str) -> tuple:
+    """What these methods of its array come to (`read(t, "min", "max")`), for checks of what it holds; () if it is fake, or empty."""
+    if t._data is None or not t._data.size:
+        return ()
+    with elsewhere(t.device) or nullcontext():
+        return tuple([getattr(t._data, method)().item() for method in methods])
 
 
 def one_device(args: Sequence, name: str = "") -> None:
@@ -481,12 +511,12 @@ def pointwise(name: str, loop: Callable, *, result: Any = None, kernel: Callable
 
 def view(name: str, *, derivative: Derivative, loop: Callable | str | None = None, samples: Callable | None = None,
          tags: Iterable[str] = (), batch: batching.Rule = batching.by_names, sharding: str | Callable | None = None,
-         why_absent: dict[str, str] | None = None) -> Callable[[Callable], Any]:
+         why_absent: dict[str, str] | None = None, aten: InAten = InAten()) -> Callable[[Callable], Any]:
     """Decorate a shape rule that answers with strides and offset: registers a view primitive. `sharding`: as for `primitive`."""
     def add(shape: Callable) -> Primitive:
         record = ViewPrimitive(name, shape, loop=loop, derivative=derivative, batch=batch, samples=samples, doc=shape.__doc__ or "",
                                tags={"view", "recomputable", "linear", *tags}, kind="view", why_absent=why_absent)
-        record.sharding = sharding
+        record.sharding, record.aten = sharding, aten
         return register(PRIMITIVES, name, record)
     return add
 
@@ -508,6 +538,8 @@ def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, de
     return add
 
 
-__all__ = ["BACKENDS", "PRIMITIVES", "NO_CALL", "Flops", "InAten", "PointwisePrimitive", "Primitive", "Spec", "ViewPrimitive", "array_of",
-           "channels_last_like", "compiled", "first_tensor", "generated", "is_fake", "kernel_for", "lies_like", "on_gpu", "one_device",
-           "pointwise", "primitive", "primitive_named", "register", "view"]
+__all__ = [
+    "BACKENDS", "PRIMITIVES", "NO_CALL", "Flops", "InAten", "node_name", "PointwisePrimitive", "Primitive", "Spec", "ViewPrimitive",
+    "array_of", "channels_last_like", "compiled", "first_tensor", "generated", "is_fake", "kernel_for", "lies_like", "on_gpu",
+    "one_device", "read", "told_by_dimensions", "pointwise", "primitive", "primitive_named", "register", "view",
+]

@@ -19,6 +19,7 @@ from ..core.symbolic import SymFloat, refuse_text
 from ..core.tensor import Tensor, is_example
 from . import prims
 from .primitives import one_device
+from .telling import NotANumber
 
 
 class Defaults:
@@ -62,7 +63,7 @@ def category_of_number(x: Any) -> int:
     kind = type(x).__name__
     found = {"SymInt": INT, "SymFloat": FLOAT, "SymBool": BOOL}.get(kind)
     if found is None:
-        raise TypeError(f"expected a Tensor or a number, got {kind}")
+        raise NotANumber(x)
     return found
 
 
@@ -132,8 +133,13 @@ def _fixed_if_large(x: Any, low: float, high: float) -> Any:
 
 
 def fitting(x: Any, kind: dtype) -> Any:
-    """A number as `kind` holds it, for values that are to be stored: a float loses its fraction in an integer dtype. RuntimeError for
-    what does not fit: too large, imaginary, or NaN as an integer."""
+    """A number, or a 0-dim tensor in the place of one, as `kind` holds it, for values that are to be stored: a float loses its fraction in
+    an integer dtype. RuntimeError for what does not fit: too large, imaginary, or NaN as an integer. (What a tensor holds that a GPU or a
+    traced program has is not looked at.)"""
+    if isinstance(x, Tensor):
+        if type(x._data) is np.ndarray and x.dtype is not kind and kind.category != BOOL:
+            fitting(x.item(), kind)
+        return cast(x, kind)
     if isinstance(x, np.generic):
         x = x.item()
     if isinstance(x, numbers.Integral):
@@ -238,7 +244,7 @@ def prepare(x: Any, y: Any) -> tuple[Any, Any]:
 def as_tensor_operand(x: Any) -> Tensor:
     """A number as a 0-dim tensor of its default dtype; TypeError for anything else."""
     if not is_number(x):
-        raise TypeError(f"expected a Tensor or a number, got {type(x).__name__}")
+        raise NotANumber(x)
     return prims.full((), x, result_type(x), as_device(None))
 
 

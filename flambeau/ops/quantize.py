@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.dtypes import bfloat16, float16, float32, float64
+from ..core import dispatch
+from ..core.dtypes import bfloat16, float16, float32, float64, scalar_type
 from ..core.tensor import Tensor
 from . import prims
+from .primitives import InAten
 from .promotion import cast
-from .reductions import scalar_type
 from .registry import operator
 
 
@@ -29,12 +30,18 @@ def _spread(input: Tensor, scale: Tensor, zero_point: Tensor) -> tuple[Tensor, T
     return x, cast(scale, float32).expand(x.shape), cast(zero_point, float32).expand(x.shape)
 
 
-@operator(name="_fake_quantize", vjp=lambda g, input, scale, zero_point, quant_min, quant_max: (
+@operator(name="_fake_quantize", aten=InAten(node="fake_quantize_per_tensor_affine_cachemask"), vjp=lambda g, input, scale, zero_point,
+          quant_min, quant_max: (
     _fake_quantize_backward(g, input, scale, zero_point, quant_min, quant_max), None, None))
 def _fake_quantize(input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int) -> Tensor:
     x, by, zero = _spread(input, scale, zero_point)
     kept = _steps(x, by, zero).clamp(quant_min, quant_max)
     return cast(prims.mul(prims.sub(kept, zero), by), input.dtype)
+
+
+def _kept(x: Tensor) -> Tensor:
+    """A copy for the gradient: an observer writes the next step's scale into the same tensor, maybe before this step's backward pass."""
+    return x.detach().clone() if dispatch.state.grad_enabled else x
 
 
 def _check(name: str, input: Tensor, quant_min: int, quant_max: int) -> None:
@@ -49,11 +56,11 @@ def fake_quantize_per_tensor_affine(input: Tensor, scale: Any, zero_point: Any, 
     """`(clamp(round(input / scale) + zero_point, quant_min, quant_max) - zero_point) * scale`; the gradient is passed through where
     nothing was clamped."""
     _check("fake_quantize_per_tensor_affine", input, quant_min, quant_max)
-    numbers = [value.reshape(()) if isinstance(value, Tensor) else input.new_full((), value, dtype=float32)
-               for value in (scale, zero_point)]
+    by, zero = [_kept(value).reshape(()) if isinstance(value, Tensor) else input.new_full((), value, dtype=float32)
+                for value in (scale, zero_point)]
     if not isinstance(zero_point, Tensor) and not quant_min <= zero_point <= quant_max:
         raise RuntimeError("`zero_point` must be between `quant_min` and `quant_max`.")
-    return _fake_quantize(input, *numbers, quant_min, quant_max)
+    return _fake_quantize(input, by, zero, quant_min, quant_max)
 
 
 @operator
@@ -67,4 +74,4 @@ def fake_quantize_per_channel_affine(input: Tensor, scale: Tensor, zero_point: T
                            f"{list(zero_point.shape)} and {list(input.shape)} along {axis}")
     shape = [1] * input.ndim
     shape[axis] = len(scale)
-    return _fake_quantize(input, scale.reshape(shape), zero_point.reshape(shape), quant_min, quant_max)
+    return _fake_quantize(input, _kept(scale).reshape(shape), _kept(zero_point).reshape(shape), quant_min, quant_max)

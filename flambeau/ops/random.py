@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -42,6 +42,8 @@ from . import prims
 from .checks import checked
 from .creation import _in_layout, _named_size, count, faking_like, finish, kind_for, one_or_two_bounds, sizes
 from .generators import Generator, default_generator, fake_draws, take_state
+from .ints import Ints, Sized
+from .primitives import read
 from .prims.random import blocks
 from .promotion import broadcast, cast, default_dtype
 from .registry import PRIMITIVES, Absent, Spec, operator, primitive
@@ -209,10 +211,10 @@ def _filled_out(out: Tensor, shape: tuple, filler: str, generator: Generator | N
 
 
 def _factory(name: str, draw: Any, filler: str, doc: str) -> Any:
-    def fn(*size: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: dtype | None = None,
+    def fn(*dims: Ints, generator: Generator | None = None, out: Tensor | None = None, dtype: dtype | None = None,
            layout: Any = None, device: Any = None, requires_grad: bool | None = False, pin_memory: bool | None = False,
-           **keyword: Any) -> Tensor:
-        size = _named_size(size, keyword, name)
+           **keyword: Unpack[Sized]) -> Tensor:
+        size = _named_size(dims, keyword, name)
         shape, kind = sizes(size, name), kind_for(dtype, out, default_dtype())
         if out is not None and (filled := _filled_out(out, shape, filler, generator)) is not None:
             return filled
@@ -329,7 +331,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Gene
 
 
 def _check_std(std: Any) -> None:
-    least = std if not isinstance(std, Tensor) else (float(std._data.min()) if std._data is not None and std._data.size else 0)
+    least = min(read(std, "min"), default=0) if isinstance(std, Tensor) else std
     if least < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {least}")
 
@@ -384,10 +386,9 @@ def _fair(drawn: Tensor, p: Any) -> Tensor:
 
 def _check_probability(p: Any) -> None:
     if isinstance(p, Tensor):
-        if p._data is None or not p._data.size or (under_way and p.is_cuda):     # a recording reads nothing
-            return
-        low, high = float(p._data.min()), float(p._data.max())
-        if not (low >= 0 and high <= 1):
+        found = () if under_way and p.is_cuda else read(p, "min", "max")     # a recording reads nothing
+        if found and not 0 <= found[0] <= found[1] <= 1:
+            low, high = found
             raise RuntimeError(f"Expected p_in >= 0 && p_in <= 1 to be true, but got values from {low} to {high}")
     elif not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
@@ -480,7 +481,7 @@ def _binomial_quantile(u: Tensor, count: Tensor, prob: Tensor) -> Spec:
 @operator(tags=("random",))
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Poisson-distributed counts of these rates, by inversion."""
-    if input._data is not None and input._data.size and not float(input._data.min()) >= 0:
+    if not min(read(input, "min"), default=0) >= 0:
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
     engine = engine_for(input.device, generator) if known(input) else None
     if engine is not None:

@@ -87,6 +87,11 @@ def _work(x: Tensor) -> dtype:
     return float64 if x.dtype is float64 or x.dtype.category < FLOAT else x.dtype if x.dtype.is_complex else float32
 
 
+def _drawn(x: Tensor, generator: Generator | None) -> Tensor:
+    """Uniform numbers in [0, 1) that numbers for `x` are made of."""
+    return _uniform(tuple(x.shape), _work(x), x.device, generator)
+
+
 def _uniform_parameters(x: Tensor, from_: float = 0.0, to: float = 1.0, **given: Any) -> tuple:
     low, high = given.get("from", from_), to
     if low > high:
@@ -94,10 +99,6 @@ def _uniform_parameters(x: Tensor, from_: float = 0.0, to: float = 1.0, **given:
     if x.dtype.category < FLOAT:
         raise NotImplementedError(f'"check_uniform_bounds" not implemented for \'{x.dtype.name}\'')
     return float(low), float(high)
-
-
-def _draw_uniform(x: Tensor, generator: Generator | None, low: float, high: float) -> Tensor:
-    return _uniform(tuple(x.shape), x.dtype, x.device, generator, low, high)
 
 
 def _normal_parameters(x: Tensor, mean: float = 0.0, std: float = 1.0) -> tuple:
@@ -120,19 +121,11 @@ def _bernoulli_parameters(x: Tensor, p: Any = 0.5) -> tuple:
     return (p,)
 
 
-def _draw_bernoulli(x: Tensor, generator: Generator | None, p: Any) -> Tensor:
-    return _fair(_uniform(tuple(x.shape), float32, x.device, generator) < p, p)
-
-
 def _exponential_parameters(x: Tensor, lambd: float = 1.0) -> tuple:
     if not lambd > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
     _refuse_integers(x.dtype, "exponential")
     return (lambd,)
-
-
-def _draw_exponential(x: Tensor, generator: Generator | None, lambd: float) -> Tensor:
-    return -prims.log1p(-_uniform(tuple(x.shape), _work(x), x.device, generator)) / lambd
 
 
 def _integer_parameters(x: Tensor, *bounds: int | None, **given: Any) -> tuple:
@@ -151,10 +144,6 @@ def _fill_integers(engine: MT19937, out: np.ndarray, x: Tensor, order: Any, low:
     _integer_fill(engine, low, high, x.dtype.itemsize < 8 if everything else None)(out)
 
 
-def _draw_integers(x: Tensor, generator: Generator | None, low: int, high: int) -> Tensor:
-    return _integers(tuple(x.shape), low, high, int64, x.device, generator)
-
-
 def _largest(kind: dtype) -> int:
     """The largest integer up to which every one is exact in `kind`."""
     if kind.category == BOOL:
@@ -169,19 +158,11 @@ def _log_normal_parameters(x: Tensor, mean: float = 1.0, std: float = 2.0) -> tu
     return mean, std
 
 
-def _draw_log_normal(x: Tensor, generator: Generator | None, mean: float, std: float) -> Tensor:
-    return prims.exp(_draw_normal(x, generator, mean, std))
-
-
 def _cauchy_parameters(x: Tensor, median: float = 0.0, sigma: float = 1.0) -> tuple:
     if not sigma > 0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
     _refuse_integers(x.dtype, "cauchy")
     return median, sigma
-
-
-def _draw_cauchy(x: Tensor, generator: Generator | None, median: float, sigma: float) -> Tensor:
-    return prims.tan((_uniform(tuple(x.shape), _work(x), x.device, generator) - 0.5) * math.pi) * sigma + median
 
 
 def _geometric_parameters(x: Tensor, p: float) -> tuple:
@@ -190,21 +171,23 @@ def _geometric_parameters(x: Tensor, p: float) -> tuple:
     return (p,)
 
 
-def _draw_geometric(x: Tensor, generator: Generator | None, p: float) -> Tensor:
-    u = _uniform(tuple(x.shape), _work(x), x.device, generator)
-    return prims.ceil(prims.log1p(-u) / math.log1p(-p)).clamp(min=1)
-
-
-for _name, _how, _doc in (
-        ("uniform_", Filler(_uniform_parameters, _named("uniform"), _draw_uniform), "Uniform numbers in [from, to)."),
-        ("normal_", Filler(_normal_parameters, _fill_normal, _draw_normal), "Normal numbers of this mean and standard deviation."),
-        ("bernoulli_", Filler(_bernoulli_parameters, fill_bernoulli, _draw_bernoulli),
-         "1 with probability p (a number or tensor), else 0."),
-        ("exponential_", Filler(_exponential_parameters, _named("exponential"), _draw_exponential), "Exponential numbers of rate lambd."),
-        ("random_", Filler(_integer_parameters, _fill_integers, _draw_integers),
-         "Integers in [from, to); without bounds all that the dtype holds exactly."),
-        ("log_normal_", Filler(_log_normal_parameters, _named("log_normal"), _draw_log_normal), "exp of normal numbers."),
-        ("cauchy_", Filler(_cauchy_parameters, _named("cauchy"), _draw_cauchy), "Cauchy numbers."),
-        ("geometric_", Filler(_geometric_parameters, _named("geometric"), _draw_geometric),
-         "Trials up to the first success of probability p.")):
+_FILLERS: dict[str, tuple[Filler, str]] = {
+    "uniform_": (Filler(_uniform_parameters, _named("uniform"), lambda x, generator, low, high: _uniform(
+        tuple(x.shape), x.dtype, x.device, generator, low, high)), "Uniform numbers in [from, to)."),
+    "normal_": (Filler(_normal_parameters, _fill_normal, _draw_normal), "Normal numbers of this mean and standard deviation."),
+    "bernoulli_": (Filler(_bernoulli_parameters, fill_bernoulli, lambda x, generator, p: _fair(
+        _uniform(tuple(x.shape), float32, x.device, generator) < p, p)), "1 with probability p (a number or tensor), else 0."),
+    "exponential_": (Filler(_exponential_parameters, _named("exponential"), lambda x, generator, lambd: (
+        -prims.log1p(-_drawn(x, generator)) / lambd)), "Exponential numbers of rate lambd."),
+    "random_": (Filler(_integer_parameters, _fill_integers, lambda x, generator, low, high: _integers(
+        tuple(x.shape), low, high, int64, x.device, generator)),
+                "Integers in [from, to); without bounds all that the dtype holds exactly."),
+    "log_normal_": (Filler(_log_normal_parameters, _named("log_normal"), lambda x, generator, mean, std: prims.exp(
+        _draw_normal(x, generator, mean, std))), "exp of normal numbers."),
+    "cauchy_": (Filler(_cauchy_parameters, _named("cauchy"), lambda x, generator, median, sigma: (
+        prims.tan((_drawn(x, generator) - 0.5) * math.pi) * sigma + median)), "Cauchy numbers."),
+    "geometric_": (Filler(_geometric_parameters, _named("geometric"), lambda x, generator, p: prims.ceil(
+        prims.log1p(-_drawn(x, generator)) / math.log1p(-p)).clamp(min=1)), "Trials up to the first success of probability p."),
+}
+for _name, (_how, _doc) in _FILLERS.items():
     _filler(_name, _how, _doc)

@@ -9,30 +9,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core import dtypes
-from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, complex128, dtype, float32, float64, int64, uint8
+from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, complex128, dtype, float32, float64, int64, scalar_type, uint8
 from ..core.scalar import compute_dtype
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from . import prims
+from .ints import Ints
 from .order import in_rows
-from .primitives import InAten
+from .primitives import InAten, told_by_dimensions
 from .promotion import apart, broadcast, cast, result_type, to_float
 from .registry import OPERATORS, Absent, General, Primitive, method, operator
 from .return_types import named
 from .writing import assign, new_value, store_out, with_out, with_out_apart
 
 Dims = int | Sequence[int] | None
-
-_SCALAR_TYPE = {
-    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "float16": "Half",
-    "bfloat16": "BFloat16", "float32": "Float", "float64": "Double", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
-}
-
-
-def scalar_type(kind: dtype) -> str:
-    """torch's name of a dtype in error texts: 'Long' for int64."""
-    return _SCALAR_TYPE.get(kind.name, kind.name)
-
 
 # -- helpers -------------------------------------------------------------------------------------------
 def keep_dims(x: Tensor, dims: Sequence[int]) -> Tensor:
@@ -129,8 +119,7 @@ def prod_dims(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
 
 
 @operator(method=True)
-def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None,
-         out: Tensor | None = None) -> Tensor:
+def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
     """Arithmetic mean over `dim`; floating or complex input (or `dtype`). Narrow floats are averaged in f32."""
     _names(input, "mean")
     x = input if dtype is None else cast(input, dtype)
@@ -152,7 +141,9 @@ def _divisor(n: Any) -> Any:
     return n if type(n) is not int else float(n) if n else math.nan
 
 
-@operator(name="_mean", aten="mean", fused=True, vjp=_mean_vjp)
+@operator(name="_mean", fused=True, vjp=_mean_vjp, aten=told_by_dimensions("mean")._replace(
+    name="mean", steps=lambda call, x, dims, keepdim: (
+        call("mean", x) if len(dims) == x.ndim and not keepdim else call("mean.dim", x, list(dims), keepdim))))
 def _mean(input: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
     x = cast(input, float32) if input.dtype.itemsize < 4 else input
     average = prims.truediv(prims.sum(x, dims), _divisor(_count(x, dims)))
@@ -177,13 +168,13 @@ def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dt
 
 
 @operator(method=True)
-def count_nonzero(input: Tensor, dim: Dims = None, *more: int) -> Tensor:
+def count_nonzero(input: Tensor, dim: Any = None, *more: int) -> Tensor:
     """How many elements over `dim` are not zero (int64)."""
     return sum(input != 0, (dim, *more) if more else dim)
 
 
 @method("sum_to_size")
-def sum_to_size(self: Tensor, *size: Any) -> Tensor:
+def sum_to_size(self: Tensor, *size: Ints) -> Tensor:
     """The sum down to a shape that broadcasts to this one."""
     shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
     lead = self.ndim - len(shape)
@@ -463,7 +454,7 @@ def vector_norm_vjp(g: Tensor, input: Tensor, out: Tensor, ord: float, dim: Dims
     return ((input.sgn() * (ratio * g)).masked_fill(size == 0, 0),)
 
 
-@operator(name="_vector_norm", vjp=General(vector_norm_vjp, forwards=True), fused=True)
+@operator(name="_vector_norm", aten=InAten(node="linalg_vector_norm"), vjp=General(vector_norm_vjp, forwards=True), fused=True)
 def _vector_norm(input: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
     """(sum |x|^p)^(1/p) with its limits for p = 0, inf and -inf."""
     dims = canonical_dims(dim, input.ndim)

@@ -9,21 +9,23 @@ from __future__ import annotations
 import functools
 import inspect
 import operator as python_operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Number
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from flambeau import _C
 
 from ..core import dispatch
+from ..core.device import elsewhere
 from ..core.dtypes import as_dtype
 from ..core.tensor import Tensor, from_array
 from ..core.watching import watched
 from . import batching
 from .derivatives import Derivative, General, Linear, Pointwise, Rule
+from .help import composed
 from .primitives import (
     PRIMITIVES,
     Flops,
@@ -41,8 +43,10 @@ from .primitives import (
     view,
 )
 from .replay import replayed
+from .telling import MAY_BE_THE_CALL, tell
 
 OPERATORS: dict[str, Callable] = {}
+F = TypeVar("F", bound=Callable)
 Autocast = str | Mapping[str, str] | None
 """What autocast casts an operator's tensors to, or by device: "narrow", the fast dtype; "wide", float32;
 "promote", the widest among them; "inside", nothing: its body is products and other operators, each of which is asked."""
@@ -146,7 +150,7 @@ def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
     if len(args) == 2 and isinstance(args[1], (list, tuple)) and "spread" in wrapper._operator.tags:    # type: ignore[attr-defined]
         args = (args[0], *args[1])
     if state.watchers:
-        return watched(f"aten::{wrapper.__name__}", wrapper, args, kwargs)
+        return watched(wrapper._event, wrapper, args, kwargs)    # type: ignore[attr-defined]
     if state.function_modes:
         mode = state.function_modes[-1]
         with without_top_mode():
@@ -182,41 +186,11 @@ def _translate(name: str, kwargs: dict[str, Any], aliases: dict[str, str]) -> No
         raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(given_dtype).__name__}")
 
 
-_MARKS = {"Tensor": "__torch_function__", "int": "__index__"}
-"""By annotation: the method that tells that a value may stand there."""
-
-
-def _within(value: Any) -> Iterator:
-    """An argument, and what it holds if it is a sequence."""
-    yield value
-    if isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _within(item)
-
-
-def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception) -> str | None:
-    """What is wrong with a call that failed, if an argument is missing, unknown, or no Tensor or int where the signature says so, or
-    if it is the one that lacked an attribute."""
-    signature = inspect.signature(fn)
-    try:
-        given = signature.bind(*args, **kwargs).arguments
-    except TypeError as unbound:
-        return f"{name}(): {unbound}; it is called as {name}{signature.replace(return_annotation=signature.empty)}"
-    for position, (key, parameter) in enumerate(signature.parameters.items(), 1):
-        mark, found = _MARKS.get(parameter.annotation), given.get(key)
-        if mark and key in given and not hasattr(type(found), mark) and found is not parameter.default:
-            return f"{name}(): argument '{key}' (position {position}) must be {parameter.annotation}, not {type(found).__name__}"
-    if isinstance(error, AttributeError):
-        for position, (key, parameter) in enumerate(signature.parameters.items(), 1):
-            for value in _within(given.get(key, parameter.default)):
-                if value is error.obj and value is not parameter.default and not (
-                        isinstance(value, Tensor) and hasattr(Tensor, str(error.name))):
-                    return (f"{name}(): argument '{key}' (position {position}) cannot be {type(value).__name__}: it has no "
-                            f"{error.name}; the argument is {parameter.annotation}")
-    return None
-
-
-def operator(fn: Callable | None = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,
+@overload
+def operator(fn: F, **facets: Any) -> F: ...
+@overload
+def operator(fn: None = None, **facets: Any) -> Callable[[F], F]: ...
+def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,    # type: ignore[misc]
              vjp: Callable | Derivative | None = None, lowering: str | None = None, fused: bool = False,
              tags: Iterable[str] = (), batch: batching.Rule | None = None, flops: Flops | None = None,
              autocast: Autocast = None, shortcut: Any = None, aten: str | Callable[..., str] | InAten = "") -> Any:
@@ -250,7 +224,7 @@ def operator(fn: Callable | None = None, *, name: str | None = None, method: boo
         body = _C.Shortcut(shortcut.eager.scalar, body, sum(p.annotation == "Tensor" for p in inspect.signature(fn).parameters.values()))
     never_none = _never_none(fn)
     if "view" in tags:  # what is remembered was looked at
-        body, never_none = _remembering(_refusing_none(op_name, never_none, body)), ()
+        body, never_none = _C.Remembered(_refusing_none(op_name, never_none, body)), ()
     wrapper = _entered(op_name, fn, body, never_none, None if "inplace" in tags else vars(fn).get("into_out"))  # with_out's mark
     methods = (op_name,) if method is True else (method,) if isinstance(method, str) else tuple(method or ())
     wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]
@@ -279,23 +253,25 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
             if (dispatch.override_classes or state.overrides) and (answer := call_override(wrapper, args, kwargs)) is not NotImplemented:
                 return answer
             if kwargs and into_out is not None and (out := kwargs.pop("out", None)) is not None:
+                if not isinstance(out, (Tensor, tuple, list)):
+                    raise TypeError(f"{op_name}(): argument 'out' must be Tensor, not {type(out).__name__}")
                 if checks_out is not None:
                     checks_out(out, (*args, *kwargs.values()))
                 return into_out(body(*args, **kwargs), out)
             return body(*args, **kwargs)
-        except (AttributeError, TypeError) as error:
-            _tell_wrong_argument(op_name, fn, args, kwargs, error)
+        except Exception as error:
+            owners = _overriding((*args, *kwargs.values()))
+            if owners and isinstance(error, MAY_BE_THE_CALL) and not (dispatch.override_classes or state.overrides):
+                return _asked_of_classes(wrapper, op_name, owners, args, kwargs)    # which no call before had
+            tell(op_name, fn, args, kwargs, error, bool(owners))
             raise
-        except IndexError as error:
-            if str(error) != "tuple index out of range":
-                raise
-            shapes = [list(a.shape) for a in args if isinstance(a, Tensor)]
-            raise RuntimeError(f"{op_name}() expects tensors of more dimensions, got shapes {shapes}") from error
 
     if into_out is not None:
         wrapper.__signature__ = _with_out(fn)  # type: ignore[attr-defined]
     if "<locals>" in wrapper.__qualname__:
         wrapper.__qualname__ = wrapper.__name__     # pickles say where it is
+    wrapper._event = f"aten::{op_name}"  # type: ignore[attr-defined]
+    composed(wrapper)
     wrapper._body = body  # type: ignore[attr-defined]
     wrapper._plain = body if into_out is None else _taking_out(body, into_out)  # type: ignore[attr-defined]
     return wrapper
@@ -350,29 +326,14 @@ def as_dunder(fn: Callable, name: str) -> Callable:
                 raise
             if not isinstance(other, np.ndarray):
                 return NotImplemented
+        except Exception as error:
+            tell(fn.__name__, fn, (self, other), {}, error)
+            raise
         if plain in _COMPARISONS:
             return fn(self, OPERATORS["tensor"](other, device=self.device))
         return NotImplemented if reflected is None else OPERATORS["as_tensor"](reflected(other, self.numpy()), device=self.device)
 
     return dunder
-
-
-def _remembering(fn: Callable) -> Callable:
-    """A view operator that looks only once at the same layout with the same arguments."""
-    memo: dict[tuple, tuple] = {}
-    known, enter = _C.remembered_view, _C.remember_view
-
-    @functools.wraps(fn)
-    def body(input: Any, *args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            return fn(input, *args, **kwargs)
-        out = known(memo, input, args)
-        if out is NotImplemented:
-            out = fn(input, *args)
-            enter(memo, input, args, out)
-        return out
-
-    return body
 
 
 class CompositeRecord:
@@ -435,6 +396,9 @@ class CompositeRecord:
             arrays = [array_of(a) for a in args]
             if where.type in self.kernels:
                 one_device(args, self.name)
+                if (there := elsewhere(where)) is not None:
+                    with there:
+                        return self.run(args)
                 out = self.kernels[where.type](*arrays)
             if out is NotImplemented and self.fused and where.type == "cpu":
                 out = compiled(self.fn, *arrays)
@@ -548,13 +512,6 @@ def _refuse_none(name: str, parameters: tuple[tuple[int, str, str], ...], args: 
             raise TypeError(f"{name}(): argument '{key}' must be {kind}, not NoneType")
 
 
-def _tell_wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception) -> None:
-    """TypeError for a call that failed, if `wrong_argument` knows what is wrong with it."""
-    wrong = wrong_argument(name, fn, args, kwargs, error)
-    if wrong is not None:
-        raise TypeError(wrong) from None
-
-
 def _refusing(name: str, fn: Callable) -> Callable:
     """A method that says which of its arguments is wrong, as operators do."""
     @functools.wraps(fn)
@@ -562,7 +519,7 @@ def _refusing(name: str, fn: Callable) -> Callable:
         try:
             return fn(*args, **kwargs)
         except (AttributeError, TypeError) as error:
-            _tell_wrong_argument(name, fn, args, kwargs, error)
+            tell(name, fn, args, kwargs, error)
             raise
     return refusing
 

@@ -26,7 +26,7 @@ from .aten_forms import FORMS
 from .aten_forms import PLAIN as PLAIN_FORMS
 from .aten_schemas import _FITS, REDUCTIONS, Misfit, operation, schemas, take
 from .generators import manual_seed
-from .nn.recurrent import packed, unpacked
+from .nn.recurrent import packed, padded, unpacked
 from .registry import OPERATORS
 from .script_types import result_of, values
 
@@ -361,6 +361,7 @@ def _padded(pad: Callable[..., str]) -> Callable[..., str]:
 
 
 ON_VALUES: dict[str, Callable[..., Any]] = {
+    "pad_sequence": lambda xs, batch_first=False, padding=0.0, side="right": padded(xs, batch_first, padding, side),
     **_STR, **{name: _padded(pad) for name, pad in _PADDED.items()}, "join": _joined,
     "add": lambda a, b, *alpha: wrapped(a + b), "sub": lambda a, b, *alpha: wrapped(a - b), "mul": _repeated, "div": _divided,
     "floordiv": lambda a, b: wrapped(a // b), "remainder": operator.mod, "fmod": math.fmod, "pow": _power, "neg": lambda a: wrapped(-a),

@@ -12,11 +12,12 @@ from ..core.size import canonical_dim, may_overlap, several
 from ..core.tensor import Tensor
 from . import prims
 from .indexing import _scatter, along_a_number, scattered_apart, view_scatter
+from .ints import Ints, as_ints
 from .order import like
 from .promotion import cast
 from .registry import OPERATORS, operator
 from .subscript import check_step, slice_bounds
-from .views import _by_name, _ints, narrow, tensor_split
+from .views import _by_name, narrow, tensor_split
 from .writing import with_out, with_out_of_pieces
 
 
@@ -71,19 +72,18 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
 
 
 @operator(method=True)
-def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int],
-                       storage_offset: int | None = None) -> Tensor:
+def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A copy of `input`, which lies as it does, with what as_strided shows of it replaced by `src`; in rows where some of its elements
     are one place."""
     if may_overlap(input.shape, input.stride()):
         input = _in_rows(input)
     offset = input.storage_offset() if storage_offset is None else storage_offset
-    end = offset + 1 + sum((n - 1) * s for n, s in zip(_ints((size,)), _ints((stride,))))
+    end = offset + 1 + sum((n - 1) * s for n, s in zip(as_ints((size,)), as_ints((stride,))))
     room = end if input._data is None else input._storage.nbytes // input.dtype.itemsize
     if end > room and src.numel():
         raise RuntimeError(f"as_strided_scatter: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are out of bounds for "
                            f"storage of {room} elements")
-    return like(view_scatter(input, ((prims.as_strided, (_ints((size,)), _ints((stride,)), offset)),), cast(src, input.dtype)), input)
+    return like(view_scatter(input, ((prims.as_strided, (as_ints((size,)), as_ints((stride,)), offset)),), cast(src, input.dtype)), input)
 
 
 @operator(method=True)
@@ -145,7 +145,7 @@ for _name in ("split", "unbind"):
 
 @operator
 @with_out
-def view_copy(input: Tensor, *shape: Any, **named: Any) -> Tensor:
+def view_copy(input: Tensor, *shape: Ints, **named: Any) -> Tensor:
     """view, copied: also of what lies so that it has no such view."""
     shape = _by_name(shape, named, "view_copy", "size", "dtype")
     by_dtype = len(shape) == 1 and isinstance(shape[0], (dtype, type))

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 
 from ..core import dispatch
-from ..core.dtypes import FLOAT, bool_, float32, float64, int64
+from ..core.dtypes import FLOAT, bool_, float32, float64, int64, scalar_type
 from ..core.size import canonical_dim, known_zero
 from ..core.symbolic import unknown_size
 from ..core.tensor import Tensor
 from . import batching, prims
 from .creation import linspace
 from .pointwise import where
+from .primitives import InAten
 from .promotion import apart, cast
-from .reductions import _is_zero, _pick, keep_dims, scalar_type
+from .reductions import _is_zero, _pick, keep_dims
 from .registry import OPERATORS, Absent, General, Spec, operator, primitive
 from .return_types import named
 from .writing import with_out, with_out_apart, with_out_in_rows
@@ -108,7 +109,7 @@ def _shared_by_equals(g: Tensor, input: Tensor, out: Tensor) -> Tensor:
     return (g / equal.sum()).expand(tuple(input.shape)).masked_fill(~equal, 0)     # be `g` NaN
 
 
-@operator(name="_median_of_all", vjp=lambda g, input, out: (_shared_by_equals(g, input, out),))
+@operator(name="_median_of_all", aten=InAten(node=lambda x, name: name), vjp=lambda g, input, out: (_shared_by_equals(g, input, out),))
 def _median_of_all(input: Tensor, name: str) -> Tensor:
     return _median(input, 0, False, name)[0]
 
@@ -139,8 +140,7 @@ def _quantile(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolati
     if input.dtype not in (float32, float64):
         raise RuntimeError(f"quantile() input tensor must be either float or double dtype, got {input.dtype}")
     if interpolation not in _BETWEEN:
-        raise RuntimeError("quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got "
-                           f"{interpolation}")
+        raise RuntimeError(f"quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}")
     if not isinstance(q, Tensor):
         if not 0 <= q <= 1:
             raise RuntimeError(f"quantile() q must be in the range [0, 1] but got {q}")
@@ -290,8 +290,7 @@ def _chosen(answers: tuple, return_inverse: bool, return_counts: bool) -> Any:
 
 
 @operator(method=True)
-def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
-           dim: int | None = None) -> Any:
+def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
     """Distinct values in ascending order (of slices along `dim`), with inverse indices and counts on request."""
     return _chosen(unique_prim(input, _slices_of(input, dim), False), return_inverse, return_counts)
 
@@ -320,8 +319,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         ones = input.new_full(input.shape, 1, dtype=int64)
         return prims.index_add(ones.new_zeros((size,)), 0, cast(input, int64), ones)
     if weights.shape != input.shape:
-        raise RuntimeError(f"weights should be 1-d and have the same length as input, got {list(weights.shape)} and "
-                           f"{list(input.shape)}")
+        raise RuntimeError(f"weights should be 1-d and have the same length as input, got {list(weights.shape)} and {list(input.shape)}")
     weights = weights if weights.dtype is float32 else cast(weights, float64)
     return prims.index_add(weights.new_zeros((size,)), 0, cast(input, int64), weights)
 
@@ -359,6 +357,8 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
         raise RuntimeError(f"bins must be > 0, got {bins}")
     if max < min:
         raise RuntimeError(f"max must be larger than min, got min={min}, max={max}")
+    if input.dtype.category != FLOAT and not input.is_cuda:
+        raise NotImplementedError(f'"histogram_cpu" not implemented for {scalar_type(input.dtype)!r}; convert the input with .float()')
     return _histc(input, bins, float(min), float(max))
 
 

@@ -271,8 +271,7 @@ class TypedStorage(UntypedStorage, metaclass=_Kinds):
             super().__init__((args[0] if args else 0) * self.dtype.itemsize, device=device)
 
     @classmethod
-    def from_buffer(cls, buffer: Any, byte_order: str = "native", count: int = -1, offset: int = 0, *,
-                    dtype: Any = None) -> TypedStorage:
+    def from_buffer(cls, buffer: Any, byte_order: str = "native", count: int = -1, offset: int = 0, *, dtype: Any = None) -> TypedStorage:
         """A copy of `count` elements of a buffer (-1: all of it) from the byte `offset` on, in this machine's byte order."""
         return _typed(_elements_of(buffer, byte_order, count, offset, dtype or cls.dtype or default_dtype()))
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backends.cuda.recording import under_way
 from ..core import dispatch
-from ..core.dtypes import FLOAT, INT, bool_, int32, int64, uint8
+from ..core.dtypes import FLOAT, bool_, int32, int64, uint8
 from ..core.tensor import Tensor, bump_version, is_example, refuse_inference_write
 from . import prims
 from .creation import from_data, from_numpy
@@ -337,8 +337,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
             raise RuntimeError("Index put requires the source and destination dtypes match, got "
                                f"{target.dtype} for the destination and {value.dtype} for the source.")
         value = prims.view_(value, ()) if one and value.ndim else value
-        if one and target.dtype.category == INT < value.dtype.category and isinstance(value._data, np.ndarray):
-            fitting(value.item(), target.dtype)     # a single value is held, as a number is, or refused
+        if one:
+            value = fitting(value, target.dtype)    # a single value is held, as a number is, or refused
         _set_masked(target, *read.mask, _value_for(target, value, True))
         return
     if not read.advanced:

@@ -21,26 +21,11 @@ from ..core.tensor import Tensor, bump_version
 from ..core.warned import warn_once
 from . import prims
 from .conversions import clone, contiguous, counted_apart
+from .ints import Ints, as_int, as_ints
 from .primitives import waiting
 from .promotion import expand_to
-from .registry import Absent, method, operator
+from .registry import Absent, operator
 from .writing import InPlace
-
-
-def _ints(args: Sequence) -> tuple:
-    """Sizes or dims given one by one or as one sequence."""
-    if len(args) == 1 and isinstance(args[0], (tuple, list)):
-        args = args[0]
-    elif args and type(args[0]) is bool:       # elsewhere truth values are numbers
-        raise TypeError(f"expected ints or one sequence of ints, but got {args}")
-    return tuple(a if type(a) is int else _as_int(a) for a in args)
-
-
-def _as_int(a: Any) -> Any:
-    """An int from NumPy, a truth value or out of a tensor; symbolic ones stay. TypeError for what is no int."""
-    if isinstance(a, (str, float)):
-        raise TypeError(f"expected ints or one sequence of ints, but got {a!r}")
-    return int(a) if isinstance(a, (np.integer, Tensor, bool)) else a
 
 
 # -- reshaping -------------------------------------------------------------------------------------------
@@ -79,7 +64,7 @@ def _by_name(shape: tuple, named: dict[str, Any], name: str, *names: str) -> tup
 
 
 @operator(method=True, tags=("view",))
-def view(self: Tensor, *shape: Any, **named: Any) -> Tensor:
+def view(self: Tensor, *shape: Ints | dtype, **named: Any) -> Tensor:
     """The same memory under another shape (one -1 is inferred), or, given a dtype, reinterpreted."""
     shape = _by_name(shape, named, "view", "size", "dtype")
     if len(shape) == 1 and isinstance(shape[0], (dtype, type)):
@@ -88,25 +73,20 @@ def view(self: Tensor, *shape: Any, **named: Any) -> Tensor:
                 raise RuntimeError(f"view() as another dtype is not supported for tensors with {bits} bit set: the bytes are not those of "
                                    f"the elements; call resolve_{word}() first")
         return prims.view_dtype(self, dtypes.as_dtype(shape[0], "view"))
-    return prims.view_(self, infer_size(_ints(shape), self.numel()))
+    return prims.view_(self, infer_size(as_ints(shape), self.numel()))
 
 
-@operator(tags=("view",))
-def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
+@operator(method=True, tags=("view",))
+def reshape(input: Tensor, *shape: Ints, **named: Any) -> Tensor:
     """The same elements under another shape: a view if strides allow it, else a copy."""
     shape = _by_name(shape, named, "reshape", "shape")
     lay = input._layout
-    wanted = infer_size(_ints(shape), input.numel())
+    wanted = infer_size(as_ints(shape), input.numel())
     if _same_shape(wanted, lay.shape):
         return prims.view_(input, wanted)
     if prims.reshaped_strides(lay.shape, lay.strides, wanted) is None:
         input = clone(input, memory_format=contiguous_format)
     return prims.view_(input, wanted)
-
-
-@method("reshape")
-def _reshape_method(self: Tensor, *shape: Any, **named: Any) -> Tensor:
-    return reshape(self, *shape, **named)
 
 
 @operator(method=True)
@@ -172,10 +152,10 @@ def t(input: Tensor) -> Tensor:
     return prims.permute(input, (1, 0)) if input.ndim == 2 else prims.alias(input)
 
 
-@operator(tags=("view",))
-def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
+@operator(method=True, tags=("view",))
+def permute(input: Tensor, *dims: Ints, **named: Any) -> Tensor:
     """The dimensions in the order `dims`."""
-    given = _ints(_by_name(dims, named, "permute", "dims"))
+    given = as_ints(_by_name(dims, named, "permute", "dims"))
     if len(given) != input.ndim:
         raise RuntimeError("permute(): number of dimensions in the tensor input does not match the length of the desired ordering "
                            f"of dimensions, i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(given)}")
@@ -183,11 +163,6 @@ def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     if len(set(order)) != len(order):
         raise RuntimeError(f"permute(): duplicate dims are not allowed, got {order}")
     return prims.permute(input, order)
-
-
-@method("permute")
-def _permute_method(self: Tensor, *dims: Any, **named: Any) -> Tensor:
-    return permute(self, *dims, **named)
 
 
 @operator(method=True, tags=("view",))
@@ -226,9 +201,9 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 
 
 @operator(method=True, tags=("view",))
-def expand(self: Tensor, *sizes: Any, **named: Any) -> Tensor:
+def expand(self: Tensor, *sizes: Ints, **named: Any) -> Tensor:
     """Dimensions of size 1 repeated to `sizes` without copying; -1 keeps a size."""
-    wanted, have = list(_ints(_by_name(sizes, named, "expand", "size"))), self._layout.shape
+    wanted, have = list(as_ints(_by_name(sizes, named, "expand", "size"))), self._layout.shape
     lead = len(wanted) - len(have)
     if lead < 0:
         raise RuntimeError(f"expand({list(have)}, size={wanted}): the number of sizes provided ({len(wanted)}) must be "
@@ -259,15 +234,15 @@ def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
     return expand(input, *size)
 
 
-Tensor.broadcast_to = lambda self, *size: expand(self, *_ints(size))  # type: ignore[attr-defined]
+Tensor.broadcast_to = lambda self, *size: expand(self, *as_ints(size))  # type: ignore[method-assign]
 
 
 @operator
-def broadcast_tensors(*tensors: Any) -> list[Tensor]:
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """The tensors expanded to their common shape."""
     from_list = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     shape = broadcast_shapes(*[x.shape for x in from_list])
-    return [expand_to(x, shape) for x in from_list]
+    return tuple(expand_to(x, shape) for x in from_list)
 
 
 # -- parts -----------------------------------------------------------------------------------------------
@@ -425,7 +400,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A view of the storage with this size, stride and offset."""
     offset = input.storage_offset() if storage_offset is None else storage_offset
-    return prims.as_strided(input, _ints((size,)), _ints((stride,)), _as_int(offset))
+    return prims.as_strided(input, as_ints((size,)), as_ints((stride,)), as_int(offset))
 
 
 @operator(method=True, tags=("view",))
@@ -466,10 +441,10 @@ def _reversed(self: Tensor) -> Tensor:
         warn_once("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error "
                   "in a future release. `x.mT` transposes batches of matrices, and `x.permute(*range(x.ndim - 1, -1, -1))` reverses the "
                   "dimensions of a tensor.", 2)
-    return prims.permute(self, tuple(range(self.ndim - 1, -1, -1)))
+    return permute(self, *range(self.ndim - 1, -1, -1))
 
 
-Tensor.T = property(_reversed)  # type: ignore[attr-defined]
+Tensor.T = property(_reversed)  # type: ignore[assignment, method-assign]
 
 
 def _transposes(name: str, of: Callable[[Tensor], Tensor], most: float) -> Callable[[Tensor], Tensor]:
@@ -494,9 +469,9 @@ def _conjugate_transpose(x: Tensor) -> Tensor:
     return _matrix_transpose(x).conj()
 
 
-Tensor.mT = property(_transposes("mT", _matrix_transpose, math.inf))  # type: ignore[attr-defined]
-Tensor.mH = property(_transposes("mH", _conjugate_transpose, math.inf))  # type: ignore[attr-defined]
-Tensor.H = property(_transposes("H", _conjugate_transpose, 2))  # type: ignore[attr-defined]
+Tensor.mT = property(_transposes("mT", _matrix_transpose, math.inf))  # type: ignore[assignment, method-assign]
+Tensor.mH = property(_transposes("mH", _conjugate_transpose, math.inf))  # type: ignore[assignment, method-assign]
+Tensor.H = property(_transposes("H", _conjugate_transpose, 2))  # type: ignore[assignment, method-assign]
 
 
 def _straight(x: Tensor) -> Tensor:
@@ -520,7 +495,7 @@ def _imag(self: Tensor) -> Tensor:
     return prims.neg_view(part) if conj is not neg else part
 
 
-Tensor.real, Tensor.imag = property(_real), property(_imag)  # type: ignore[attr-defined]
+Tensor.real, Tensor.imag = property(_real), property(_imag)  # type: ignore[assignment, method-assign]
 
 
 @operator
@@ -555,8 +530,11 @@ def _laid_out(self: Tensor, of: Callable, args: tuple, kwargs: dict) -> Tensor:
     return self
 
 
-for _name, _fn in (("squeeze_", squeeze), ("unsqueeze_", unsqueeze), ("transpose_", transpose), ("t_", t),
-                   ("swapaxes_", transpose), ("swapdims_", transpose), ("as_strided_", as_strided)):
+_RELAID: tuple[tuple[str, Callable], ...] = (
+    ("squeeze_", squeeze), ("unsqueeze_", unsqueeze), ("transpose_", transpose), ("t_", t), ("swapaxes_", transpose),
+    ("swapdims_", transpose), ("as_strided_", as_strided))
+
+for _name, _fn in _RELAID:
     def _relayout(self: Tensor, *args: Any, _fn: Any = _fn, **kwargs: Any) -> Tensor:
         """The view operator applied to this tensor object itself."""
         return _laid_out(self, _fn, args, kwargs)

@@ -45,6 +45,14 @@ def step_of(prim: Any, args: tuple) -> tuple[Any, tuple, dict]:
     return (DispatchedOperator(handle, prim), args, {}) if found is None else found
 
 
+def in_aten(prim: Any, args: tuple) -> tuple[list[tuple[Any, tuple, dict]], Any]:
+    """A call of a record as calls of overloads, and which give its result, as of `aten.steps_of`; no calls if ATen has none."""
+    calls, result = aten.steps_of(prim, args)
+    if not calls:
+        calls, result = [step_of(prim, args)], aten.Step(0)
+    return ([], None) if isinstance(calls[0][0], DispatchedOperator) else (calls, result)
+
+
 class below_overrides(_C.OverrideScope):
     """In the block no function mode and no autocast sees anything: they stand above what `__torch_dispatch__` is asked for."""
 
@@ -131,6 +139,6 @@ def _check_class(name: str, cls: Any) -> None:
 
 
 dispatch.wrapped = answer
-Tensor._make_subclass = staticmethod(_make_subclass)                    # type: ignore[attr-defined]
-Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)    # type: ignore[attr-defined]
-__all__ = ["DispatchedOperator", "answer", "below_overrides", "step_of"]
+Tensor._make_subclass = staticmethod(_make_subclass)
+Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)
+__all__ = ["DispatchedOperator", "answer", "below_overrides", "in_aten", "step_of"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.tensor import Tensor
 from ..ops.nn.steps import adam_step_
 from .optimizer import GroupOptimizer, ParamsT, as_real, options, zeros
 
@@ -11,7 +12,7 @@ from .optimizer import GroupOptimizer, ParamsT, as_real, options, zeros
 class Adam(GroupOptimizer):
     """Adam (Kingma and Ba 2014). `foreach`, `fused` and `capturable` are accepted: there is one step, and it is fused."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False,
                  capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
                  decoupled_weight_decay: bool = False) -> None:
@@ -36,7 +37,7 @@ class Adam(GroupOptimizer):
 class AdamW(Adam):
     """Adam with weight decay apart from the gradient (Loshchilov and Hutter 2017)."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None,
                  capturable: bool = False, differentiable: bool = False, fused: bool | None = None) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize, capturable=capturable,

@@ -9,9 +9,14 @@ from ..core.dtypes import finfo
 from ..core.sparse import SparseTensor, sparse_like
 from ..core.tensor import Tensor
 from ..ops.creation import ones_like
-from ..ops.nn.steps import add_scaled, as_number, larger, smaller, square_root, step_number
+from ..ops.nn.steps import add_scaled, as_number, in_float64, larger, smaller, square_root, step_number
 from ..ops.pointwise import where
 from .optimizer import GroupOptimizer, ParamsT, as_real, filled, options, step_counter, zeros
+
+
+def _count(x: Any) -> Any:
+    """A counter as a Python number, or as a tensor of float64 (`step_number`)."""
+    return in_float64(step_number(x))
 
 
 class Adagrad(GroupOptimizer):
@@ -19,7 +24,7 @@ class Adagrad(GroupOptimizer):
 
     takes_sparse = True
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
                  initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *, maximize: bool = False,
                  differentiable: bool = False, fused: bool | None = None) -> None:
         super().__init__(params, options(locals()))
@@ -33,7 +38,7 @@ class Adagrad(GroupOptimizer):
         for p, g, state in self._each(group):
             lr = as_number(group["lr"])
             if group["lr_decay"]:
-                lr = lr / (1 + (step_number(state["step"]) - 1) * group["lr_decay"])
+                lr = lr / (1 + (_count(state["step"]) - 1) * group["lr_decay"])
             if g.is_sparse:
                 g = g.coalesce()
                 state["sum"].add_(g.square())
@@ -52,9 +57,8 @@ class Adagrad(GroupOptimizer):
 class Adadelta(GroupOptimizer):
     """Adadelta (Zeiler 2012)."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
-                 foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False,
-                 differentiable: bool = False) -> None:
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
+                 foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, options(locals()))
 
     def _step_group(self, group: dict[str, Any]) -> None:
@@ -69,7 +73,7 @@ class Adadelta(GroupOptimizer):
 class RMSprop(GroupOptimizer):
     """RMSprop (Hinton, lecture 6 of 2012), centred or not, with or without momentum."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
                  momentum: float = 0, centered: bool = False, capturable: bool = False, foreach: bool | None = None,
                  maximize: bool = False, differentiable: bool = False) -> None:
         if not alpha >= 0:
@@ -97,7 +101,7 @@ class RMSprop(GroupOptimizer):
 class Adamax(GroupOptimizer):
     """Adam with the infinity norm (Kingma and Ba 2014)."""
 
-    def __init__(self, params: ParamsT, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False, differentiable: bool = False,
                  capturable: bool = False) -> None:
         super().__init__(params, options(locals()))
@@ -107,27 +111,26 @@ class Adamax(GroupOptimizer):
         for p, g, state in self._each(group, exp_avg=zeros, exp_inf=zeros):
             state["exp_avg"].lerp_(g, 1 - beta1)
             state["exp_inf"].copy_((state["exp_inf"] * beta2).maximum(g.abs() + group["eps"]))
-            correction = 1 - beta1 ** step_number(state["step"])
+            correction = 1 - beta1 ** _count(state["step"])
             add_scaled(p, state["exp_avg"] / state["exp_inf"], -as_number(group["lr"]) / correction)
 
 
 class NAdam(GroupOptimizer):
     """Adam with Nesterov momentum (Dozat 2016)."""
 
-    def __init__(self, params: ParamsT, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
-                 foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
-                 differentiable: bool = False) -> None:
+                 foreach: bool | None = None, maximize: bool = False, capturable: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, options(locals()))
 
     def _step_group(self, group: dict[str, Any]) -> None:
         (beta1, beta2), lr = group["betas"], as_number(group["lr"])
         for p, g, state in self._each(group, mu_product=lambda p: self._counter(p) + 1, exp_avg=zeros, exp_avg_sq=zeros):
-            t = step_number(state["step"])
+            t = _count(state["step"])
             mu = beta1 * (1.0 - 0.5 * 0.96 ** (t * group["momentum_decay"]))
             mu_next = beta1 * (1.0 - 0.5 * 0.96 ** ((t + 1) * group["momentum_decay"]))
             state["mu_product"] *= mu
-            product = step_number(state["mu_product"])
+            product = _count(state["mu_product"])
             state["exp_avg"].lerp_(g, 1 - beta1)
             state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
             scale = state["exp_avg_sq"].div(1 - beta2**t).sqrt() + group["eps"]
@@ -138,7 +141,7 @@ class NAdam(GroupOptimizer):
 class RAdam(GroupOptimizer):
     """Rectified Adam (Liu et al. 2019)."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
                  maximize: bool = False, capturable: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, options(locals()))
@@ -148,7 +151,7 @@ class RAdam(GroupOptimizer):
         for p, g, state in self._each(group, exp_avg=zeros, exp_avg_sq=zeros):
             state["exp_avg"].lerp_(g, 1 - beta1)
             state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
-            t = step_number(state["step"])
+            t = _count(state["step"])
             correction2 = 1 - beta2**t
             mean = state["exp_avg"] / (1 - beta1**t)
             longest = 2 / (1 - beta2) - 1
@@ -163,7 +166,7 @@ class RAdam(GroupOptimizer):
 class Rprop(GroupOptimizer):
     """Resilient backpropagation (Riedmiller and Braun 1993)."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
                  step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False, foreach: bool | None = None,
                  maximize: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, options(locals()))
@@ -182,7 +185,7 @@ class Rprop(GroupOptimizer):
 class ASGD(GroupOptimizer):
     """Averaged stochastic gradient descent (Polyak and Juditsky 1992): the average is in state['ax']."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
                  weight_decay: float = 0, foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
                  capturable: bool = False) -> None:
         super().__init__(params, options(locals()))
@@ -190,7 +193,7 @@ class ASGD(GroupOptimizer):
     def _step_group(self, group: dict[str, Any]) -> None:
         lr = as_number(group["lr"])
         for p, g, state in self._each(group, eta=lambda p: self._counter(p) + lr, mu=lambda p: self._counter(p) + 1, ax=zeros):
-            t, eta, mu = (step_number(state[k]) for k in ("step", "eta", "mu"))
+            t, eta, mu = (_count(state[k]) for k in ("step", "eta", "mu"))
             add_scaled(p.mul_(1 - group["lambd"] * eta), g, -eta)
             moved = state["ax"] + (p - state["ax"]) * mu
             if isinstance(t, Tensor):
@@ -205,7 +208,8 @@ class ASGD(GroupOptimizer):
 class Adafactor(GroupOptimizer):
     """Adam with factored second moments (Shazeer and Stern 2018): rows and columns instead of a whole matrix."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-2, beta2_decay: float = -0.8, eps: tuple[float | None, float] = (None, 1e-3),
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-2, beta2_decay: float = -0.8, eps: tuple[float | None,
+                 float] = (None, 1e-3),
                  d: float = 1.0, weight_decay: float = 0.0, *, foreach: bool | None = None, maximize: bool = False) -> None:
         super().__init__(params, options(locals()))
 
@@ -224,7 +228,7 @@ class Adafactor(GroupOptimizer):
                 else:
                     state["variance"] = zeros(p)
             state["step"] += 1
-            t = step_number(state["step"])
+            t = _count(state["step"])
             tiny = finfo(p.dtype).eps if eps1 is None else eps1
             keep = 1 - t ** group["beta2_decay"]
             lr = larger(as_number(p.norm(2)) / math.sqrt(p.numel()), eps2) * smaller(1 / square_root(t), as_number(group["lr"]))

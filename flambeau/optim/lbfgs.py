@@ -10,8 +10,7 @@ from ..core.tensor import Tensor
 from .optimizer import Optimizer, ParamsT, as_real
 
 
-def _cubic_minimum(x1: float, f1: float, g1: float, x2: float, f2: float, g2: float,
-                   bounds: tuple[float, float] | None = None) -> float:
+def _cubic_minimum(x1: float, f1: float, g1: float, x2: float, f2: float, g2: float, bounds: tuple[float, float] | None = None) -> float:
     """The minimum of the cubic through two points and their slopes, within `bounds` (Nocedal and Wright, eq. 3.59)."""
     low, high = bounds if bounds is not None else (min(x1, x2), max(x1, x2))
     d1 = g1 + g2 - 3 * (f1 - f2) / (x1 - x2)
@@ -102,7 +101,8 @@ def _zoom(at: Callable, bracket: list[_Point], loss: float, slope: float, size: 
 class LBFGS(Optimizer):
     """Limited-memory BFGS over one parameter group; `step(closure)` evaluates the closure several times."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1, max_iter: int = 20, max_eval: int | None = None, tolerance_grad: float = 1e-7,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1, max_iter: int = 20, max_eval: int | None = None,
+                 tolerance_grad: float = 1e-7,
                  tolerance_change: float = 1e-9, history_size: int = 100, line_search_fn: str | None = None) -> None:
         if line_search_fn not in (None, "strong_wolfe"):
             raise RuntimeError("only 'strong_wolfe' is supported")

@@ -426,7 +426,7 @@ class ReduceLROnPlateau(LRScheduler):
     """The rate times `factor` when a metric has not improved for `patience` epochs."""
 
     def __init__(self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
-                 threshold_mode: str = "rel", cooldown: int = 0, min_lr: Any = 0, eps: float = 1e-8) -> None:
+                 threshold_mode: str = "rel", cooldown: int = 0, min_lr: float | Tensor = 0, eps: float = 1e-8) -> None:
         if factor >= 1.0:
             raise ValueError("Factor should be < 1.0.")
         if mode not in ("min", "max"):

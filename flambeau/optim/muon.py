@@ -33,7 +33,7 @@ def _adjusted(lr: float, rule: str | None, rows: int, columns: int) -> float:
 class Muon(GroupOptimizer):
     """SGD with momentum on matrices, each update orthogonalised (Jordan 2024). `adjust_lr_fn`: 'original' or 'match_rms_adamw'."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95, nesterov: bool = True,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95, nesterov: bool = True,
                  ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315), eps: float = 1e-7, ns_steps: int = 5,
                  adjust_lr_fn: str | None = None) -> None:
         if not (isinstance(lr, Tensor) or lr >= 0.0):

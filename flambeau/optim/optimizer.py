@@ -12,15 +12,18 @@ from typing import Any, ClassVar
 
 from ..autograd.grad_mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from ..backends.cuda.recording import under_way
+from ..core import dispatch
 from ..core.device import CPU, device
 from ..core.dtypes import float32, float64
 from ..core.memory_format import preserve_format
 from ..core.sparse import SparseTensor
 from ..core.tensor import Tensor
+from ..core.watching import watched
 from ..nn.modules.hooks import HookDict, RemovableHandle
 from ..ops.creation import tensor, zeros_like
 from ..ops.nn.steps import as_number
 from ..ops.promotion import default_dtype
+from ..ops.telling import parameters_in
 from ..ops.views import view_as_real
 from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
 
@@ -69,7 +72,7 @@ class Optimizer:
                             f"{type(params).__name__}")
         self.state: defaultdict = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
-        groups = list(params)
+        groups = parameters_in(params, type(self).__name__)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
         if not isinstance(groups[0], dict):
@@ -146,6 +149,12 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop (or zero) the gradients of all parameters."""
+        if dispatch.state.watchers:
+            watched(f"Optimizer.zero_grad#{type(self).__name__}.zero_grad", self._zero_grad, (set_to_none,), None, 7)
+        else:
+            self._zero_grad(set_to_none)
+
+    def _zero_grad(self, set_to_none: bool) -> None:
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
@@ -239,8 +248,7 @@ class Optimizer:
         found = [p for p in group["params"] if p.grad is not None]
         if not self.takes_sparse and any(type(p.grad) is SparseTensor for p in found):
             raise RuntimeError(f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam, SGD or Adagrad "
-                               "instead, or "
-                               "make them dense (sparse=False)")
+                               "instead, or make them dense (sparse=False)")
         return found
 
 
@@ -263,8 +271,7 @@ def _with_hooks(step: Callable) -> Callable:
     if getattr(step, "hooked", False):
         return step
 
-    @functools.wraps(step)
-    def wrapper(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+    def with_hooks(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         before = getattr(self, "_optimizer_step_pre_hooks", None)
         if before is None:      # a class around another optimizer, whose __init__ doesn't call ours
             return step(self, *args, **kwargs)
@@ -279,6 +286,12 @@ def _with_hooks(step: Callable) -> Callable:
         for hook in (*self._optimizer_step_post_hooks.values(), *_post_hooks.values()):     # type: ignore[attr-defined]
             hook(self, (self, *args), kwargs)
         return result
+
+    @functools.wraps(step)
+    def wrapper(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if dispatch.state.watchers:
+            return watched(f"Optimizer.step#{type(self).__name__}.step", with_hooks, (self, *args), kwargs, 7)
+        return with_hooks(self, *args, **kwargs)
 
     wrapper.hooked = True     # type: ignore[attr-defined]
     return wrapper

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.tensor import Tensor
 from ..ops.nn.steps import sgd_step_
 from .optimizer import GroupOptimizer, ParamsT, as_real, options, zeros
 
@@ -11,7 +12,7 @@ from .optimizer import GroupOptimizer, ParamsT, as_real, options, zeros
 class SGD(GroupOptimizer):
     """Stochastic gradient descent, with (Nesterov) momentum. `foreach` and `fused` are accepted: the one step is fused."""
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0,
                  nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None, differentiable: bool = False,
                  fused: bool | None = None) -> None:
         if nesterov and (momentum <= 0 or dampening != 0):

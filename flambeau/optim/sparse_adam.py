@@ -15,7 +15,7 @@ class SparseAdam(GroupOptimizer):
 
     takes_sparse = True
 
-    def __init__(self, params: ParamsT, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  maximize: bool = False) -> None:
         super().__init__(params, options(locals()))
         for name, value in (("learning rate", lr), ("epsilon value", eps)):

@@ -27,7 +27,7 @@ class _Nodes:
         self.tensors: Any = WeakIdKeyDictionary()
         self.count, self.seen = _FIRST, 0
 
-    def begin(self, name: str, args: Sequence[Any] = ()) -> int:
+    def begin(self, name: str, args: Sequence[Any] = (), kind: int = 0, sequence: int = -1) -> int:
         """Something starts."""
         self.count += 1
         inputs = [self._described(a) for a in args]
@@ -36,6 +36,7 @@ class _Nodes:
             "inputs": dict(zip(("values", "shapes", "types", "strides"), map(list, zip(*inputs)) if inputs else ([], [], [], []))),
             "outputs": {"values": [], "shapes": [], "types": [], "strides": []},
             "attrs": [{"name": "rf_id", "type": "uint64", "value": self.count - _FIRST},
+                      {"name": "seq_id", "type": "int64", "value": sequence}, {"name": "scope", "type": "uint64", "value": kind},
                       {"name": "tid", "type": "uint64", "value": threading.get_ident()}]})
         self.open.append(self.count)
         return self.count

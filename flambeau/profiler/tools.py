@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .events import Event, Interval
+from ..core.watching import USER
+from .events import Event
 
 
 class EnforceUnique:
@@ -94,28 +95,8 @@ class FunctionEvent(Event, metaclass=_AnyEvent):
         given = {**_FIELDS, **fields, "id": id}
         super().__init__(name, round(start_us * 1e3), given.pop("input_shapes") or (), given.pop("stack") or (), round(end_us * 1e3))
         self.thread = thread
+        self.kind = USER if given.pop("is_user_annotation") else given.pop("scope")
         self.__dict__.update(given)
-        self.cpu_children: list[FunctionEvent] = []
-        self.cpu_parent: FunctionEvent | None = None
-
-    @property
-    def time_range(self) -> Interval:
-        """When it ran."""
-        return Interval(self.start / 1e3, self.end / 1e3)
-
-    def append_cpu_child(self, child: FunctionEvent) -> None:
-        """Say that `child` ran inside of it."""
-        self.cpu_children.append(child)
-        self.inner += child.end - child.start
-
-    def set_cpu_parent(self, parent: FunctionEvent) -> None:
-        """Say inside of which event it ran."""
-        self.cpu_parent = parent
-
-    @property
-    def cpu_time(self) -> float:
-        """Microseconds, with what it called."""
-        return self.cpu_time_total
 
 
 __all__ = ["EnforceUnique", "FunctionEvent", "KinetoStepTracker", "MemRecordsAcc"]

@@ -44,8 +44,7 @@ def save(obj: object, f: FileLike, pickle_module: Any = None, pickle_protocol: i
         raise NotImplementedError("torch.save always pickles with protocol 2 and its own pickler: leave pickle_module "
                                   "and pickle_protocol at their defaults")
     if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
-        raise AttributeError(f"expected 'f' to be a string, path, or a file-like object with a 'write' attribute, "
-                             f"got {type(f).__name__}")
+        raise AttributeError(f"expected 'f' to be a string, path, or a file-like object with a 'write' attribute, got {type(f).__name__}")
     pickled = io.BytesIO()
     pickler = Pickler(pickled, legacy=not _use_new_zipfile_serialization)
     pickler.dump(obj)

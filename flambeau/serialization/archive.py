@@ -105,8 +105,7 @@ class ArchiveReader:
         try:
             self.zip = zipfile.ZipFile(file)
         except _DAMAGE as error:
-            raise LoadError(f"failed finding the central directory of {source}: the file is truncated or damaged "
-                            f"({error})") from error
+            raise LoadError(f"failed finding the central directory of {source}: the file is truncated or damaged ({error})") from error
         self.length = file.seek(0, os.SEEK_END)
         self._check_extents()
         self.members = {info.filename.partition("/")[2]: info for info in self.zip.infolist()}
@@ -207,8 +206,7 @@ class ArchiveReader:
 
 def _check_start(start: bytes, source: str) -> None:
     if not start.startswith(b"PK"):
-        raise LoadError(f"{source} is not a checkpoint that torch.save wrote: it starts with {start!r}, not "
-                        "with a zip archive's signature")
+        raise LoadError(f"{source} is not a checkpoint that torch.save wrote: it starts with {start!r}, not with a zip archive's signature")
 
 
 def peek(file: IO[bytes], count: int, source: str) -> bytes:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from ..core.device import device
+from ..core.device import as_device, device
 from ..core.dtypes import dtype
 from ..ops.storages import CLASSES, TypedStorage, UntypedStorage
 
@@ -30,20 +30,10 @@ def _of_type(kind: str) -> Tagger:
     return lambda storage: str(storage.device) if storage.device.type == kind else None
 
 
-def _to_cpu(storage: UntypedStorage, location: str) -> UntypedStorage | None:
-    return storage.cpu() if location == "cpu" else None
-
-
-def _to_cuda(storage: UntypedStorage, location: str) -> UntypedStorage | None:
-    return storage.cuda(validate_cuda_device(location)) if location.startswith("cuda") else None
-
-
-def _to_meta(storage: UntypedStorage, location: str) -> UntypedStorage | None:
-    return UntypedStorage(storage.nbytes(), device="meta") if location == "meta" else None
-
-
 _rows: list[tuple[int, Tagger, Deserializer]] = [
-    (10, _of_type("cpu"), _to_cpu), (20, _of_type("cuda"), _to_cuda), (22, _of_type("meta"), _to_meta)]
+    (10, _of_type("cpu"), lambda storage, at: storage.cpu() if at == "cpu" else None),
+    (20, _of_type("cuda"), lambda storage, at: storage.cuda(validate_cuda_device(at)) if at.startswith("cuda") else None),
+    (22, _of_type("meta"), lambda storage, at: UntypedStorage(storage.nbytes(), device="meta") if at == "meta" else None)]
 
 
 def location_tag(storage: UntypedStorage) -> str:
@@ -92,7 +82,7 @@ def _device_number(kind: str, location: str, available: bool, count: int) -> int
             "If you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to "
             "map your storages to the CPU."
         )
-    number = device(location).index or 0
+    number = int(as_device(location).index or 0)
     if number >= count:
         raise RuntimeError(f"Attempting to deserialize object on {kind.upper()} device {number} but torch.{kind}.device_count() is "
                            f"{count}. Please use torch.load with map_location to map your storages to an existing device.")

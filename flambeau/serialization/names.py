@@ -120,8 +120,7 @@ def _rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any) -> Tensor
     return rebuild_tensor(storage, offset, size, stride)
 
 
-def _rebuild_tensor_v2(storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any,
-                       metadata: Any = None) -> Tensor:
+def _rebuild_tensor_v2(storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any, metadata: Any = None) -> Tensor:
     return rebuild_tensor(storage, offset, size, stride, requires_grad, hooks, metadata=metadata)
 
 
@@ -232,30 +231,6 @@ def encode_latin1(text: str, encoding: str = "latin1") -> bytes:
     return codecs.encode(_given(text, str), "latin1")
 
 
-def _safe_bytearray(data: Any = b"", *encoding: str) -> bytearray:
-    return bytearray(encode_latin1(data, *encoding) if encoding else _given(data, bytes, list))
-
-
-def _safe_ordered_dict(pairs: Any = ()) -> OrderedDict:
-    return OrderedDict([(key, value) for key, value in (_given(pair, tuple, list) for pair in _given(pairs, tuple, list))])
-
-
-def _safe_complex(real: Any, imag: Any = 0.0) -> complex:
-    return complex(_given(real, float, int), _given(imag, float, int))
-
-
-def _safe_size(sizes: Any = ()) -> Size:
-    return Size([_given(n, int) for n in _given(sizes, tuple, list)])
-
-
-def _safe_device(kind: Any, *index: Any) -> device:
-    return device(_given(kind, str), *(_given(i, int) for i in index))
-
-
-def _safe_rebuild_parameter(data: Any, requires_grad: Any, hooks: Any) -> Parameter:
-    return _rebuild_parameter(_given(data, Tensor), requires_grad, hooks)
-
-
 def _safe_rebuild_from_type(func: Any, new_type: Any, args: Any, state: Any) -> Tensor:
     if func is _rebuild_from_type_v2 or not any(func is known for known in REBUILDERS.values()):
         raise TypeError("a tensor of another class is to be made by something other than the functions that make tensors")
@@ -266,16 +241,16 @@ def _safe_rebuild_from_type(func: Any, new_type: Any, args: Any, state: Any) -> 
 
 SAFE_CALLS: dict[Any, Callable] = {
     **{function: function for function in REBUILDERS.values()},
-    _rebuild_parameter: _safe_rebuild_parameter,
+    _rebuild_parameter: lambda data, requires_grad, hooks: _rebuild_parameter(_given(data, Tensor), requires_grad, hooks),
     _rebuild_from_type_v2: _safe_rebuild_from_type,
-    OrderedDict: _safe_ordered_dict,
+    OrderedDict: lambda pairs=(): OrderedDict([tuple(_given(pair, tuple, list)) for pair in _given(pairs, tuple, list)]),
     Counter: lambda *counts: Counter(*(_given(given, dict) for given in counts)),
     set: lambda items=(): set(_given(items, list, tuple, set)),
     bytes: lambda: b"",  # protocol 2 spells the empty ones so; PyTorch writes them and does not read them
-    bytearray: _safe_bytearray,
-    complex: _safe_complex,
-    Size: _safe_size,
-    device: _safe_device,
+    bytearray: lambda data=b"", *encoding: bytearray(encode_latin1(data, *encoding) if encoding else _given(data, bytes, list)),
+    complex: lambda real, imag=0.0: complex(_given(real, float, int), _given(imag, float, int)),
+    Size: lambda sizes=(): Size([_given(n, int) for n in _given(sizes, tuple, list)]),
+    device: lambda kind, *index: device(_given(kind, str), *(_given(i, int) for i in index)),
     _get_layout: _get_layout,
     encode_latin1: encode_latin1,
 }

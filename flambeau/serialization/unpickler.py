@@ -246,8 +246,7 @@ class _Machine:
         if getattr(call, "takes_bare_argument", False) and not isinstance(args, tuple):    # TorchScript's members of enums
             args = (args,)
         if call is None or not isinstance(args, tuple):
-            raise refused(f"Trying to call {getattr(function, '__name__', reprlib.repr(function))}, which is not an "
-                          "allowed function.")
+            raise refused(f"Trying to call {getattr(function, '__name__', reprlib.repr(function))}, which is not an allowed function.")
         if call is not function or call in SAFE_CALLS:
             self.spend(measure(args) + sum(len(arg) for arg in args if isinstance(arg, (str, bytes))))
         made = call(*args)

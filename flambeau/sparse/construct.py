@@ -64,7 +64,7 @@ def _values(data: Any, kind: Dtype | None, device: Any) -> Tensor:
 def _finished(values: Tensor, pattern: Pattern, requires_grad: bool) -> SparseTensor:
     """With `requires_grad` it is a leaf; else gradients flow to the values."""
     if requires_grad:
-        return assembled(values.detach(), pattern).requires_grad_()
+        return assembled(values.detach(), pattern).requires_grad_()  # type: ignore[return-value]
     return assembled(values, pattern)
 
 
@@ -90,8 +90,7 @@ def sparse_coo_tensor(indices: Any = None, values: Any = None, size: Any = None,
         shape = _sizes(size)
         where = ops.empty((0,), dtype=dtype, device=device)
         none = ops.zeros((len(shape), 0), dtype=int64, device=where.device)
-        return _finished(where, Pattern(sparse_coo, (none,), shape, True),
-                         requires_grad)
+        return _finished(where, Pattern(sparse_coo, (none,), shape, True), requires_grad)
     entries = _values(values, dtype, device)
     index = _index(indices, entries.device, "indices")
     if index.ndim != 2:
@@ -178,8 +177,7 @@ def sparse_compressed_tensor(compressed_indices: Any, plain_indices: Any, values
         raise RuntimeError("sparse_compressed_tensor(): layout is required: torch.sparse_csr or torch.sparse_csc")
     if layout not in (sparse_csr, sparse_csc):
         raise NotImplementedError(f"layout={layout} is not implemented; use torch.sparse_csr or torch.sparse_csc, or a COO tensor with "
-                                  "dense "
-                                  "dimensions")
+                                  "dense dimensions")
     entries = _values(values, dtype, device)
     starts = _index(compressed_indices, entries.device, compressed_names(layout)[0])
     across = _index(plain_indices, entries.device, compressed_names(layout)[1])
@@ -253,8 +251,7 @@ sparse_csc_tensor = _compressed(sparse_csc, "ccol_indices", "row_indices")
 def _absent_blocks(name: str) -> Callable[..., Any]:
     def missing(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"torch.{name} is not implemented; use torch.sparse_csr_tensor, or a COO tensor with dense dimensions "
-                                  "(got "
-                                  f"{len(args) + len(kwargs)} arguments)")
+                                  f"(got {len(args) + len(kwargs)} arguments)")
     missing.__name__ = missing.__qualname__ = name
     missing.__doc__ = "Not implemented: blocks of entries; use sparse_csr_tensor."
     return missing

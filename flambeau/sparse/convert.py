@@ -66,8 +66,7 @@ def compressed(x: SparseTensor, layout: Layout) -> SparseTensor:
         return x
     if x._pattern.sparse_dims != 2:
         raise RuntimeError(f"a tensor with {x._pattern.sparse_dims} sparse dimensions cannot become {layout}: it needs 2 (got shape "
-                           f"{list(x.shape)}); "
-                           "batches of matrices stay torch.sparse_coo")
+                           f"{list(x.shape)}); batches of matrices stay torch.sparse_coo")
     source = coalesced(x)
     rows, columns = coordinates(source._pattern)
     values = entries(source)
@@ -124,8 +123,7 @@ def to_sparse_csc(self: Tensor, dense_dim: int | None = None) -> SparseTensor:
 
 def _absent_blocks(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> SparseTensor:
     raise NotImplementedError(f"blocks of entries are not implemented (of {blocksize}, dense_dim={dense_dim}, for shape "
-                              f"{list(self.shape)}); use "
-                              "to_sparse_csr()")
+                              f"{list(self.shape)}); use to_sparse_csr()")
 
 
 method("to_sparse_bsr", "to_sparse_bsc")(_absent_blocks)
@@ -190,8 +188,7 @@ def nnz(self: Tensor) -> int:
     """The number of entries."""
     if not isinstance(self, SparseTensor):
         raise NotImplementedError(f"Could not run 'aten::_nnz' with arguments from the '{backend_of(self)}' backend: the tensor is "
-                                  "dense; use "
-                                  "count_nonzero()")
+                                  "dense; use count_nonzero()")
     return self._pattern.nnz
 
 

@@ -96,8 +96,7 @@ def _matmul(input: Tensor, other: Tensor) -> Tensor:
         return _bmm(input, other)
     if input.ndim != 2 or other.ndim != 2:
         raise RuntimeError(f"expand is unsupported for Sparse tensors: matmul of shapes {list(input.shape)} and {list(other.shape)} "
-                           "with a sparse tensor "
-                           "takes matrices, or batches of the same number")
+                           "with a sparse tensor takes matrices, or batches of the same number")
     return matrix_product(input, other)
 
 
@@ -160,8 +159,7 @@ def mm(mat1: Tensor, mat2: Tensor, reduce: str = "sum") -> Tensor:
     _expect_matrices("mm", mat1, mat2)
     if not isinstance(mat1, SparseTensor) or isinstance(mat2, SparseTensor) or mat1.layout is not sparse_csr:
         raise NotImplementedError(f"torch.sparse.mm(reduce={reduce!r}) takes a torch.sparse_csr matrix and a dense one, got "
-                                  f"{mat1.layout} and "
-                                  f"{mat2.layout}; use to_sparse_csr() or to_dense()")
+                                  f"{mat1.layout} and {mat2.layout}; use to_sparse_csr() or to_dense()")
     if reduce == "mean":
         starts = mat1._pattern.indices[0]
         counts = (starts[1:] - starts[:-1]).clamp(min=1).unsqueeze(1)

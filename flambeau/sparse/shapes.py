@@ -44,8 +44,8 @@ def _transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
     return _permute(input, order)
 
 
-SparseTensor.T = property(lambda self: _permute(self, list(range(self.ndim))[::-1]))  # type: ignore[attr-defined]
-SparseTensor.mT = property(lambda self: _transpose(self, -2, -1))  # type: ignore[attr-defined]
+SparseTensor.T = property(lambda self: _permute(self, list(range(self.ndim))[::-1]))  # type: ignore[assignment, method-assign]
+SparseTensor.mT = property(lambda self: _transpose(self, -2, -1))  # type: ignore[assignment, method-assign]
 
 
 @form(ops.t)
@@ -184,8 +184,7 @@ def _subscripted(self: SparseTensor, key: Any) -> Tensor:
             found = ops.select(found, dim, k)
         else:
             raise NotImplementedError(f"a sparse tensor takes numbers as subscripts, not {k!r} (of shape {list(self.shape)}, layout "
-                                      f"{self.layout}); use "
-                                      "index_select, narrow_copy, or to_dense()")
+                                      f"{self.layout}); use index_select, narrow_copy, or to_dense()")
     return found
 
 
@@ -194,8 +193,8 @@ def _no_writing(self: SparseTensor, key: Any, value: Any) -> None:
                     "other values, or use to_dense()")
 
 
-SparseTensor.__getitem__ = _subscripted
-SparseTensor.__setitem__ = _no_writing
+SparseTensor.__getitem__ = _subscripted  # type: ignore[assignment, method-assign]
+SparseTensor.__setitem__ = _no_writing  # type: ignore[assignment, method-assign]
 
 
 # -- joints --------------------------------------------------------------------------------------------------------------------
@@ -216,7 +215,7 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> SparseTensor:
     shape = (*pattern.shape[:at], total, *pattern.shape[at + 1:])
     indices, rows, before = [], [], 0
     for t in tensors:
-        index, values = coordinates(t._pattern), entries(t)  # type: ignore[arg-type]
+        index, values = coordinates(t._pattern), entries(t)  # type: ignore[arg-type, attr-defined]
         if at < pattern.sparse_dims:
             moved = ops.zeros_like(index)
             moved[at] = before
@@ -278,7 +277,7 @@ def _normalised(input: Tensor, dim: int, dtype: Any, log: bool) -> SparseTensor:
     if not isinstance(input, SparseTensor) or input.layout is not sparse_coo:
         raise RuntimeError(f"torch.sparse.{'log_' if log else ''}softmax expects a torch.sparse_coo tensor, got layout {input.layout}; "
                            "use to_sparse()")
-    x = coalesced(input if dtype is None else input.to(dtype))
+    x = coalesced(input if dtype is None else input.to(dtype))  # type: ignore[arg-type]
     pattern, at, rows = x._pattern, canonical_dim(dim, x.ndim), entries(x)
     if at >= pattern.sparse_dims:
         axis = at - pattern.sparse_dims + 1

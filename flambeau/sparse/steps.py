@@ -17,7 +17,7 @@ def _sgd_step(params: list, grads: list, buffers: list | None, fresh: list, lr: 
     """The dense ones together, then each sparse one; a momentum buffer is dense."""
     sparse = [isinstance(g, SparseTensor) for g in grads]
 
-    def chosen(values: list | None, of: bool) -> list | None:
+    def chosen(values: list | None, of: bool) -> Any:
         return None if values is None else [v for v, is_sparse in zip(values, sparse) if is_sparse is of]
 
     if not all(sparse):
@@ -25,8 +25,7 @@ def _sgd_step(params: list, grads: list, buffers: list | None, fresh: list, lr: 
                   weight_decay, nesterov, maximize)
     if weight_decay:
         raise RuntimeError("SGD: weight_decay is not compatible with sparse gradients: it would make them dense; use weight_decay=0 for "
-                           "these "
-                           "parameters, or sparse=False")
+                           "these parameters, or sparse=False")
     for i, param in enumerate(params):
         if sparse[i]:
             _sgd(param, grads[i], None if buffers is None else buffers[i], fresh[i], (lr, momentum, dampening, nesterov, maximize))

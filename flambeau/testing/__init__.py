@@ -132,8 +132,7 @@ def _mismatch(actual: Tensor, expected: Tensor, same: Tensor, rtol: float, atol:
     if actual.ndim == 0:
         head = f"Scalars are not {'equal' if exact else 'close'}!\n\nExpected {expected.item()} but got {actual.item()}."
         return (
-            f"{head}\nAbsolute difference: {absolute[0]}{_allowed(atol, exact)}"
-            f"\nRelative difference: {relative[0]}{_allowed(rtol, exact)}"
+            f"{head}\nAbsolute difference: {absolute[0]}{_allowed(atol, exact)}\nRelative difference: {relative[0]}{_allowed(rtol, exact)}"
         )
     by_abs, by_rel = max(absolute, key=lambda i: _rank(absolute[i])), max(relative, key=lambda i: _rank(relative[i]))
     return (

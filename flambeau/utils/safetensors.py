@@ -47,8 +47,7 @@ def _bytes_of(name: str, tensor: Any) -> np.ndarray:
     if tensor.is_fake:
         raise ValueError(f"Key `{name}` is a tensor without elements (device {tensor.device}) and cannot be saved")
     if tensor.dtype.name not in _CODES:
-        raise ValueError(f"Key `{name}` has dtype {tensor.dtype}, which safetensors cannot hold. It holds: "
-                         f"{', '.join(_CODES)}")
+        raise ValueError(f"Key `{name}` has dtype {tensor.dtype}, which safetensors cannot hold. It holds: {', '.join(_CODES)}")
     return np.ascontiguousarray(resolved(tensor._data)).reshape(-1).view(np.uint8)
 
 
@@ -86,8 +85,7 @@ def save(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = Non
     return b"".join(memoryview(part) for part in _parts(tensors, metadata))
 
 
-def save_file(tensors: Mapping[str, Tensor], filename: str | os.PathLike[str],
-              metadata: Mapping[str, str] | None = None) -> None:
+def save_file(tensors: Mapping[str, Tensor], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
     """Write `tensors` to a safetensors file, which replaces an older one only once it is complete."""
     with replacing(filename) as file:
         for part in _parts(tensors, metadata):

@@ -1,5 +1,7 @@
 """Random draws: a seed fixes what compiled programs draw, each call draws anew, and forward and backward agree."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -69,3 +71,33 @@ def test_symbolic_sizes():
         assert (got[0] == again[0]).all() and (got[1] == again[1]).all()
         assert not torch.equal(got[0] != 0, got[1] != 0)
     assert not env.guards
+
+
+DRAWS: dict[str, Any] = {
+    "rand": lambda x: torch.rand(3) + x.sum(), "randn": lambda x: torch.randn(3, 4) * x,
+    "randint": lambda x: torch.randint(0, 9, (4,)) + x,
+    "randperm": lambda x: x[:, torch.randperm(4)], "bernoulli": lambda x: torch.bernoulli(x.sigmoid()) + x,
+    "dropout": lambda x: torch.nn.functional.dropout(x * 2, 0.5).sin(), "normal_": lambda x: torch.empty(4).normal_() + x,
+    "multinomial": lambda x: torch.multinomial(x.softmax(-1), 2) * 2,
+    "exponential_": lambda x: x + torch.empty_like(x).exponential_(),
+    "twice": lambda x: (torch.rand_like(x) * x) @ torch.rand(4, 2),
+    "distribution": lambda x: torch.distributions.Normal(x, 1.0).rsample() * x,
+    "branch": lambda x: x * 2 if torch.rand(()) < 0.5 else x * 3,
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_numbers_are_those_of_eager_code_on_request(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._inductor.config, "fallback_random", True)
+    torch._dynamo.reset()
+    f, found = DRAWS[name], []
+    for function in (f, torch.compile(f)):
+        torch.manual_seed(3)
+        x = torch.arange(12.0).view(3, 4).requires_grad_()
+        out = function(x)
+        if out.requires_grad:
+            out.sum().backward()
+        found.append([out.detach(), x.grad, torch.rand(1)])
+    torch._dynamo.reset()
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs)

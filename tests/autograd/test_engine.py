@@ -262,7 +262,7 @@ def test_anomaly_names_the_forward():
     with fl.autograd.detect_anomaly():
         x = fl.zeros(2, requires_grad=True)
         y = (x / x).sum()
-        with pytest.raises(RuntimeError, match="returned nan values"):
+        with pytest.raises(RuntimeError, match="returned nan values"), pytest.warns(UserWarning, match="test_anomaly_names_the_forward"):
             y.backward()
 
 

@@ -11,6 +11,7 @@ import pytest
 import flambeau as fl
 
 F = fl.nn.functional
+GPUS = ["cuda:0", *[f"cuda:{k}" for k in range(1, fl.cuda.device_count())][-1:]]    # the current one, and another where there is one
 ROWS = np.linspace(-2, 2, 96, dtype=np.float32)[np.random.default_rng(0).permutation(96)]
 
 
@@ -113,21 +114,23 @@ def _run(f: Callable, shape: tuple[int, ...], device: str, gradient: bool) -> li
     return [t.detach().cpu().numpy() for t in found]
 
 
-def _check(case: tuple[Callable, tuple[int, ...]], how: str, gradient: bool) -> None:
+def _check(case: tuple[Callable, tuple[int, ...]], how: str, gradient: bool, gpu: str) -> None:
     f, shape = case
     fl._dynamo.reset()
-    got = _run(fl.compile(f) if how == "compiled" else f, shape, "cuda", gradient)
+    got = _run(fl.compile(f) if how == "compiled" else f, shape, gpu, gradient)
     for a, b in zip(got, _run(f, shape, "cpu", gradient), strict=True):
         np.testing.assert_allclose(a, b, rtol=5e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize("gpu", GPUS)
 @pytest.mark.parametrize("how", ["eager", "compiled"])
 @pytest.mark.parametrize("name", CASES)
-def test_matches_the_cpu(name: str, how: str) -> None:
-    _check(CASES[name], how, True)
+def test_matches_the_cpu(name: str, how: str, gpu: str) -> None:
+    _check(CASES[name], how, True, gpu)
 
 
+@pytest.mark.parametrize("gpu", GPUS)
 @pytest.mark.parametrize("how", ["eager", "compiled"])
 @pytest.mark.parametrize("name", WITHOUT_GRADIENT)
-def test_numbers_match_the_cpu(name: str, how: str) -> None:
-    _check(WITHOUT_GRADIENT[name], how, False)
+def test_numbers_match_the_cpu(name: str, how: str, gpu: str) -> None:
+    _check(WITHOUT_GRADIENT[name], how, False, gpu)

@@ -44,6 +44,13 @@ def exchanged(x: fl.Tensor) -> fl.Tensor:
     return y + fc.permute_tensor(y * 2, [1, 0], group)
 
 
+def through(x: fl.Tensor) -> fl.Tensor:
+    """Collectives that gradients flow through."""
+    F = dist.nn.functional
+    y = F.all_reduce(x * 2, group=group) + F.all_gather(x.sin())[1] + F.broadcast(x, 1)
+    return y + F.reduce_scatter(fl.empty(x.shape), [x, y], dist.ReduceOp.AVG) + F.all_to_all([fl.empty(x.shape)] * 2, [x, y * x])[0]
+
+
 def written(x: fl.Tensor) -> fl.Tensor:
     """Collectives that write to their arguments."""
     y = x.detach() * 2
@@ -59,7 +66,7 @@ def written(x: fl.Tensor) -> fl.Tensor:
     return again * rows[: y.shape[0]] + part.sum()
 
 
-PROGRAMS: list[Callable] = [reduced, gathered, exchanged, written]
+PROGRAMS: list[Callable] = [reduced, gathered, exchanged, through, written]
 
 
 def begin(rank: int, world: int, backend: str = "gloo") -> None:

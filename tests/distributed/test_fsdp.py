@@ -345,3 +345,42 @@ def test_reductions_end_when_the_next_one_begins(monkeypatch: pytest.MonkeyPatch
     dist.destroy_process_group()
     assert said == ["backward 2", "_reduce 2", "backward 1", "_end 2", "_reduce 1", "backward 0", "_end 1", "_reduce 0", "_end 0"]
     assert all(p.grad is not None for p in net.parameters())
+
+
+def test_the_next_group_is_gathered_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the second step on: before a module computes, the one after it is on its way; in backward the one before it. A group that does
+    not come after all is let go, and weights that changed on their way are gathered again."""
+    dist.init_process_group("fake", rank=0, world_size=2)
+    try:
+        net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(4)])
+        names = {}
+        for k, layer in enumerate(net):
+            names[fully_shard(layer, reshard_after_forward=True)._fsdp_group] = k
+            layer.register_forward_pre_hook(lambda m, args, k=k: events.append(f"run {k}"))
+            layer.register_full_backward_hook(lambda m, gi, go, k=k: events.append(f"back {k}"))
+        gather = ParamGroup._gather
+        monkeypatch.setattr(ParamGroup, "_gather", lambda self, p, part: (events.append(f"gather {names[self]}"), gather(self, p, part))[1])
+        x, events = fl.ones(2, 4, requires_grad=True), list[str]()
+
+        def step(*layers: int) -> list[str]:
+            events.clear()
+            y = x
+            for k in layers:
+                y = net[k](y)
+            y.sum().backward()
+            return list(dict.fromkeys(events))      # a weight and a bias each
+
+        assert step(0, 1, 2, 3)[:4] == ["gather 0", "run 0", "gather 1", "run 1"]
+        ahead = step(0, 1, 2, 3)
+        assert ahead[:5] == ["gather 0", "gather 1", "run 0", "gather 2", "run 1"]
+        back = events[events.index("run 3") + 1:]
+        assert [back.index(f"gather {k}") < back.index(f"back {k + 1}") for k in (1, 2)] == [True, True]
+        step(0, 3)
+        assert net[1]._fsdp_group._gathering is None and all(g._gathering is None for g in names)
+        net[0](x)       # 3 is on its way
+        with fl.no_grad():
+            net[3].weight._local_tensor.fill_(5.0)
+        net[3](x)
+        assert net[3]._fsdp_group.params[0].shard._local_tensor.eq(5).all() and net[3]._fsdp_group._bundles[0].flat[:8].eq(5).all()
+    finally:
+        dist.destroy_process_group()

@@ -28,7 +28,13 @@ from flambeau.distributed.stores import HashStore
 from .processes import Ranks, run
 
 GPUS = flambeau.cuda.device_count()
-needs_gpus = pytest.mark.skipif(GPUS < 2 or not flambeau.distributed.is_nccl_available(), reason="needs two GPUs and NCCL")
+_lacking = pytest.mark.skipif(GPUS < 2 or not flambeau.distributed.is_nccl_available(), reason="needs two GPUs and NCCL")
+
+
+def needs_gpus(test: Callable) -> Callable:
+    """Skipped without two GPUs; its processes compile kernels, which takes time where no cache has them yet."""
+    return _lacking(pytest.mark.timeout(600)(test))
+
 
 
 # -- libraries that write down what they are asked for -----------------------------------------------------------------------------

@@ -153,6 +153,9 @@ def beyond(torch: Any, rank: int, world: int) -> dict:
     (out * (rank + 1.0)).sum().backward()
     found["reduce_scatter"] = out.tolist(), [t.grad.tolist() for t in many]
     a = fl.tensor([rank + 1.0], requires_grad=True)
+    out = F.all_reduce(a, dist._make_nccl_premul_sum(0.5))
+    out.backward()
+    found["scaled"], a.grad = (out.tolist(), a.grad.tolist()), None
     g, = fl.autograd.grad(F.all_reduce(a * a).sum(), a, create_graph=True)
     g.sum().backward()
     found["twice"] = g.tolist(), a.grad.tolist()
@@ -175,6 +178,7 @@ def test_gradients_through_collectives() -> None:
         for name, (out, grads) in other.items():
             close(mine[name], (out, grads))
         assert mine["reduce_scatter"] == ([1, 3], [[1, 1], [2, 2]])
+        assert mine["scaled"] == ([1.5], [1.0])
         assert mine["twice"] == ([4 * (rank + 1)], [4])
         assert mine["columns"] == ([[0, 1, 1, 2], [2, 3, 3, 4]], [[3, 3], [3, 3]], True)
         assert mine["permuted"] == [1 - rank]

@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - programs of few lines
+
 """Containers, numbers and tensors that change between the calls of compiled programs (changes.py)."""
 
 from __future__ import annotations

@@ -469,3 +469,16 @@ def test_a_marked_size_that_the_program_fixes_is_an_error() -> None:
     weakly = torch.ones(3)
     torch._dynamo.maybe_mark_dynamic(weakly, 0)
     assert dynamo.compile(f, backend="eager", fullgraph=True)(weakly).tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("extreme", [max, min])
+def test_extremes_of_several_sizes(extreme, backend) -> None:
+    def f(*seqs):
+        longest = max(map(len, seqs))
+        return torch.stack([torch.nn.functional.pad(s, (0, longest - len(s))) for s in seqs])[:, :extreme(map(len, seqs))]
+
+    compiled = torch.compile(f, backend=backend, fullgraph=True, dynamic=True)
+    for sizes in ((2, 3, 5), (4, 2, 7), (9, 3, 3)):
+        seqs = [torch.arange(float(n)) for n in sizes]
+        assert torch.equal(compiled(*seqs), f(*seqs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 from dynamo_harness import Counter, same
@@ -106,3 +107,32 @@ def test_history_from_outside_and_hooks():
         assert same(g(p, x), f(p, x))
     for given in (p, hooked, p):
         assert same(g(given, leaf(3)), f(given, leaf(3)))
+
+
+WRITES: dict[str, Callable] = {
+    "item": lambda t, x: t.__setitem__(slice(1, 3), x[1:3]), "add_": lambda t, x: t.add_(x), "copy_": lambda t, x: t[0].copy_(x[0]),
+    "view": lambda t, x: t.view(-1)[::2].mul_(x.view(-1)[::2]), "fill": lambda t, x: t[1].fill_(3.0),
+    "turned": lambda t, x: t.t().sub_(x.t()),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", WRITES)
+def test_inputs_that_are_no_leaves_are_written_to_in_the_graph(name: str, backend: str) -> None:
+    """As a buffer is that holds what the last call computed. A leaf is refused, by the operator."""
+    def f(t: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        WRITES[name](t, x)
+        return (t * x).sum()
+
+    compiled = torch.compile(f, backend=backend, fullgraph=True)
+    found = []
+    for function in (f, compiled):
+        torch.manual_seed(0)
+        w, x = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
+        t = w * 2
+        function(t, x).backward()
+        found.append([t.detach(), w.grad, x.grad])
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs)
+    with pytest.raises(RuntimeError, match="in-place operation"):
+        compiled(torch.randn(3, 4, requires_grad=True), x)

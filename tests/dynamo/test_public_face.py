@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
+import operator
 import subprocess
 import sys
 import warnings
@@ -220,7 +222,7 @@ def test_default_partition_computes_nothing_again() -> None:
 
         x = torch.randn(64, requires_grad=True)
         aot_function(g, keep, keep, partition_fn=partition)(x).backward()
-        counts[partition] = [n.target.name for n in graphs[1].graph.nodes if n.op == "call_function"]
+        counts[partition] = [n.target.__name__ for n in graphs[1].graph.nodes if n.op == "call_function"]
     assert not {"sin", "exp"} & set(counts[default_partition])
     assert {"sin"} & set(counts[min_cut_rematerialization_partition])
 
@@ -522,6 +524,9 @@ def test_dispatch_modes() -> None:
 def test_export() -> None:
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     x = torch.randn(3, 4)
+    written, _ = _dynamo.export(net, aten_graph=True)(x)
+    assert all(isinstance(n.target, torch._ops.OpOverload) for n in written.graph.nodes if n.op == "call_function")
+    torch.testing.assert_close(written(x), net(x))
     gm, guards = _dynamo.export(net)(x)
     torch.testing.assert_close(gm(x + 1), net(x + 1))
     assert guards and {n.op for n in gm.graph.nodes} >= {"placeholder", "get_attr", "call_function", "output"}
@@ -542,8 +547,7 @@ def test_export() -> None:
 
 
 def test_what_is_not_there_says_what_to_use() -> None:
-    for call, word in ((lambda: make_fx(f, pre_dispatch=True), "torch.compile"),
-                       (lambda: _dynamo.export(f, aten_graph=True), "make_fx"),
+    for call, word in ((lambda: make_fx(f, pre_dispatch=True), "torch.export"),
                        (lambda: aot_function(f, lambda gm, inputs: gm, dynamic=True), "dynamic=True"),
                        (lambda: torch.compiler.skip_all_guards_unsafe([]), "microseconds"),
                        (lambda: torch.compiler.set_stance("default", skip_guard_eval_unsafe=True), "guards")):
@@ -590,3 +594,26 @@ def test_an_inner_compiler_of_the_programs_own() -> None:
     assert len(seen) == 2       # forward and backward
     with pytest.raises(TypeError, match="unexpected keyword argument 'typo'"):
         compile_fx_inner(None, [], typo=True)
+
+
+ONES = torch.ones(3)
+LIBRARY: dict[str, tuple[Any, tuple]] = {
+    "operator": (torch.sin, (ONES,)), "layer": (nn.functional.gelu, (ONES,)), "method": (torch.Tensor.exp, (ONES,)),
+    "bound": (ONES.add, (2,)),
+    "overload": (torch.ops.aten.mul.Tensor, (ONES, ONES)), "written in C": (operator.add, (ONES, ONES)),
+    "partial": (functools.partial(torch.add, alpha=2), (ONES, ONES)), "norm": (torch.linalg.norm, (ONES,)),
+    "attention": (nn.functional.scaled_dot_product_attention, (torch.ones(1, 2, 3),) * 3),
+    "loss": (nn.functional.cross_entropy, (torch.ones(2, 3), torch.tensor([0, 1]))), "einsum": (torch.einsum, ("i,i->i", ONES, ONES)),
+    "distribution": (torch.distributions.Normal(0.0, 1.0).log_prob, (ONES,)), "transform": (torch.vmap(torch.sin), (ONES,)),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_functions_of_the_library_are_compiled_themselves(name: str) -> None:
+    function, args = LIBRARY[name]
+    counter = CompileCounter()
+    for _ in range(2):
+        compiled = torch.compile(function, backend=counter, fullgraph=True)
+        torch.testing.assert_close(compiled(*args), function(*args))
+    assert counter.frame_count == (2 if name in ("bound", "partial", "distribution") else 1)
+    assert compiled.__name__ == getattr(function, "__name__", compiled.__name__)

@@ -209,3 +209,30 @@ def test_what_cannot_be_written_down_is_told_once(variable: str, monkeypatch: py
         torch.testing.assert_close(torch.compile(lambda x: x.sin() + 1)(x), x.sin() + 1)
         torch.testing.assert_close(torch.compile(lambda x: x.cos() + 1)(x), x.cos() + 1)
     assert len([w for w in seen if "below" in str(w.message)]) == 1
+
+
+def test_every_step_is_told_its_module() -> None:
+    """Parts of what an operator gives, sizes, numbers that are read and switches of modes too."""
+    class Layer(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            first, second = x.split(2, -1)
+            with torch.no_grad():
+                count = second.sum().item()
+            with torch.autocast("cpu"):
+                return (first @ second.mT).float() * count
+
+    class Around(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = Layer()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)
+
+    graphs: list[Any] = []
+    torch.compile(Around(), backend=lambda gm, inputs: graphs.append(gm) or gm)(torch.randn(3, 4))
+    steps = [node for gm in graphs for node in gm.graph.nodes if node.op.startswith("call")]
+    assert len(steps) >= 10
+    for node in steps:
+        path, kind = list(node.meta["nn_module_stack"].values())[-1]
+        assert (path, kind.__name__) == ("layer", "Layer"), node

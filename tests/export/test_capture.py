@@ -118,7 +118,8 @@ def test_strict_and_not_write_the_same_graph():
 
 
 @pytest.mark.parametrize("f", [
-    lambda x: x * x.sum().item(), lambda x: fl.nonzero(x).float().sum(0), lambda x: x[x > 3] * 2, lambda x: fl.unique(x.round()).sum()])
+    lambda x: x * sum(x.sum(0).tolist()), lambda x: x + x[:2, :2].tolist()[1][0], lambda x: x * x.sum().item(),
+    lambda x: fl.nonzero(x).float().sum(0), lambda x: x[x > 3] * 2, lambda x: fl.unique(x.round()).sum()])
 def test_what_only_a_run_knows(f):
     program = export(_module(f), (X,))
     for x in (X, -X, X[[2, 1, 0]] + 4):
@@ -135,6 +136,31 @@ def test_branches_on_values_name_the_line():
     assert "return x if x.sum() > 0 else -x" in str(caught.value) and "torch.cond" in str(caught.value)
     with pytest.raises(fl._dynamo.exc.Unsupported, match="graph break"):
         export(_module(f), (X,), strict=True)
+
+
+def test_all_that_data_decides_is_told_at_once():
+    def f(x):
+        n = x[:, 0]
+        if x.sum() > 0:
+            x = x + 1
+        count = int(n.max())
+        rows = fl.nonzero(x)
+        while n.float().mean() > 3:
+            n = n - 1
+        if rows.shape[0] > 7:
+            x = x * count
+        if float(x.mean()) < 0.5 or x.shape[0] > 100:
+            x = -x
+        for row in x[x > 1]:
+            x = x + row
+        return x, n
+
+    with pytest.raises(fl._dynamo.exc.UserError, match="6 problems keep the module from being exported") as caught:
+        export(_module(f), (fl.ones(4, 3),), dynamic_shapes=({0: Dim("rows", max=50)},))
+    text = str(caught.value)
+    lines = ["if x.sum() > 0", "count = int(n.max())", "while n.float().mean() > 3", "if rows.shape[0] > 7",
+             "for row in x[x > 1]", "if float(x.mean()) < 0.5"]
+    assert all(line in text for line in lines) and text.count("way out") == len(lines)
 
 
 @pytest.mark.parametrize(("f", "text"), [

@@ -192,6 +192,34 @@ def _number(x: Any) -> Any:
     return x if isinstance(x, (int, float, complex, np.generic)) else 1
 
 
+def _wild_scores(v: Values) -> Any:
+    """Where an attention's scores, or the bias that is added to them, are not finite, row by row; everywhere, where a value is not."""
+    query, key, value, mask = (_argument(v, at, name) for at, name in enumerate(("query", "key", "value", "attn_mask")))
+    wild = compare.array(value)
+    q, k = (compare.array(x).astype(np.float64) for x in (query, key))
+    if not np.isfinite(wild).all() or q.shape[:-2] != k.shape[:-2]:
+        return _not_finite(v)
+    with np.errstate(all="ignore"):
+        scores = (q @ np.swapaxes(k, -1, -2)).astype(v.theirs.dtype)
+    rows = ~np.isfinite(scores).all(-1, keepdims=True)
+    if mask is not None and mask.is_floating_point():
+        bias = compare.array(mask).astype(np.float64)
+        rows = rows | (np.isnan(bias) | (bias == np.inf)).any(-1, keepdims=True) | np.isinf(bias).all(-1, keepdims=True)
+    return rows
+
+
+def _beside_an_edge(v: Values) -> Any:
+    """The bins of a histogram on whose edges an element lies, as far as rounding tells."""
+    bins, span = _value(v.step, 1, "bins", 100), v.step.kwargs.get("range")
+    x = compare.array(_argument(v, 0, "input")).astype(np.float64).reshape(-1)
+    if not isinstance(bins, int) or v.ours.shape != (bins,) or not np.isfinite(x).all() or not x.size:
+        return False
+    low, high = (x.min(), x.max()) if span is None else span
+    edges = np.linspace(low, high, bins + 1) if low < high else np.linspace(low - 1, high + 1, bins + 1)
+    on = (np.abs(x[:, None] - edges) <= 4 * np.finfo(v.ours.dtype).eps * np.abs(edges).max()).any(0)
+    return on[:-1] | on[1:]
+
+
 def _put_there(v: Values) -> Any:
     """Where both libraries put one of several elements that are for the same place."""
     target = compare.array(_argument(v, 0, "input"))
@@ -263,10 +291,12 @@ KNOWN = (
           values=lambda step: _of("argsort")(step) and not step.kwargs.get("stable"), where=_same_order),
     Known("the softmax of scores that are infinite, by no mask, is NaN; torch takes a row that sees nothing for one, and the NaN of what a "
           "mask hides for one that is seen", values=_of("scaled_dot_product_attention"),
-          where=lambda v: (np.isnan(v.ours) | np.isnan(v.theirs)) & _not_finite(v)),
+          where=lambda v: (np.isnan(v.ours) | np.isnan(v.theirs)) & _wild_scores(v)),
+    Known("an attention is given a mask or is causal, as documented; torch's kernel of narrow floats takes both",
+          error=lambda ours, theirs, step: theirs is None and _of("scaled_dot_product_attention")(step)
+          and _says(ours, "Explicit attn_mask should not be set when is_causal=True")),
     Known("a position that is NaN stands for -1, as documented, and an infinite one is outside; what torch makes of it hangs on the "
-          "padding", values=_of("grid_sample"),
-          where=lambda v: _any({"grid": _argument(v, 1, "grid")}, lambda x: ~np.isfinite(x))),
+          "padding", values=_of("grid_sample"), where=lambda v: ~np.isfinite(compare.array(_argument(v, 1, "grid"))).all(-1)[:, None]),
     Known("torch's cov of weighted observations takes their mean off the input itself", version=_of("cov"), values=_of("cov"),
           where=lambda v: (x := compare.array(_argument(v, 0, "input"))).tobytes() == v.ours.tobytes() and x.shape == v.ours.shape),
     Known("torch's polygamma is NaN of infinity, and not infinite at some poles; its zeta is NaN where it vanishes",
@@ -346,13 +376,14 @@ KNOWN = (
           where=lambda v: v.theirs.dtype.kind in "iu" and (_not_finite(v) or any(t.numel() == 0 for t in v.inputs.values()))),
     Known("torch's matmul changes the strides of a vector that is out=",
           whole=lambda step, theirs: _of("matmul", "linear")(step) and "out" in step.kwargs and getattr(theirs, "ndim", 0) == 1),
-    Known("how the nodes of a tape are called is a library's own", whole=lambda step, theirs: step.op == "repr" and "grad_fn" in theirs),
     Known("torch lets aminmax write to its own operand where that is a number by its side", error=lambda ours, theirs, step:
           theirs is None and _of("aminmax")(step) and "out" in step.kwargs and _says(ours, "refer to a single memory location")),
     Known("a window of too many sizes is refused; torch does not look at the rest of them", error=lambda ours, theirs, step:
           theirs is None and "max_unpool" in step.op and _says(ours, "to be a single integer value or a list of")),
     Known("torch's edges of bins of one width are rounded otherwise: what lies upon one may be counted beside it", values=_of("histogram"),
-          where=lambda v: np.isclose(v.ours.sum(), v.theirs.sum())),
+          where=lambda v: _beside_an_edge(v) & np.isclose(v.ours.sum(), v.theirs.sum())),
+    Known("torch counts float16 and bfloat16 where a range is given or nothing is counted, and refuses them otherwise",
+          error=lambda ours, theirs, step: theirs is None and _of("histogram")(step) and isinstance(ours, NotImplementedError)),
     Known("what is beyond all steps is the last one; torch makes an integer of it first, which wraps around",
           values=_of("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"),
           where=lambda v: _any(v.inputs, lambda x: ~(np.abs(x) < 1e7))),
@@ -651,5 +682,7 @@ def excuses_backward(ours: BaseException | None, theirs: BaseException | None, s
     eager keeps: who writes to those in between is told so."""
     if _says(ours, "modified by an inplace operation") and (theirs is None or _says(theirs, *_STUMBLES)):
         return _says(ours, "needed by CompiledFunctionBackward") or theirs is not None or any(map(_keeps_more, steps))
+    if isinstance(ours, NotImplementedError) and _says(ours, "the derivative of") and _says(theirs, *_STUMBLES):
+        return True     # each is the first that its library meets of two steps without a derivative
     return ours is None and _says(theirs, "modified by an inplace operation", "derivative for", "not implemented for", "INTERNAL ASSERT",
                                         "can't be cast to", "another view of its base has been modified inplace", *_STUMBLES)

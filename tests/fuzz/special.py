@@ -7,19 +7,7 @@ from typing import Any
 
 from .draw import Draw, dtype_name
 from .inputs import FLOATS
-from .parameters import (
-    Drawer,
-    boolean,
-    index_along,
-    index_vector,
-    matrix,
-    one_of,
-    positive,
-    small,
-    source_along,
-    source_for_index,
-    unit,
-)
+from .parameters import Drawer, boolean, index_along, index_vector, matrix, one_of, positive, small, source_along, source_for_index, unit
 from .program import Ref, Word
 
 Fields = dict[str, Drawer]

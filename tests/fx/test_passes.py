@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import operator
 from typing import Any
 
 import pytest
 
 import flambeau as torch
 from flambeau import nn
-from flambeau.fx import GraphModule, Node, symbolic_trace
+from flambeau.fx import GraphModule, Node, replace_pattern, symbolic_trace
+from flambeau.fx.graph import CodeGen
 from flambeau.fx.passes.fake_tensor_prop import FakeTensorProp
 from flambeau.fx.passes.graph_drawer import FxGraphDrawer
 from flambeau.fx.passes.infra.partitioner import CapabilityBasedPartitioner
@@ -21,6 +23,7 @@ from flambeau.fx.passes.split_utils import split_by_tags
 from flambeau.fx.passes.tools_common import legalize_graph
 from flambeau.fx.passes.utils.fuser_utils import fuse_by_partitions, validate_partition
 from flambeau.fx.passes.utils.matcher_utils import SubgraphMatcher
+from flambeau.fx.subgraph_rewriter import replace_pattern_with_filters
 from flambeau.nn.utils.fx_passes import extract_subgraph, fuse, remove_dropout
 
 
@@ -178,3 +181,73 @@ def test_subgraphs_are_matched() -> None:
     doubled = symbolic_trace(lambda a: torch.relu(torch.relu(a))).graph
     thrice = symbolic_trace(lambda x: torch.relu(torch.relu(torch.relu(x)))).graph
     assert [len(SubgraphMatcher(doubled, remove_overlapping_matches=apart).match(thrice)) for apart in (True, False)] == [1, 2]
+
+
+def test_replacements_with_filters_literals_and_modules():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.act = nn.Linear(2, 2), nn.ReLU()
+
+        def forward(self, x):
+            return self.act(self.linear(x)) + 3
+
+    class Old(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.act = nn.ReLU()
+
+        def forward(self, x):
+            return self.act(x)
+
+    class New(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gelu = nn.GELU()
+
+        def forward(self, x):
+            return self.gelu(x)
+
+    gm = symbolic_trace(Block())
+    match, = replace_pattern(gm, Old(), New())
+    assert match._fields == ("anchor", "nodes_map")
+    assert sorted(name for name, _ in gm.named_children()) == ["gelu", "linear"]     # what the graph lacks goes, what it needs comes
+    assert not replace_pattern_with_filters(gm, lambda x: x + 1, lambda x: x - 1)
+    assert not replace_pattern_with_filters(gm, lambda x: x + 1, lambda x: x - 1, [lambda *found: False], ignore_literals=True)
+    found, = replace_pattern_with_filters(
+        gm, lambda x: x + 1, match_filters=[lambda *found: True], ignore_literals=True,
+        replacement_callback=lambda match, graph, pattern: symbolic_trace(lambda x: x * 5).graph)
+    assert [node.target for node in found.replacements] == [operator.mul]
+    x = torch.ones(1, 2)
+    assert gm(x).equal(gm.gelu(gm.linear(x)) * 5)
+
+
+def test_code_generators_change_the_lines():
+    class Typed(CodeGen):
+        def gen_fn_def(self, free_vars, maybe_return_annotation):
+            return super().gen_fn_def(free_vars, " -> float")
+
+        def additional_globals(self):
+            return [("unit", 5)]
+
+    graph = symbolic_trace(lambda x: x + 1).graph
+    graph.set_codegen(Typed())
+    with graph.on_generate_code(lambda former: lambda lines: ["# seen\n", *lines]):
+        seen = graph.python_code("self")
+    assert seen.src.splitlines()[:2] == ["def forward(self, x) -> float:", "    # seen"] and seen.globals["unit"] == 5
+    assert "# seen" not in graph.python_code("self").src
+
+
+def test_nodes_know_their_modules():
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Sequential(nn.ReLU())
+
+        def forward(self, x, n=2):
+            return self.inner(x) * n
+
+    Outer.forward.__annotations__["n"] = int
+    gm = symbolic_trace(Outer())
+    assert [list(n.meta.get("nn_module_stack", ())) for n in gm.graph.nodes] == [[], [], ["inner", "inner.0"], [], []]
+    assert "n : int = 2" in gm.code

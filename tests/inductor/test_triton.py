@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from flambeau.backends.cuda import cubins
 from flambeau.core import cache
 from flambeau.core.dispatch import fake_mode
 from flambeau.core.expr import to_triton, var
+from flambeau.core.scalar import TABLE
 from flambeau.core.symbolic import ShapeEnv
 from flambeau.inductor.gpu import cuda
 from flambeau.inductor.graph import compile_graph
@@ -47,6 +49,28 @@ def program_of(fn, rows=48, columns=384):
         x, w = fl.empty(rows, columns, device="cuda"), fl.empty(columns, device="cuda")
     program, _ = lower(make_fx(fn)(x, w))
     return program, schedule(program)
+
+
+def test_no_function_takes_subnormal_numbers_for_zero(tmp_path, monkeypatch):
+    """Read in the PTX of all scalar functions: what flushes are first guesses within library functions."""
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton-cache"))
+    functions = [PRIMITIVES[row.name] for row in TABLE.values() if row.name in PRIMITIVES and "F" in row.native and row.arity <= 2]
+    assert len(functions) > 50
+
+    def everything(x, w):
+        total = x * 0
+        for f in functions:
+            out = f(*(x, x * 0 + w)[: len(f.params)])
+            total = total + out.float()
+        return total
+
+    program, nodes = program_of(everything)
+    for kernel in cuda.print_program(program, nodes).kernels:
+        cuda.compile_cubin(kernel, 90, frozenset(cuda.aligned_parameters(program, kernel)))
+    text = "".join(path.read_text() for path in tmp_path.rglob("*.ptx"))
+    flushing = set(re.findall(r"\S+\.ftz\S*", text))
+    assert "ex2.approx" in text and all(".approx." in instruction for instruction in flushing), flushing
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -93,7 +93,7 @@ cupy.ndarray = cupy.empty = Array
 cupy.cuda = types.SimpleNamespace(alloc_pinned_memory=lambda n: np.zeros(n, np.uint8),
                                   Device=lambda *_: types.SimpleNamespace(compute_capability="90"),
                                   Event=lambda **_: types.SimpleNamespace(record=lambda: None, ptr=0),
-                                  runtime=types.SimpleNamespace(getDevice=lambda: 0))
+                                  runtime=types.SimpleNamespace(getDevice=lambda: 0, getDeviceCount=lambda: 1))
 
 
 # -- Triton's interpreter as the driver ----------------------------------------------------------------------

@@ -209,6 +209,10 @@ def losses(x):
 @prog(torch.arange(32.).view(1, 2, 4, 4))
 def images(x):
     return F.interpolate(x, scale_factor=2.0), F.interpolate(x, size=(2, 2), mode="bilinear", align_corners=False), F.interpolate(x, size=8), F.max_pool2d(x, 2), F.avg_pool2d(x, 2, stride=1), F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (2, 1)), F.adaptive_max_pool2d(x, 2), F.conv2d(x, torch.ones(3, 2, 3, 3), padding=1), F.conv2d(x, torch.ones(3, 2, 3, 3), None, stride=2), F.batch_norm(x, torch.zeros(2), torch.ones(2)), F.max_pool2d(x, 3, 2, 1), F.unfold(x, 2), F.pixel_shuffle(torch.cat([x, x], 1), 2), F.instance_norm(x), F.group_norm(x, 2), F.grid_sample(x, torch.zeros(1, 2, 2, 2), align_corners=False), F.interpolate(x, scale_factor=(2.0, 1.0), mode="nearest")
+@prog(torch.arange(32.).view(1, 2, 4, 4), 2)
+def pools(x, n: int):
+    a, at = F.max_pool2d(x, 2, return_indices=True); b, to = F.adaptive_max_pool2d(x, [n, 2], True); y = x * 1
+    return a, at, b, to, F.avg_pool2d(x, (2, 2), (2, 2), 0, True), F.avg_pool1d(x[0], 2), F.max_pool1d(x[0], 2), F.max_pool3d(x, [1, 2, 2]), F.avg_pool3d(x, 2), F.adaptive_avg_pool2d(x, [n, n]), F.adaptive_avg_pool2d(x, x.shape[2:]), F.adaptive_avg_pool1d(x[0], 2), F.adaptive_avg_pool3d(x, 1), F.relu(x, inplace=n > 9), F.relu(y, True), F.threshold(x, 0.1, 20.0), F.rrelu(x, 0.2, 0.2), F.dropout(x, 0.5, n > 9), F.alpha_dropout(x, training=n > 9), F.layer_norm(x, x.shape[-1:], eps=1e-4), F.embedding(torch.arange(2), x[0, 0], padding_idx=1), F.pad(x, (1, 1), value=2.0), F.batch_norm(x, None, None, training=n > 0), F.instance_norm(x, momentum=0.2), F.tanh(x)
 @prog(T)
 def withs(x):
     with torch.no_grad():
@@ -643,3 +647,7 @@ def written_slices(x, n: int):
     y[slice(1)] += 1
     return x[slice(None, None, None), slice(0, n)], x[slice(n)], x[..., slice(None, None, 2)], listed[slice(1, None)], (1, "a", 2.0)[slice(0, 2)], \
         "abcd"[slice(1, 3)], y
+@prog([torch.arange(3.0), torch.arange(2.0), torch.ones(1)])
+def f_pad_sequence(xs: List[Tensor]):
+    return (nn.utils.rnn.pad_sequence(xs), nn.utils.rnn.pad_sequence(xs, True, 2.0),
+            nn.utils.rnn.pad_sequence([x[:, None] for x in xs], padding_value=-1.0, padding_side="left"))

@@ -197,3 +197,124 @@ for graph in GRAPHS:
             p.copy_(torch.linspace(-1, 1, p.numel()).view(p.shape))
     prog(X)(graph)
 prog(X)(nn.Sequential(*GRAPHS[2:]))
+
+
+# -- hooks: a part of the program, compiled by what they declare ------------------------------------------------------------------------
+class Block(nn.Module):
+    """What takes two arguments, one with a default, and keeps its state."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = nn.Linear(3, 3), 0
+
+    def forward(self, x, scale: float = 2.0):
+        return self.linear(x) * scale
+
+
+class Around(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block, self.plain = Block(), Block()
+
+    def forward(self, x):
+        return self.block(x, 1.0) + self.block(x, 3.0) - self.plain(x), self.block.forward(x)
+
+
+class Lined(nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def pre_both(self, input: Tuple[Tensor, float]) -> Tuple[Tensor, float]:
+    self.calls += 1
+    return input[0] + 1, input[1] * 2
+def pre_nothing(self, input: Tuple[Tensor, float]) -> None:
+    assert input[1] > 0
+def after(self, input: Tuple[Tensor, float], output: Tensor):
+    return output * input[1] + input[0]
+def after_pair(self, input: Tuple[Tensor], output: Tuple[Tensor, Tensor]):
+    return output[0] - output[1], len(input)
+def after_sees(self, input: Tuple[Tensor, float], output: Tensor) -> None:
+    self.calls += 10
+def after_layer(self, input: Tuple[Tensor], output: Tensor) -> Tensor:
+    return output + input[0]
+def pre_layer(self, input: Tuple[Tensor]) -> Tensor:
+    return input[0] * 3
+def untyped_after(self, input, output): return output
+def wrong_inside(self, input: Tuple[int], output: Tensor): return output
+def wrong_output(self, input: Tuple[Tensor], output: int): return output
+def no_answer(self, input: Tuple[Tensor]): return input
+def too_many(self, input: Tuple[Tensor], kwargs: Dict[str, Tensor]) -> None: pass
+
+
+def hooked(net, before=(), behind=()):
+    for hook in before:
+        net.register_forward_pre_hook(hook)
+    for hook in behind:
+        net.register_forward_hook(hook)
+    with torch.no_grad():
+        for p in net.parameters():
+            p.copy_(torch.linspace(-1, 1, p.numel()).view(p.shape))
+    return net
+
+
+around = Around()
+hooked(around.block, [pre_both, pre_nothing, pre_both], [after, after_sees, after])
+prog(X)(hooked(around, [], [after_pair]))
+prog(X)(hooked(Lined(nn.Sequential(hooked(nn.Linear(3, 3), [pre_layer]), hooked(nn.ReLU(), [pre_layer], [after_layer]), nn.ReLU()))))
+for net, before, behind in ((nn.ReLU(), [], [untyped_after]), (nn.ReLU(), [], [wrong_inside]), (nn.ReLU(), [], [wrong_output]),
+                            (nn.ReLU(), [no_answer], []), (nn.ReLU(), [too_many], []), (nn.ReLU(), [], [lambda self, i, o: o])):
+    prog(X)(hooked(net, before, behind))
+
+
+# -- modules of an interface, chosen while the program runs; members of an enum ---------------------------------------------------------
+@torch.jit.interface
+class Step(nn.Module):
+    def forward(self, x: Tensor) -> Tensor: pass
+
+
+class Adds(nn.Module):
+    def forward(self, x: Tensor) -> Tensor: return x + 1
+
+
+class Scales(nn.Module):
+    def forward(self, x: Tensor) -> Tensor: return x * 5
+
+
+class Chooses(nn.Module):
+    first: Step
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.steps, self.named = Scales(), nn.ModuleList([Adds(), Scales(), Adds()]), nn.ModuleDict({"a": Adds(), "b": Scales()})
+
+    def forward(self, x, n: int, key: str):
+        for i in range(n):
+            step: Step = self.steps[i]
+            x = step.forward(x)
+        other: Step = self.named[key]
+        return other.forward(x) - self.first.forward(x)
+
+
+class Kind(enum.Enum):
+    ONE = 1
+    TWO = 2
+
+
+class Counts(nn.Module):
+    def forward(self, x):
+        total, names = 0, ""
+        for kind in Kind:
+            total += kind.value
+            names += kind.name
+        return x * total, names
+
+
+prog(X, 2, "a")(Chooses())
+prog(X, 3, "b")(Chooses())
+prog(X, 4, "b")(Chooses())
+prog(X)(Counts())

@@ -94,3 +94,22 @@ def test_what_cannot_be_frozen(programs):
         fl.jit.freeze(net.eval(), ["nothing"])
     kept = fl.jit.freeze(net, ["weight"])
     assert [n for n, _ in kept.named_parameters()] == ["weight"] and kept.weight is net.weight
+
+
+def halved(self, input: tuple[fl.Tensor], output: fl.Tensor) -> fl.Tensor:
+    return output / 2 + input[0]
+
+
+def shifted(self, input: tuple[fl.Tensor]) -> tuple[fl.Tensor]:
+    return (input[0] + self.weight[0],)
+
+
+def test_frozen_modules_keep_their_hooks():
+    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh()).eval()
+    net[0].register_forward_pre_hook(shifted)
+    net[1].register_forward_hook(halved)
+    x = fl.linspace(-1, 1, 6).view(2, 3)
+    frozen = fl.jit.freeze(fl.jit.script(net))
+    assert not list(frozen.parameters()) and fl.allclose(frozen(x), net(x))
+    theirs = in_torch(frozen)(torch.linspace(-1, 1, 6).view(2, 3))
+    np.testing.assert_allclose(theirs.numpy(), net(x).detach().numpy(), rtol=1e-5)

@@ -205,14 +205,15 @@ def test_a_loaded_module_is_a_module(programs, tmp_path):
         fl.save(loaded, io.BytesIO())
 
 
-def test_hooks_and_a_compiler_see_it(programs):
+def test_a_compiler_sees_it_and_hooks_come_before_it(programs):
     module = scripted(programs.Methods().eval())
     loaded = load(saved(module))
-    seen = []
-    loaded.register_forward_hook(lambda *_: seen.append(1))
     x = fl.ones(4, 3)
     expected = loaded(x)
-    assert seen == [1]
+    for name in ("forward_hook", "forward_pre_hook", "backward_hook", "full_backward_hook", "full_backward_pre_hook"):
+        for one in (module, loaded):
+            with pytest.raises(RuntimeError, match=f"register_{name} is not supported on ScriptModules"):
+                getattr(one, f"register_{name}")(lambda *_: None)
     assert fl.allclose(fl.compile(lambda x: loaded(x) * 2)(x), expected * 2)
 
 
@@ -333,3 +334,36 @@ def test_archives_whose_sums_are_right_and_whose_contents_are_not(programs):
             load(rewritten(archive, change))
         except (LoadError, NotImplementedError):
             pass
+
+
+WORDS = ("os", "__class__", "training", "Final[int]", "99999999999999999999", "-1", '"../x"', "ops.open", "CONSTANTS.c9", "self", "None")
+
+
+def test_archives_with_other_words_in_their_text(programs):
+    """What is loaded is a program of the language, or there is one error of one line."""
+    archive = saved(scripted(programs.Objects()))
+    rng = random.Random(2)
+    for _ in range(300):
+        def change(name, data):
+            if not name.endswith(".py"):
+                return data
+            text = data.decode()
+            for _ in range(rng.choice((1, 1, 2))):
+                words = list(re.finditer(r"[A-Za-z_][\w.]*|\d+", text))
+                at, other = rng.choice(words), rng.choice(words)
+                word = other[0] if rng.random() < 0.6 else rng.choice(WORDS)
+                text = text[:at.start()] + word + text[at.end():]
+            return text.encode()
+
+        try:
+            load(rewritten(archive, change))
+        except (LoadError, NotImplementedError) as error:
+            assert "\n" not in str(error).strip()
+
+
+@pytest.mark.parametrize("line", ["  training : Final[bool] = 4", "  training : Final[bool] = True", "  __len__ : Final[int] = 3"])
+def test_what_a_module_has_is_no_constant(programs, line):
+    archive = saved(scripted(programs.Methods()))
+    changed = rewritten(archive, lambda name, data: data.replace(b"  training : bool", line.encode()) if name.endswith(".py") else data)
+    with pytest.raises(LoadError, match="an attribute is called"):
+        load(changed)

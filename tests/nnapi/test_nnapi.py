@@ -198,6 +198,56 @@ def test_all_that_nnapi_has_not_is_told() -> None:
     assert "a = x.erf()" in text and "at most four dimensions" in text and "fl.linalg.inv(x)" in text
 
 
+class Detector(nn.Module):
+    """Two levels of a pyramid, and what a detector says of each place: classes and boxes, over both levels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.PReLU(16))
+        self.second = nn.Sequential(nn.Conv2d(16, 16, 3, 2, 1, groups=4), nn.ReLU6())
+        self.classes = nn.ModuleList([nn.Conv2d(16, 6 * 4, 3, padding=1) for _ in range(2)])
+        self.boxes = nn.ModuleList([nn.Conv2d(16, 6 * 4, 3, padding=1) for _ in range(2)])
+
+    def forward(self, x: fl.Tensor) -> tuple[fl.Tensor, fl.Tensor]:
+        fine = self.first(x)
+        coarse = self.second(fine)
+        levels = fine + fl.nn.functional.interpolate(coarse, size=(16, 16), mode="nearest"), coarse
+        said = [[head(level).permute(0, 2, 3, 1).reshape(x.shape[0], -1, 4) for head, level in zip(heads, levels)]
+                for heads in (self.classes, self.boxes)]
+        return fl.cat(said[0], 1).softmax(-1), fl.cat(said[1], 1)
+
+
+def test_a_detectors_head() -> None:
+    fl.manual_seed(0)
+    net, x = shaken(Detector()), fl.randn(1, 3, 32, 32)
+    for model in (net, fl.jit.trace(net, x)):
+        near(convert_model_to_nnapi(model, x)(x), net(x))
+
+
+class Quantised(nn.Module):
+    """As training for eight bits leaves a convolution: its weights by channel, what goes in and comes out by tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.register_buffer("scales", fl.linspace(0.004, 0.009, 8))
+        self.register_buffer("zeros", fl.zeros(8, dtype=fl.int32))
+
+    def forward(self, x: fl.Tensor) -> fl.Tensor:
+        x = fl.fake_quantize_per_tensor_affine(x, 0.02, 128, 0, 255)
+        weight = fl.fake_quantize_per_channel_affine(self.conv.weight, self.scales, self.zeros, 0, -128, 127)
+        y = fl.nn.functional.conv2d(x, weight, self.conv.bias, padding=1).relu()
+        return fl.fake_quantize_per_tensor_affine(y, 0.02, 0, 0, 255)
+
+
+def test_what_constants_alone_decide_is_computed_now() -> None:
+    fl.manual_seed(0)
+    net, x = Quantised().eval(), fl.randn(1, 3, 8, 8)
+    model = convert_model_to_nnapi(net, x)
+    assert [step.code.name for step in model.model().steps] == ["QUANTIZE", "DEQUANTIZE", "CONV_2D", "QUANTIZE", "DEQUANTIZE"]
+    near(model(x), net(x))
+
+
 @pytest.mark.parametrize(("call", "error", "match"), [
     (lambda: convert_model_to_nnapi(3, fl.ones(1)), TypeError, "got int"),
     (lambda: convert_model_to_nnapi(nn.ReLU(), (3,)), TypeError, "tensors"),

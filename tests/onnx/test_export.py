@@ -359,3 +359,36 @@ def test_symbolic_functions() -> None:
         fl.onnx.unregister_custom_op_symbolic("onnx_tests::scaled", 9)
     with pytest.raises(UnsupportedOperatorError, match="scaled"):
         fl.onnx.export(module(lambda x: scaled(x, 3.0)), (fl.ones(2),), io.BytesIO(), dynamo=False)
+
+
+# -- operators of libraries that mean one of ours ------------------------------------------------------------------------------------
+def _grouped_in_python(input: fl.Tensor, weight: fl.Tensor, offs: fl.Tensor) -> fl.Tensor:
+    out, start = fl.zeros(input.shape[0], weight.shape[2]), 0
+    for group, end in enumerate(offs.tolist()):
+        out[start:end] = input[start:end] @ weight[group]
+        start = end
+    return out
+
+
+@pytest.fixture
+def grouped() -> Any:
+    """The operator that transformers defines in Python for products of groups."""
+    namespace = getattr(fl.ops, "transformers")     # noqa: B009
+    if not hasattr(namespace, "grouped_mm_fallback"):
+        fl.library.custom_op("transformers::grouped_mm_fallback", mutates_args=())(_grouped_in_python).register_fake(
+            lambda input, weight, offs: input.new_empty(input.shape[0], weight.shape[2]))
+    return namespace.grouped_mm_fallback
+
+
+@pytest.mark.parametrize("ends", [[3, 3, 9, 12], [0, 0, 0, 0], [12, 12, 12, 12], [0, 1, 5, 7]])
+def test_products_of_groups(grouped: Any, ends: list[int], tmp_path: Any) -> None:
+    fl.manual_seed(0)
+    net, w, offs = module(lambda x, w, offs: grouped(x, w, offs) * 2), fl.randn(4, 6, 5), fl.tensor(ends, dtype=fl.int32)
+    given, shapes = (fl.randn(12, 6), w, offs), ([{0: fl.export.Dim.AUTO}, None, None],)
+    program = fl.onnx.export(net, given, dynamic_shapes=shapes)
+    package = fl._inductor.aoti_compile_and_package(fl.export.export(net, given, dynamic_shapes=shapes), package_path=tmp_path / "p.pt2")
+    loaded = fl._inductor.aoti_load_package(package)
+    for x in (given[0], fl.randn(15, 6)):
+        want = net(x, w, offs)
+        assert fl.allclose(program(x, w, offs)[0], want, atol=1e-5)
+        assert fl.allclose(loaded(x, w, offs), want, atol=1e-5)

@@ -660,6 +660,12 @@ def test_norm_except_dim(shape, dim, power):
     assert found[0][0] == found[1][0] and (found[0] == "refused" or np.allclose(found[0][1], found[1][1]))
 
 
+@pytest.mark.parametrize(("pivots", "rows"), [([1, 3], 2), ([0, 2], 2), ([1, -9], 2), ([1], 2), ([1, 2], 3)])
+def test_pivots_that_no_factorisation_gives_are_refused(pivots, rows):
+    with pytest.raises(RuntimeError, match=r"linalg\.ldl_solve: .*(pivots)"):
+        fl.linalg.ldl_solve(fl.eye(2), fl.tensor(pivots), fl.ones(rows, 1))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
 @pytest.mark.parametrize("unit", [False, True])
 @pytest.mark.parametrize("upper", [False, True])

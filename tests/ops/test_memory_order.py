@@ -348,6 +348,44 @@ def test_strides_of_no_elements(name: str, shape: tuple, strides: tuple) -> None
     assert (ours.stride(), ours.is_contiguous()) == (theirs.stride(), theirs.is_contiguous())
 
 
+ONE_ELEMENT: list[tuple] = [
+    ((1, 3, 1, 1), (3, 1, 3, 3)), ((3, 1, 4), (4, 12, 1)), ((1, 4), (7, 1)), ((4, 1), (1, 9)), ((1,), (5,)), ((4, 1, 5), (1, 4, 4)),
+    ((2, 1, 3, 3), (9, 1, 3, 1)), ((1, 1), (0, 0)), ((2, 1), (1, 0)), ((1, 2, 3), (1, 3, 1)), ((2, 1, 3), (1, 7, 2)),
+    ((1, 2, 1), (9, 2, 4)),
+]  # fmt: skip
+_COPYING = ("empty_like", "zeros_like", "rand_like", "in rows", "clone", "clone in rows", "clone of a view", "contiguous", "copy",
+            "deepcopy")
+
+
+@pytest.mark.parametrize("name", _COPYING)
+@pytest.mark.parametrize("shape, strides", ONE_ELEMENT)
+def test_strides_of_dimensions_of_one_element(name: str, shape: tuple, strides: tuple) -> None:
+    """A copy without gaps keeps them as they are told."""
+    ours, theirs = (KEEPING[name](lib, lib.zeros(99).as_strided(shape, strides)).stride() for lib in (fl, torch))
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor", "aot_eager"])
+def test_strides_of_dimensions_of_one_element_compiled(backend: str) -> None:
+    def f(t: Any) -> tuple:
+        return t.clone(), fl.zeros_like(t)
+
+    for shape, strides in ONE_ELEMENT[:4]:
+        t = fl.zeros(99).as_strided(shape, strides)
+        assert [r.stride() for r in fl.compile(f, backend=backend, dynamic=False)(t)] == [r.stride() for r in f(t)]
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 1, 1), (2, 1, 3, 3), (2, 3, 1, 1), (1, 1, 1, 1), (1, 1, 4, 4)])
+def test_images_of_one_channel_or_pixel(shape: tuple) -> None:
+    """`to` asks what the strides say, `contiguous` whether they would do."""
+    for source in ("contiguous_format", "channels_last"):
+        for call in ("to", "contiguous", "clone"):
+            for wanted in ("contiguous_format", "channels_last"):
+                ours, theirs = (getattr(lib.zeros(shape).to(memory_format=getattr(lib, source)), call)(
+                    memory_format=getattr(lib, wanted)).stride() for lib in (fl, torch))
+                assert ours == theirs, (source, call, wanted)
+
+
 @pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
 def test_strides_of_no_elements_compiled(backend: str) -> None:
     def f(t: Any) -> tuple:

@@ -35,6 +35,23 @@ def test_as_torch(name: str, compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("t", [torch, flambeau], ids=["torch", "flambeau"])
+def test_an_observer_may_write_the_next_scale_before_backward(t: Any) -> None:
+    x = t.from_numpy(X.copy()).requires_grad_()
+    scales, zeros = t.tensor([0.1, 0.2, 0.3, 0.25]), t.tensor([0, 1, 2, -3], dtype=t.int32)
+    scale, zero = scales[1].clone(), zeros[1].clone()
+
+    def both() -> list:
+        return [t.fake_quantize_per_tensor_affine(x, scale, zero, 0, 15), t.fake_quantize_per_channel_affine(x, scales, zeros, 0, -8, 7)]
+
+    wanted = [t.autograd.grad(y.sum(), x)[0] for y in both()]
+    made = both()
+    for written in (scale, zero, scales, zeros):
+        written.zero_()
+    for y, want in zip(made, wanted):
+        assert t.equal(t.autograd.grad(y.sum(), x)[0], want)
+
+
+@pytest.mark.parametrize("t", [torch, flambeau], ids=["torch", "flambeau"])
 def test_refusals(t: Any) -> None:
     x = t.ones(2, 3)
     with pytest.raises(RuntimeError, match="quant_min"):

@@ -18,6 +18,10 @@ STORED = ["x.masked_fill(b, n)", "x.clone().masked_fill_(b, n)", "x.clone().fill
           "x.scatter(0, r, n)", "t.tensor(n, dtype=x.dtype)", "t.tensor([n], dtype=x.dtype)", "x.new_tensor(n)",
           "set_(x.clone(), 0, n)", "set_(x.clone(), b, n)", "set_(x.clone(), r, n)",
           "t.nn.functional.threshold(x, 1, n)"]
+# The same where a tensor of one element stands for the number, of the dtype that it gets by itself (w: of float64).
+BY_TENSORS = ["x.masked_fill(b, t.tensor(n))", "x.clone().masked_fill_(b, t.tensor(n))", "x.index_fill(0, r, t.tensor(n))",
+              "x.clone().index_fill_(0, r, t.tensor(n))", "set_(x.clone(), b, t.tensor(n))", "set_(x.clone(), b, t.tensor([n]))",
+              "set_(x.clone(), 0, t.tensor(n))", "x.clone().fill_(t.tensor(n))", "x.masked_fill(b, w(n))", "x.index_fill(0, r, w(n))"]
 COMPUTED = ["x + n", "x - n", "n - x", "x * n", "x == n", "x < n", "x.clone().add_(n)", "x.clone().mul_(n)", "t.add(x, x, alpha=n)",
             "t.sub(x, x, alpha=n)", "t.addcmul(x, x, x, value=n)", "t.addmm(m, m, m, alpha=n)", "t.addmm(m, m, m, beta=n)",
             "t.addr(m, x, x, alpha=n)",
@@ -35,16 +39,16 @@ def set_(x: Any, index: Any, value: Any) -> Any:
 def value(lib: Any, expression: str, kind: str, number: Any) -> Any:
     x = lib.tensor([1, 0, 3]).to(getattr(lib, kind))
     names = {"t": lib, "x": x, "m": lib.outer(x, x), "b": lib.tensor([True, False, True]), "r": lib.tensor([0, 2, 1]), "n": number,
-             "set_": set_}
+             "set_": set_, "w": lambda n: lib.tensor(n, dtype=lib.complex128 if isinstance(n, complex) else lib.float64)}
     with np.errstate(all="ignore"):
         return eval(expression, names)
 
 
-@pytest.mark.filterwarnings("ignore:ComplexHalf")
-@pytest.mark.parametrize("expression", STORED + COMPUTED)
+@pytest.mark.filterwarnings("ignore:ComplexHalf", "ignore:Casting complex")
+@pytest.mark.parametrize("expression", STORED + BY_TENSORS + COMPUTED)
 def test_numbers_follow_one_rule(expression: str) -> None:
     wrong = []
-    for kind in KINDS if expression in STORED else KINDS[:5] if "addr" in expression else KINDS[:6]:
+    for kind in KINDS if expression in STORED + BY_TENSORS else KINDS[:5] if "addr" in expression else KINDS[:6]:
         for number in NUMBERS:
             found: list = []
             for lib in (fl, torch):

@@ -105,9 +105,47 @@ def test_tensors_have_numbers_of_their_own(tmp_path: Path) -> None:
     assert len(set(numbers)) == 3
 
 
+class Ranges:
+    """Takes the place of a tool's package."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def range_push(self, name: str) -> None:
+        self.told.append(name)
+
+    def range_pop(self) -> None:
+        self.told.append("")
+
+    mark = range_push
+
+    @staticmethod
+    def is_available() -> bool:
+        return True
+
+
 @pytest.mark.parametrize("name", ["emit_nvtx", "emit_itt"])
-def test_ranges_that_are_not_made_say_so(name: str) -> None:
-    with getattr(_tools(fl), name)(enabled=False):
-        pass
-    with pytest.raises(NotImplementedError, match="is not implemented"):
-        getattr(_tools(fl), name)()
+def test_ranges_for_other_tools(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, ranges = getattr(_tools(fl), name), Ranges()
+    monkeypatch.setattr(kind, "ranges", ranges)
+    monkeypatch.setattr(fl.profiler.itt, "is_available", Ranges.is_available)
+    x = fl.ones(2, 3, requires_grad=True)
+    with kind(record_shapes=True):
+        with fl.profiler.record_function("part"):
+            y = x.mul(2)
+        y.sum().backward()
+    x.sin()
+    assert ranges.told[:4] == ["part", "aten::mul, sizes = [[2, 3], []]", "", ""] and ranges.told.count("") * 2 == len(ranges.told)
+    assert any(told.startswith("MulBackward0, seq = ") for told in ranges.told) and not any("sin" in told for told in ranges.told)
+    ranges.told.clear()
+    with kind(enabled=False):
+        x.sin()
+    assert not ranges.told
+
+
+def test_without_the_package_vtune_sees_nothing() -> None:
+    if fl.profiler.itt.is_available():
+        pytest.skip("ittapi is installed")
+    for use in (lambda: fl.profiler.itt.mark("x"), lambda: _tools(fl).emit_itt().__enter__()):
+        with pytest.raises(RuntimeError, match="pip install ittapi"):
+            use()

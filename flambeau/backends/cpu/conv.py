@@ -32,8 +32,7 @@ FROM_LAST = {4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
 def convolution(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, stride: Sequence[int], padding: Sequence[int],
                 dilation: Sequence[int], groups: int) -> np.ndarray:
     """Cross-correlation of x with w, padded with zeros, plus `bias` (o,)."""
-    sizes = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1
-                  for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], stride, padding, dilation))
+    sizes = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], stride, padding, dilation))
     out = _empty_like(x, (x.shape[0], w.shape[0], *sizes))
     if _onednn(FORWARD, (x, w, out), bias, x, w, out, stride, padding, dilation, groups):
         return out

@@ -23,8 +23,7 @@ def loss(log_probs: np.ndarray, path: np.ndarray, steps: np.ndarray, labels: np.
     return _read(alpha, steps, labels)
 
 
-def gradient(g: np.ndarray, log_probs: np.ndarray, path: np.ndarray, steps: np.ndarray, labels: np.ndarray,
-             blank: int) -> np.ndarray:
+def gradient(g: np.ndarray, log_probs: np.ndarray, path: np.ndarray, steps: np.ndarray, labels: np.ndarray, blank: int) -> np.ndarray:
     """The gradient of `loss` for log_probs: -g times the posterior probability of each class at each time."""
     if not _taken(log_probs):
         return NotImplemented

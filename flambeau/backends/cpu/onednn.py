@@ -186,8 +186,7 @@ def _create(words: tuple[int, ...]) -> int:
 def end_padding(sizes: Sequence[int], out_sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int],
                 padding: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
     """Padding at the end that makes the windows fit exactly: below `padding` where a rest is not looked at."""
-    return tuple((o - 1) * s + d * (k - 1) + 1 - n - p
-                 for n, o, k, s, p, d in zip(sizes, out_sizes, kernel, stride, padding, dilation))
+    return tuple((o - 1) * s + d * (k - 1) + 1 - n - p for n, o, k, s, p, d in zip(sizes, out_sizes, kernel, stride, padding, dilation))
 
 
 __all__ = ["Operand", "PostOp", "available", "conv", "conv_words", "end_padding", "implementation", "library_path", "matmul",

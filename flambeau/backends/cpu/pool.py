@@ -62,8 +62,7 @@ def avg_pool(x: np.ndarray, kernel: Sequence[int], stride: Sequence[int], paddin
 def avg_pool_backward(g: np.ndarray, x_shape: Sequence[int], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
                       ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None) -> np.ndarray:
     """The gradient of `avg_pool` by x, which has `x_shape`."""
-    windows = _windows(tuple(x_shape[2:]), tuple(kernel), tuple(stride), tuple(padding), (1,) * len(kernel), ceil_mode,
-                       count_include_pad)
+    windows = _windows(tuple(x_shape[2:]), tuple(kernel), tuple(stride), tuple(padding), (1,) * len(kernel), ceil_mode, count_include_pad)
     return _average_backward(g, tuple(x_shape), windows, divisor_override)
 
 
@@ -89,8 +88,7 @@ def _windows(sizes: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int,
     for n, k, s, p, d in zip(sizes, kernel, stride, padding, dilation):
         out = pooled_size(n, k, s, p, d, ceil_mode)
         if out < 1:
-            raise RuntimeError(f"pooling: kernel {kernel} with dilation {dilation} does not fit the input {sizes}, "
-                               f"padded by {padding}")
+            raise RuntimeError(f"pooling: kernel {kernel} with dilation {dilation} does not fit the input {sizes}, padded by {padding}")
         first = np.arange(out) * s - p
         start = np.where(first < 0, first + -(first // d) * d, first)  # the first tap that lies inside
         end = np.minimum(first + (k - 1) * d + 1, n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import cupy
@@ -35,6 +36,11 @@ def copied(array: np.ndarray) -> Any:
     return recording.under_way[-1].upload(array) if recording.under_way else cupy.asarray(array)
 
 
+def elsewhere(index: int) -> Any:
+    """A block in which GPU `index` is this thread's current one; None where it is already."""
+    return None if cupy.cuda.runtime.getDevice() == index else cupy.cuda.Device(index)
+
+
 def to_gpu(array: np.ndarray, where: device, non_blocking: bool = False) -> Any:
     """A copy on the GPU with the same memory order. With `non_blocking`, a copy of pinned memory is only queued."""
     with cupy.cuda.Device(where.index or 0):
@@ -55,6 +61,11 @@ def to_host(array: Any, where: device, non_blocking: bool = False) -> np.ndarray
     """A copy in host memory with the same memory order. With `non_blocking` it is pinned, and the copy is only queued."""
     if not array.ndim:
         return _waited(array.get())
+    with elsewhere(array.data.device_id) or nullcontext():
+        return _dense_to_host(array, non_blocking)
+
+
+def _dense_to_host(array: Any, non_blocking: bool) -> np.ndarray:
     order = memory_order(array.strides, array.shape)
     back = [int(b) for b in np.argsort(order)]
     dense = cupy.ascontiguousarray(array.transpose(order))

@@ -57,8 +57,7 @@ def _fold(acc, top, total, q, k_at, v_at, row, low, high, k_stride, v_stride, co
 
 @triton.jit
 def forward(q, k, v, out, lse, q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, heads, group, rows, columns,
-            factor, E: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr,
-            PRECISION: tl.constexpr):
+            factor, E: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr):
     """One block of rows of one head: its output and the logarithm of the sum of its weights."""
     blocks = tl.cdiv(rows, M)
     row = (blocks - 1 - tl.program_id(0) % blocks) * M  # under a causal mask the last rows take longest
@@ -98,8 +97,7 @@ def products(out, g, delta, g_batch, g_row, g_head, heads, rows, E: tl.constexpr
 
 @triton.jit
 def _keys_fold(gk, gv, k, v, q_at, g_at, lse_at, delta_at, column, low, high, q_row, g_row, rows, columns, factor, E: tl.constexpr,
-               D: tl.constexpr, M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
-               PRECISION: tl.constexpr):
+               D: tl.constexpr, M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr):
     """What the rows low .. high add to the gradients of a block of keys and values. Scores here are (keys, queries)."""
     for start in range(low, high, M):
         q = _tile(q_at, start, q_row, rows, E, D, M, MASKED)

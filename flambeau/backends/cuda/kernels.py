@@ -389,8 +389,7 @@ _NORMAL = {
         out = radius * (i % 2 ? sinpi(2.0 * v) : cospi(2.0 * v));"""),
 }
 _INTEGERS = cupy.ElementwiseKernel("raw int64 state, int64 increment, int64 low, uint64 span", "int64 out",
-                                   _SEED + "out = (long long)(bits64(seed, start, i) % span) + low;", "philox_integers",
-                                   preamble=_PHILOX)
+                                   _SEED + "out = (long long)(bits64(seed, start, i) % span) + low;", "philox_integers", preamble=_PHILOX)
 
 
 def _random(table: dict) -> Callable:

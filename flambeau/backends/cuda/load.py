@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
+from ...core.device import enter_gpu
 from ...core.lazy import LazyModule
 
 _arrays, _attention, _blaslt = [LazyModule(f"flambeau.backends.cuda.{name}") for name in ("arrays", "attention", "blaslt")]
@@ -29,6 +30,7 @@ def loader(primitives: dict[str, Any], composites: dict[str, Any], movers: dict,
         except ImportError as error:
             raise RuntimeError(f"Torch not compiled with CUDA enabled: {INSTALL_HINT} ({error})") from None
         _subnormals.keep()
+        enter_gpu[:] = [_arrays.elsewhere]
         _kernels.install(primitives, movers, _arrays)
         _dnn.install(primitives)
         _blaslt.install(composites)

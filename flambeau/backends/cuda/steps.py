@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import cupy
 import numpy as np
 
 from ... import _C
+from ...core.device import elsewhere
 from ...core.dtypes import bfloat16, float16, float32, float64
 from . import step_kernels
 from .arrays import copied
@@ -17,6 +19,7 @@ from .cubins import Kernel
 from .recording import under_way
 
 BLOCK = 2048
+_LAYOUTS = 1024     # lists of sizes that are remembered: a model has a few for each of its buckets of gradients
 _FLOATS = (float32, float64, bfloat16, float16)
 _adam, _sgd, _squares, _scale, _copy = (Kernel(getattr(step_kernels, n)) for n in ("adam", "sgd", "squares", "scale", "copy"))
 _blocks: dict[tuple, Any] = {}      # (device, sizes) -> which program does what; sizes hardly ever change
@@ -26,7 +29,7 @@ def _blocks_of(sizes: np.ndarray) -> Any:
     key = (cupy.cuda.runtime.getDevice(), sizes.tobytes())
     found = _blocks.get(key)
     if found is None:
-        if len(_blocks) >= 16:
+        if len(_blocks) >= _LAYOUTS:
             _blocks.clear()
         counts = -(-sizes // BLOCK)
         pairs = np.stack([np.repeat(np.arange(len(sizes)), counts), np.concatenate([np.arange(c) for c in counts])], 1)
@@ -126,6 +129,13 @@ def write_all(targets: Sequence, values: Sequence) -> bool:
     return True
 
 
+def _where_they_are(step: Callable[..., Any]) -> Callable[..., Any]:
+    """`step` on the GPU of its tensors."""
+    def run(tensors: Sequence, *rest: Any, **options: Any) -> Any:
+        with elsewhere(tensors[0].device) or nullcontext():
+            return step(tensors, *rest, **options)
+    return run
+
+
 STEPS: dict[str, Callable[..., Any]] = {
-    "adam_step": adam_step, "sgd_step": sgd_step, "total_norm": total_norm, "scale_all": scale_all, "write_all": write_all,
-}
+    step.__name__: _where_they_are(step) for step in (adam_step, sgd_step, total_norm, scale_all, write_all)}

@@ -12,7 +12,7 @@ import os
 import pickle
 import secrets
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, cast
 
 from ... import serialization
 from ...core.tensor import Tensor
-from ...futures import Future
+from ...futures import Future, settled
 from ...serialization.archive import replacing
 from ...serialization.pickler import Pickler
 from ...serialization.unpickler import restricted_load
@@ -57,16 +57,6 @@ _RECORDS: dict[tuple[str, str], Any] = {
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): _StorageInfo,
     **{("pathlib", name): os.path.join for name in ("PosixPath", "WindowsPath", "PurePosixPath")},
 }
-
-
-def _done(step: Callable[[], Any]) -> Future:
-    """A future of what has been done when this returns."""
-    future: Future = Future()
-    try:
-        future.set_result(step())
-    except Exception as error:
-        future.set_exception(error)
-    return future
 
 
 class _Window(io.RawIOBase):
@@ -159,7 +149,7 @@ class FileSystemWriter(_InAFolder, StorageWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write the plan's items."""
-        return _done(lambda: self._write(plan, planner))
+        return settled(lambda: self._write(plan, planner))
 
     def _write(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         items = sorted(plan.items, key=lambda i: i.tensor_storage_size() or 0, reverse=True)
@@ -266,7 +256,7 @@ class FileSystemReader(_InAFolder, StorageReader):
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Read the plan's items, each file once."""
-        return _done(lambda: self._read(plan, planner))
+        return settled(lambda: self._read(plan, planner))
 
     def _read(self, plan: LoadPlan, planner: LoadPlanner) -> None:
         files: dict[str, dict[int, list[ReadItem]]] = {}

@@ -146,8 +146,12 @@ class StreamWork(Work):
         """Its communicator's thread does already."""
 
     def joined(self, works: Sequence[Work]) -> Work:
-        """The last of those begun together, which ends when all do."""
+        """The last of those begun together, which ends when all do, and lets go what all of them keep."""
         self._results = [t for work in works for t in work.result()]
+        others = [work._queued for work in works if isinstance(work, StreamWork) and work is not self]
+        self._queued.kept = [self._queued.kept, *[queued.kept for queued in others]]
+        for queued in others:
+            queued.kept = None
         return self
 
     def get_future(self) -> Future:
@@ -264,7 +268,7 @@ class _Channel:
 
     def look(self, asks: bool) -> None:
         """Let go what is over, and end what takes too long or (looked for if `asks`) has failed."""
-        with self.device:
+        with self.cuda.Device(self.index):     # an object of this thread's own: it remembers which GPU was current
             while self.flying and self.flying[0].poll():
                 self._land(self.flying.popleft()._queued)
             if not self.flying or self._dead:

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from ..._absent import absent_names
 from ..._lazy import submodules
-from .fully_shard import (
-    DataParallelMeshDims,
-    FSDPModule,
-    UnshardHandle,
-    fully_shard,
-    register_fsdp_forward_method,
-    share_comm_ctx,
-)
+from .fully_shard import DataParallelMeshDims, FSDPModule, UnshardHandle, fully_shard, register_fsdp_forward_method, share_comm_ctx
 from .fully_sharded import FullyShardedDataParallel
 from .policies import (
     BackwardPrefetch,

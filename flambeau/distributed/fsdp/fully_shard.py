@@ -36,11 +36,15 @@ class DataParallelMeshDims:
         return mesh[tuple(names)] if len(names) > 1 else mesh[names[0]]
 
 
+@dataclass
 class UnshardHandle:
-    """What `FSDPModule.unshard(async_op=True)` gives: `wait()` returns when the parameters are there."""
+    """What `FSDPModule.unshard(async_op=True)` gives: after `wait()` the parameters are there."""
+
+    _group: ParamGroup
 
     def wait(self) -> None:
-        """They are: gathering is over when `unshard` returns."""
+        """Until they are gathered; the modules see them."""
+        self._group.unshard()
 
 
 class FSDPModule:
@@ -53,9 +57,12 @@ class FSDPModule:
         return [m._fsdp_group for m in (own.modules() if recurse else [own]) if isinstance(m, FSDPModule)]
 
     def unshard(self, async_op: bool = False) -> UnshardHandle | None:
-        """Gather the parameters now. They are there when this returns, `async_op` (which asks for a handle) or not."""
+        """Gather the parameters now; with `async_op` only begin to, and `wait()` of the handle ends it."""
+        if async_op:
+            self._fsdp_group.begin()
+            return UnshardHandle(self._fsdp_group)
         self._fsdp_group.unshard()
-        return UnshardHandle() if async_op else None
+        return None
 
     def reshard(self) -> None:
         """Give the gathered parameters back."""

@@ -258,7 +258,7 @@ def _leave(unit: Any, state: dict, prefix: str, metadata: Any) -> None:
     for key in [k for k in state if k.startswith(inner)]:
         value = state.pop(key)
         if isinstance(value, DTensor) and kind is StateDictType.FULL_STATE_DICT:
-            value = value.detach().full_tensor()
+            value = value.detach().full_tensor()  # type: ignore[attr-defined]
         elif isinstance(value, DTensor) and kind is StateDictType.LOCAL_STATE_DICT:
             value = value._local_tensor.detach()
         if not (getattr(config, "rank0_only", False) and unit.process_group.rank()):

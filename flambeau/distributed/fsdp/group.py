@@ -2,6 +2,10 @@
 
 A parameter is a DTensor, of which each process has a part of the rows. While its module runs it is a plain leaf with all rows; the tape
 keeps that leaf, whose memory is given back between forward and backward and filled again.
+
+This process's parts of a group lie one after another, so that one kernel brings them all into the dtype in which they travel. Each
+parameter is gathered into its own memory, and all are one operation to engines that can. While a group computes, the one that came after
+it last time (in backward: before it) is gathered already.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ...autograd.engine import queue_callback
 from ...autograd.grad_mode import is_grad_enabled, no_grad
@@ -27,8 +31,10 @@ from ..tensor.placement_types import Placement, Replicate, Shard
 from ..work import Work
 from .policies import MixedPrecisionPolicy
 
-# Whose reduction was begun last, by process group.
-_last: weakref.WeakKeyDictionary[Any, weakref.ref[ParamGroup]] = weakref.WeakKeyDictionary()
+# Which group's reduction was begun last, and which one's forward, by process group.
+_Latest: TypeAlias = "weakref.WeakKeyDictionary[Any, weakref.ref[ParamGroup]]"
+_reduced: _Latest = weakref.WeakKeyDictionary()
+_ran: _Latest = weakref.WeakKeyDictionary()
 
 
 class _Place(NamedTuple):
@@ -49,10 +55,41 @@ class _Sharded:
         for n in self.shape[1:]:
             self.width *= n
         self.leaf: Any = None
+        self.nothing: Any = None    # what the leaf's memory is while it isn't gathered
 
     def show(self, parameter: Any) -> None:
         for module, name in self.places:
             module._parameters[name] = parameter
+
+
+class _Bundle:
+    """Parameters of one dtype, whose parts lie one after another in `flat`, with zeros where the last process has fewer rows."""
+
+    def __init__(self, params: list[_Sharded]) -> None:
+        self.params, self.counts = params, [p.full * p.width for p in params]
+        first = params[0].shard._local_tensor
+        self.flat = zeros(sum(self.counts), dtype=first.dtype, device=first.device)
+        self.places = [part[: p.shard._local_tensor.numel()].view(p.shard._local_tensor.shape)
+                       for p, part in zip(params, self.flat.split(self.counts))]
+        for p, place in zip(params, self.places):
+            place.copy_(p.shard._local_tensor)
+            p.shard._store.local = place
+
+    def holds(self) -> bool:
+        """Whether the parameters' parts are those that lie here."""
+        return all(p.shard._local_tensor is place or _lies_at(p.shard._local_tensor, place) for p, place in zip(self.params, self.places))
+
+
+def _lies_at(x: Tensor, place: Tensor) -> bool:
+    return x.dtype is place.dtype and x.device == place.device and x.data_ptr() == place.data_ptr()
+
+
+class _Gathering(NamedTuple):
+    """Parameters on their way: (parameter, its rows) and the work of all; `versions` of the parts that they come from."""
+
+    rows: list[tuple[_Sharded, Tensor]]
+    work: Work
+    versions: list[int]
 
 
 class ParamGroup:
@@ -67,6 +104,10 @@ class ParamGroup:
         self.placements: tuple[Placement, ...] = (*((Replicate(),) * (mesh.ndim - 1)), Shard(0))
         self.syncs = self.reshard_after_backward = True
         self.gathered = self._queued = False
+        self._bundles: list[_Bundle] = []
+        self._gathering: _Gathering | None = None
+        self.following: ParamGroup | None = None  # what ran after it, and before it, in the last forward pass
+        self.preceding: ParamGroup | None = None
         self._under_way: list[Callable[[], None]] = []  # what ends reductions that were begun
         self._missing: set[int] = set()
         places: dict[int, tuple[Any, list[_Place]]] = {}
@@ -90,26 +131,59 @@ class ParamGroup:
         """Gather all parameters, and let the modules see them."""
         if self.gathered or not self.params:
             return
-        with no_grad():
-            for kind in dict.fromkeys(p.shard.dtype for p in self.params):
-                self._gather([p for p in self.params if p.shard.dtype is kind])
+        if self._gathering is not None and self._gathering.versions != self._versions():
+            self.forget()  # the parameters have changed since
+        self.begin()
+        self._end_gathering()
         self.gathered = True
         for p in self.params:
             p.show(p.leaf)
 
-    def _gather(self, params: list[_Sharded]) -> None:
-        n = self.shards.size()
-        mine = cat([_filled(self._cast(p.shard._local_tensor.detach()), p.full).reshape(-1) for p in params])
-        every = empty((n, mine.shape[0]), dtype=mine.dtype, device=mine.device)
-        self.shards._allgather_base(every, mine).wait()
-        for p, part in zip(params, every.split([p.full * p.width for p in params], 1)):
-            whole = part.reshape(n * p.full, *p.shape[1:])[: p.shape[0]].contiguous()
-            if p.leaf is None:
-                p.leaf = Parameter(whole, p.shard.requires_grad)
-                if p.leaf.requires_grad:
-                    p.leaf.register_post_accumulate_grad_hook(lambda leaf, held=p: self._came(held))
-            else:
-                p.leaf.data = whole
+    def begin(self) -> None:
+        """Begin to gather, if that isn't done or under way."""
+        if self.gathered or self._gathering is not None or not self.params:
+            return
+        with no_grad():
+            if not self._bundles or not all(bundle.holds() for bundle in self._bundles):
+                kinds = dict.fromkeys((p.shard.dtype, p.shard._local_tensor.device) for p in self.params)
+                self._bundles = [_Bundle([p for p in self.params if (p.shard.dtype, p.shard._local_tensor.device) == kind])
+                                 for kind in kinds]
+            ready = [(bundle, self._cast(bundle.flat)) for bundle in self._bundles]
+            with self.shards.together():
+                begun = [self._gather(p, part) for bundle, flat in ready
+                         for p, part in zip(bundle.params, flat.split(bundle.counts))]
+        works = [work for *_, work in begun]
+        for work in works:
+            work.watch()
+        self._gathering = _Gathering([(p, rows) for p, rows, _ in begun], works[-1].joined(works), self._versions())
+
+    def forget(self) -> None:
+        """Let go what is under way: its memory is the engine's until it ends."""
+        gathering, self._gathering = self._gathering, None
+        if gathering is not None:
+            gathering.work.wait()
+
+    def _gather(self, p: _Sharded, part: Tensor) -> tuple[_Sharded, Tensor, Work]:
+        rows = empty((self.shards.size() * p.full, *p.shape[1:]), dtype=part.dtype, device=part.device)
+        return p, rows, self.shards._allgather_base(rows, part)
+
+    def _versions(self) -> list[int]:
+        return [bundle.flat._version for bundle in self._bundles]
+
+    def _end_gathering(self) -> None:
+        gathering, self._gathering = self._gathering, None
+        assert gathering is not None
+        gathering.work.wait()
+        with no_grad():
+            for p, rows in gathering.rows:
+                whole = rows[: p.shape[0]]
+                if p.leaf is None:
+                    p.leaf = Parameter(whole, p.shard.requires_grad)
+                    p.nothing = empty((), dtype=whole.dtype, device=whole.device).expand(p.shape)
+                    if p.leaf.requires_grad:
+                        p.leaf.register_post_accumulate_grad_hook(lambda leaf, held=p: self._came(held))
+                else:
+                    p.leaf.data = whole
 
     def _cast(self, x: Tensor) -> Tensor:
         kind = self.policy.param_dtype
@@ -121,7 +195,7 @@ class ParamGroup:
             return
         for p in self.params:
             p.show(p.shard)
-            p.leaf.data = empty((), dtype=p.leaf.dtype, device=p.leaf.device).expand(p.shape)
+            p.leaf.data = p.nothing
         self.gathered = False
 
     def write_back(self) -> None:
@@ -135,9 +209,21 @@ class ParamGroup:
     def before(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """Before forward: parameters, and inputs in the dtype of the policy."""
         self.unshard()
+        self._note_order()
+        if self.following is not None:
+            self.following.begin()
         if self.policy.param_dtype is None or not self.policy.cast_forward_inputs:
             return args, kwargs
         return pytree.tree_map_only(Tensor, self._cast, (args, kwargs))
+
+    def _note_order(self) -> None:
+        before = _ran.get(self.shards, lambda: None)()
+        _ran[self.shards] = weakref.ref(self)
+        if before is None or before is self or before.following is self:
+            return
+        if before.following is not None:
+            before.following.forget()   # it did not come after all
+        before.following, self.preceding = self, before
 
     def after(self, outputs: Any) -> Any:
         """After forward: parameters go, and come again when the gradient of a result does."""
@@ -154,6 +240,8 @@ class ParamGroup:
     def _backward_begins(self, grad: Tensor) -> None:
         del grad
         self.unshard()
+        if self.preceding is not None:
+            self.preceding.begin()
         if not self._queued:
             self._queued = True
             self._missing = {id(p) for p in self.params if p.shard.requires_grad}
@@ -167,6 +255,8 @@ class ParamGroup:
 
     def _backward_ended(self) -> None:
         self._queued = False
+        if self.preceding is not None:
+            self.preceding.forget()     # no gradient went there
         if self.syncs and any(p.leaf is not None and p.leaf.grad is not None for p in self.params):
             self.reduce()
         self.settle()
@@ -176,10 +266,10 @@ class ParamGroup:
     def reduce(self) -> None:
         """Begin to reduce everyone's gradients to their mean; another group's that was begun before ends, so that few are under way.
         At the end of the backward pass the shards have theirs."""
-        before = _last.get(self.shards, lambda: None)()
+        before = _reduced.get(self.shards, lambda: None)()
         if before is not None and before is not self:
             before.settle()
-        _last[self.shards] = weakref.ref(self)
+        _reduced[self.shards] = weakref.ref(self)
         with no_grad():
             trained = [p for p in self.params if p.shard.requires_grad]
             for kind in dict.fromkeys(p.leaf.dtype for p in trained):
@@ -189,16 +279,18 @@ class ParamGroup:
 
     def _reduce(self, params: list[_Sharded]) -> None:
         n, kind = self.shards.size(), self.policy.reduce_dtype or params[0].leaf.dtype
-        rows = []
+        counts = [p.full * p.width for p in params]
+        grads = []
         for p in params:
-            grad = zeros(p.shape, dtype=kind, device=p.shard.device) if p.leaf.grad is None else p.leaf.grad.to(kind)
-            rows.append(_filled(grad, n * p.full).reshape(n, p.full * p.width))
+            grad = zeros(p.shape, dtype=kind, device=p.leaf.device) if p.leaf.grad is None else p.leaf.grad.to(kind)
+            grads.append(_filled(grad, n * p.full))
             p.leaf.grad = None
-        flat = cat(rows, 1)
-        mine = empty(flat.shape[1:], dtype=kind, device=flat.device)
-        work = self.shards._reduce_scatter_base(mine, flat, RedOpType.AVG)
-        work.watch()
-        self._under_way.append(partial(self._end, work, params, mine, flat))
+        mine = empty(sum(counts), dtype=kind, device=grads[0].device)
+        with self.shards.together():
+            works = [self.shards._reduce_scatter_base(part, grad, RedOpType.AVG) for part, grad in zip(mine.split(counts), grads)]
+        for work in works:
+            work.watch()
+        self._under_way.append(partial(self._end, works[-1].joined(works), params, mine, grads))
 
     def settle(self) -> None:
         """Wait for the reductions that were begun, and give the shards their gradients."""
@@ -207,15 +299,15 @@ class ParamGroup:
             for end in ends:
                 end()
 
-    def _end(self, work: Work, params: list[_Sharded], mine: Tensor, flat: Tensor) -> None:
-        """`mine` is there; `flat`, what it comes from, was kept until now."""
+    def _end(self, work: Work, params: list[_Sharded], mine: Tensor, grads: list[Tensor]) -> None:
+        """`mine` is there; `grads`, what it comes from, were kept until now."""
         work.wait()
-        del flat
+        del grads
         if self.replicas is not None:
             self.replicas.allreduce(mine, RedOpType.AVG).wait()
         for p, part in zip(params, mine.split([p.full * p.width for p in params])):
             local = p.shard._local_tensor
-            grad = part.reshape(p.full, *p.shape[1:])[: local.shape[0]].to(local.dtype).clone()
+            grad = part.reshape(p.full, *p.shape[1:])[: local.shape[0]].to(local.dtype)
             made = dtensor(grad, self.mesh, self.placements, p.shape)
             if p.shard.grad is None:
                 p.shard.grad = made

@@ -83,7 +83,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             for key, params in members.items():
                 bucket = self._buckets[key] = cat([p.detach().reshape(-1) for p in params])
                 for p, part in zip(params, bucket.split([p.numel() for p in params])):
-                    p.data = part.view(p.shape)  # type: ignore[attr-defined]
+                    p.data = part.view(p.shape)
 
     # -- steps -----------------------------------------------------------------------------------------------------------------------
     def _push(self) -> None:

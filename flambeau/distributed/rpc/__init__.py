@@ -4,27 +4,10 @@ from __future__ import annotations
 
 from ..._lazy import submodules
 from . import functions
-from .api import (
-    _set_rpc_timeout,
-    _wait_all_workers,
-    get_rpc_timeout,
-    get_worker_info,
-    init_rpc,
-    is_available,
-    rpc_async,
-    rpc_sync,
-    shutdown,
-)
+from .api import _set_rpc_timeout, _wait_all_workers, get_rpc_timeout, get_worker_info, init_rpc, is_available, rpc_async, rpc_sync, shutdown
 from .calls import Here as _Here
-from .options import (
-    UNSET_RPC_TIMEOUT as _UNSET_RPC_TIMEOUT,
-)
-from .options import (
-    BackendType,
-    RpcBackendOptions,
-    TensorPipeRpcBackendOptions,
-    WorkerInfo,
-)
+from .options import UNSET_RPC_TIMEOUT as _UNSET_RPC_TIMEOUT
+from .options import BackendType, RpcBackendOptions, TensorPipeRpcBackendOptions, WorkerInfo
 from .rref import RRef, remote
 
 PyRRef = RRef

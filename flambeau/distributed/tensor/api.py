@@ -82,40 +82,25 @@ def _made(make: Callable[[tuple], Tensor], size: tuple, mesh: DeviceMesh | None,
     return made
 
 
-def zeros(*size: Any, requires_grad: bool = False, dtype: Any = None, layout: Any = strided, device_mesh: DeviceMesh | None = None,
-          placements: Sequence[Placement] | None = None) -> DTensor:
-    """Zeros."""
-    return _made(lambda s: creation.zeros(s, dtype=dtype), size, device_mesh, placements, requires_grad, layout, True)
+def _factory(make: Callable[..., Tensor], doc: str, alike: bool) -> Callable[..., DTensor]:
+    def made(*size: Any, requires_grad: bool = False, dtype: Any = None, layout: Any = strided, device_mesh: DeviceMesh | None = None,
+             placements: Sequence[Placement] | None = None) -> DTensor:
+        return _made(lambda s: make(s, dtype=dtype), size, device_mesh, placements, requires_grad, layout, alike)
+
+    made.__name__, made.__doc__ = make.__name__, doc
+    return made
 
 
-def ones(*size: Any, requires_grad: bool = False, dtype: Any = None, layout: Any = strided, device_mesh: DeviceMesh | None = None,
-         placements: Sequence[Placement] | None = None) -> DTensor:
-    """Ones."""
-    return _made(lambda s: creation.ones(s, dtype=dtype), size, device_mesh, placements, requires_grad, layout, True)
-
-
-def empty(*size: Any, requires_grad: bool = False, dtype: Any = None, layout: Any = strided, device_mesh: DeviceMesh | None = None,
-          placements: Sequence[Placement] | None = None) -> DTensor:
-    """A tensor that holds anything."""
-    return _made(lambda s: creation.empty(s, dtype=dtype), size, device_mesh, placements, requires_grad, layout, True)
+zeros, ones = _factory(creation.zeros, "Zeros.", True), _factory(creation.ones, "Ones.", True)
+empty = _factory(creation.empty, "A tensor that holds anything.", True)
+randn = _factory(random.randn, "Normal random numbers: those that one process would draw, if all have the same seed.", False)
+rand = _factory(random.rand, "Random numbers from 0 to 1: those that one process would draw, if all have the same seed.", False)
 
 
 def full(size: Any, fill_value: Any, *, requires_grad: bool = False, dtype: Any = None, layout: Any = strided,
          device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] | None = None) -> DTensor:
     """`fill_value` everywhere."""
     return _made(lambda s: creation.full(s, fill_value, dtype=dtype), (size,), device_mesh, placements, requires_grad, layout, True)
-
-
-def randn(*size: Any, requires_grad: bool = False, dtype: Any = None, layout: Any = strided, device_mesh: DeviceMesh | None = None,
-          placements: Sequence[Placement] | None = None) -> DTensor:
-    """Normal random numbers: those that one process would draw, if all have the same seed."""
-    return _made(lambda s: random.randn(s, dtype=dtype), size, device_mesh, placements, requires_grad, layout, False)
-
-
-def rand(*size: Any, requires_grad: bool = False, dtype: Any = None, layout: Any = strided, device_mesh: DeviceMesh | None = None,
-         placements: Sequence[Placement] | None = None) -> DTensor:
-    """Random numbers from 0 to 1: those that one process would draw, if all have the same seed."""
-    return _made(lambda s: random.rand(s, dtype=dtype), size, device_mesh, placements, requires_grad, layout, False)
 
 
 __all__ = ["distribute_module", "distribute_tensor", "empty", "full", "ones", "rand", "randn", "zeros"]

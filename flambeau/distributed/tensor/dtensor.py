@@ -143,7 +143,7 @@ class DTensor(Tensor, counted=False):
 
     def _whole(self) -> Tensor:
         with dispatch.grad_enabled(False):
-            return self.detach().full_tensor()
+            return self.detach().full_tensor()  # type: ignore[attr-defined]
 
     # -- as a value ------------------------------------------------------------------------------------------------------------
     def item(self) -> Any:

@@ -68,8 +68,7 @@ class _Linear(ParallelStyle):
             del name
 
         return distribute_module(
-            module, device_mesh, partition,
-            lambda m, inputs, mesh: tuple(_laid(x, mesh, self.input_layouts[0], needs) for x in inputs),
+            module, device_mesh, partition, lambda m, inputs, mesh: tuple(_laid(x, mesh, self.input_layouts[0], needs) for x in inputs),
             lambda m, out, mesh: _given(out, mesh, self.output_layouts[0], self.use_local_output))
 
 

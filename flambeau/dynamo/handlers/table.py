@@ -1,25 +1,14 @@
-"""Registration of handlers."""
+"""Registration of handlers: `@handler(TABLE, "LOAD_FAST")` puts a function into a family's table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from ...core.tables import enters as handler
+
 Handler = Callable[[Any, Any], None]
 """Takes the frame and the instruction."""
-
-
-def handler(table: dict[str, Handler], *names: str) -> Callable[[Handler], Handler]:
-    """`@handler(TABLE, "LOAD_FAST")` puts a function into a family's table."""
-
-    def register(function: Handler) -> Handler:
-        for name in names:
-            if name in table:
-                raise ValueError(f"two handlers for {name}")
-            table[name] = function
-        return function
-
-    return register
 
 
 def pushes(count: int, make: Callable[..., Any]) -> Handler:
@@ -38,3 +27,6 @@ def does(count: int, act: Callable[..., None]) -> Handler:
         act(f.tx, *f.pop_many(count))
 
     return handle
+
+
+__all__ = ["Handler", "does", "handler", "pushes"]

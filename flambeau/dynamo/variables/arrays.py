@@ -355,10 +355,6 @@ def _outer(tx: Trace, a: Variable, b: Variable) -> Variable:
     return apply(tx, np.multiply, [ArrayVariable(column), ArrayVariable(row)])
 
 
-def _roll(tx: Trace, a: Variable, shift: Variable, axis: Variable = NONE) -> Variable:
-    return ArrayVariable(tx.emit_method("roll", [as_array(tx, a).tensor, shift, *([] if is_none(axis) else [axis])], {}))
-
-
 def _repeat(tx: Trace, a: Variable, repeats: Variable, axis: Variable = NONE) -> Variable:
     count = _plain(tx, repeats)
     if type(count) is not int:
@@ -421,14 +417,6 @@ def _einsum(tx: Trace, subscripts: Variable, *operands: Variable) -> Variable:
     return ArrayVariable(made, scalar=not made.fake.shape)
 
 
-def _swapaxes(tx: Trace, a: Variable, axis1: Variable, axis2: Variable) -> Variable:
-    return ArrayVariable(tx.emit_method("transpose", [as_array(tx, a).tensor, axis1, axis2], {}))
-
-
-def _squeeze(tx: Trace, a: Variable, axis: Variable = NONE) -> Variable:
-    return ArrayVariable(tx.emit_method("squeeze", [as_array(tx, a).tensor, *([] if _plain(tx, axis) is None else [axis])], {}))
-
-
 def _cumsum(tx: Trace, a: Variable, axis: Variable = NONE) -> Variable:
     array, dim = as_array(tx, a), _plain(tx, axis)
     kind = np.cumsum(np.ones(1, array.dtype)).dtype
@@ -438,8 +426,9 @@ def _cumsum(tx: Trace, a: Variable, axis: Variable = NONE) -> Variable:
     return ArrayVariable(cast(tx, tx.emit_method("cumsum", [tensor, ConstantVariable(dim)], {}), kind))
 
 
-def _ravel(tx: Trace, a: Variable) -> Variable:
-    return ArrayVariable(tx.emit_method("reshape", [as_array(tx, a).tensor, ConstantVariable(-1)], {}))
+def _method(tx: Trace, name: str, a: Variable, *args: Variable) -> Variable:
+    """A tensor's method that does what NumPy's function does, with those arguments that are not None."""
+    return ArrayVariable(tx.emit_method(name, [as_array(tx, a).tensor, *(v for v in args if not is_none(v))], {}))
 
 
 def _array(tx: Trace, object: Variable, dtype: Variable = NONE, *, copy: Variable = ConstantVariable(True)) -> Variable:
@@ -504,8 +493,11 @@ FUNCTIONS: dict[Any, Callable[..., Variable]] = {
     np.transpose: lambda tx, a, axes=NONE: as_array(tx, a).method(tx, "transpose", [] if axes is NONE else [axes], {}),
     np.ascontiguousarray: lambda tx, a: ArrayVariable(tx.emit_method("contiguous", [as_array(tx, a).tensor], {}), scalar=False),
     np.copy: lambda tx, a: as_array(tx, a).method(tx, "copy", [], {}),
-    np.ravel: _ravel, np.squeeze: _squeeze, np.swapaxes: _swapaxes, np.broadcast_to: _on_tensors("broadcast_to"),
-    np.linalg.norm: _norm, np.einsum: _einsum, np.outer: _outer, np.roll: _roll, np.repeat: _repeat,
+    np.ravel: lambda tx, a: _method(tx, "reshape", a, ConstantVariable(-1)),
+    np.roll: lambda tx, a, shift, axis=NONE: _method(tx, "roll", a, shift, axis),
+    np.squeeze: lambda tx, a, axis=NONE: _method(tx, "squeeze", a, axis),
+    np.swapaxes: lambda tx, a, axis1, axis2: _method(tx, "transpose", a, axis1, axis2), np.broadcast_to: _on_tensors("broadcast_to"),
+    np.linalg.norm: _norm, np.einsum: _einsum, np.outer: _outer, np.repeat: _repeat,
     np.sort: functools.partial(_sorted, places=False), np.argsort: functools.partial(_sorted, places=True),
     np.vstack: _on_tensors("vstack", many=True), np.hstack: _on_tensors("hstack", many=True), np.tile: _on_tensors("tile"),
     np.triu: _on_tensors("triu"), np.tril: _on_tensors("tril"), np.moveaxis: _on_tensors("movedim"),

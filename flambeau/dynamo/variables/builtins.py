@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...core.symbolic import sym_float, sym_int, sym_max, sym_min, sym_sqrt
+from ...core.tables import enters
 from ...core.tensor import is_inference
 from ..break_kinds import graph_break
 from .arrays import CREATION, FUNCTIONS
@@ -49,15 +50,7 @@ if TYPE_CHECKING:
 HANDLERS: dict[Any, Callable[..., Variable | None]] = {}
 
 
-def handles(*targets: Any) -> Callable[[Callable[..., Variable]], Callable[..., Variable]]:
-    """`@handles(len)` registers a handler."""
-
-    def register(handler: Callable[..., Variable]) -> Callable[..., Variable]:
-        for target in targets:
-            HANDLERS[target] = handler
-        return handler
-
-    return register
+handles = functools.partial(enters, HANDLERS)     # `@handles(len)` registers a handler
 
 
 class BuiltinVariable(ValueVariable):

@@ -12,18 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..break_kinds import graph_break
 from ..source import Source, constant_source
-from .base import (
-    NONE,
-    Args,
-    ConstantVariable,
-    IdentityKey,
-    Kwargs,
-    LazyVariable,
-    ModelledVariable,
-    NotConstant,
-    Variable,
-    by_equality,
-)
+from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, ModelledVariable, NotConstant, Variable, by_equality
 from .identity import CountedVariable, key_among
 from .sequences import IteratorVariable, ListVariable, SequenceVariable, TupleVariable
 

@@ -184,7 +184,7 @@ def _result(tx: Trace, value: Any, source: Source, terms: int, total: bool) -> V
     if type(value) is int:
         if not abs(value) >> 63:
             tx.guard("not abs({0}) >> 63", source, about="any")    # a graph has integers of 64 bits
-        return tx.wrap(value, source)
+        return tx.dynamic_int(value, source, presumed=True) or tx.wrap(value, source)
     if type(value) is not float:
         return None
     if tx.is_pinned(source):

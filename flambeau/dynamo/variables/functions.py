@@ -150,8 +150,7 @@ class FunctionVariable(FunctionBase):
     def default_values(self, tx: Trace) -> tuple[list[Variable], dict[str, Variable]]:
         base = self.origin()
         positional: list[Variable] = [
-            LazyVariable(value, base.default(i))
-            for i, value in enumerate(self.function.__defaults__ or ())
+            LazyVariable(value, base.default(i)) for i, value in enumerate(self.function.__defaults__ or ())
         ]
         keyword: dict[str, Variable] = {
             name: LazyVariable(value, base.derive("{0}.__kwdefaults__").item(name))

@@ -14,19 +14,7 @@ from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
 from ..source import Source, constant_source
 from ..surroundings import MISSING, attributes_of, lookup_in_class
-from .base import (
-    NONE,
-    PLAIN_PARTS,
-    Args,
-    ConstantVariable,
-    IdentityKey,
-    Kwargs,
-    LazyVariable,
-    NamedMethod,
-    ValueVariable,
-    Variable,
-    plain_base,
-)
+from .base import NONE, PLAIN_PARTS, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, NamedMethod, ValueVariable, Variable, plain_base
 from .dicts import DictVariable
 from .functions import FunctionBase, MethodVariable
 from .sequences import ListVariable, TupleVariable

@@ -28,24 +28,13 @@ if TYPE_CHECKING:
     from ..trace import Trace
 
 
-
-def _binary_handler(op: Callable[[Any, Any], Any]) -> Callable[..., Variable]:
-    return lambda tx, left, right: tx.binary(op, left, right)
-
-
-def _compare_handler(op: Callable[[Any, Any], Any]) -> Callable[..., Variable]:
-    return lambda tx, left, right: tx.compare(op, left, right)
-
-
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift"):
-    HANDLERS[getattr(operator, _name)] = _binary_handler(getattr(operator, _name))
-    HANDLERS[getattr(operator, "i" + _name.rstrip("_"))] = _binary_handler(getattr(operator, "i" + _name.rstrip("_")))
-for _name in ("lt", "le", "eq", "ne", "gt", "ge"):
-    HANDLERS[getattr(operator, _name)] = _compare_handler(getattr(operator, _name))
-for _name in ("neg", "pos", "invert"):
-    HANDLERS[getattr(operator, _name)] = functools.partial(
-        lambda op, tx, value: tx.unary(op, value), getattr(operator, _name)
-    )
+    for _op in (getattr(operator, _name), getattr(operator, "i" + _name.rstrip("_"))):
+        HANDLERS[_op] = lambda tx, left, right, *, op=_op: tx.binary(op, left, right)
+for _op in (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge):
+    HANDLERS[_op] = lambda tx, left, right, *, op=_op: tx.compare(op, left, right)
+for _op in (operator.neg, operator.pos, operator.invert):
+    HANDLERS[_op] = lambda tx, value, *, op=_op: tx.unary(op, value)
 HANDLERS[operator.not_] = lambda tx, value: tx.logical_not(value)
 HANDLERS[operator.truth] = lambda tx, value: ConstantVariable(tx.truth(value))
 HANDLERS[operator.is_] = lambda tx, left, right: ConstantVariable(tx.is_same(left, right))

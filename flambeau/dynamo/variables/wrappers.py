@@ -197,8 +197,8 @@ def _refuse(tx: Any, *args: Variable, **kwargs: Variable) -> Variable:
     graph_break("call of C function", "_make_wrapper_subclass()")
 
 
-HANDLERS[Tensor._make_subclass] = _of_class             # type: ignore[attr-defined]
-HANDLERS[Tensor._make_wrapper_subclass] = _refuse       # type: ignore[attr-defined]
+HANDLERS[Tensor._make_subclass] = _of_class
+HANDLERS[Tensor._make_wrapper_subclass] = _refuse
 
 
 def wrap_existing(tx: Any, value: Any, source: Source) -> WrapperVariable:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from flambeau.core.memory_format import channels_last, channels_last_3d, contiguous_format
+from flambeau.core.size import Size
 from flambeau.fx.interpreter import Interpreter
 from flambeau.fx.node import Node, map_aggregate
 
@@ -11,16 +13,21 @@ from flambeau.fx.node import Node, map_aggregate
 class TensorMetadata(NamedTuple):
     """Facts about a tensor that a node produced."""
 
-    shape: tuple
+    shape: Size
     dtype: Any
     requires_grad: bool
     stride: tuple
+    memory_format: Any = None
+    is_quantized: bool = False
+    qparams: dict[str, Any] = {}
 
 
 def tensor_metadata(value: Any) -> TensorMetadata:
     """The facts of one tensor."""
     requires_grad = bool(getattr(value, "requires_grad", False))
-    return TensorMetadata(tuple(value.shape), value.dtype, requires_grad, tuple(value.stride()))
+    shape, strides = tuple(value.shape), tuple(value.stride())
+    kept = next((f for f in (contiguous_format, channels_last, channels_last_3d) if f.matches(shape, strides)), None)
+    return TensorMetadata(Size(shape), value.dtype, requires_grad, strides, kept)
 
 
 _extract_tensor_metadata = tensor_metadata

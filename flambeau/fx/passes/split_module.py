@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import getitem as _item
 from typing import Any
 
 from flambeau.fx.graph import Graph
 from flambeau.fx.graph_module import GraphModule
-from flambeau.fx.node import Node
+from flambeau.fx.node import Node, resolve_attr
 
 
 class Partition:
@@ -23,7 +23,7 @@ class Partition:
         self.dependencies: dict[str, None] = {}
 
 
-def extract_graph(nodes: list[Node], inputs: list[Node], outputs: list[Node]) -> Graph:
+def extract_graph(nodes: Iterable[Node], inputs: Iterable[Node], outputs: Iterable[Node], always_tuple: bool = False) -> Graph:
     """A graph of its own of some nodes; it gives the one output, or a tuple."""
     graph = Graph()
     copies: dict[Node, Node] = {}
@@ -33,7 +33,7 @@ def extract_graph(nodes: list[Node], inputs: list[Node], outputs: list[Node]) ->
     for node in nodes:
         copies[node] = graph.node_copy(node, copies.__getitem__)
     given = [copies[node] for node in outputs]
-    graph.output(given[0] if len(given) == 1 else tuple(given))
+    graph.output(given[0] if len(given) == 1 and not always_tuple else tuple(given))
     return graph
 
 
@@ -115,15 +115,8 @@ def _assembled(m: GraphModule, nodes: list[Node], parts: dict[str, Partition], o
             values[node] = base.call_function(_item, (call, i))
             values[node].meta = dict(node.meta)
     base.node_copy(output, values.__getitem__)
-    kept = {str(n.target): _attribute(m, str(n.target)) for n in base.nodes if n.op == "get_attr"}
+    kept = {str(n.target): resolve_attr(m, str(n.target)) for n in base.nodes if n.op == "get_attr"}
     return GraphModule({**submodules, **kept}, base, type(m).__name__)
-
-
-def _attribute(module: Any, path: str) -> Any:
-    for name in path.split("."):
-        module = getattr(module, name)
-    return module
-
 
 
 __all__ = ["Partition", "split_module"]

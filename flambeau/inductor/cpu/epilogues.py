@@ -197,8 +197,7 @@ def _operand(access: Access, out: View, step: Compute, program: Program) -> View
     width: Index = out.shape[-1]
     if out.strides[-1] == 1 and isinstance(width, int) and isinstance(access.index - modulo(step.index, width), int):
         lead = len(out.shape) - 1
-        return View(access.buffer, buffer.dtype, (*[1] * lead, width), (*[width] * lead, 1),
-                    access.index - modulo(step.index, width))
+        return View(access.buffer, buffer.dtype, (*[1] * lead, width), (*[width] * lead, 1), access.index - modulo(step.index, width))
     return None
 
 

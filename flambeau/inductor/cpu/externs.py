@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from flambeau.backends.cpu import onednn
-from flambeau.core.expr import Expr, evaluate, free_variables, to_cpp
+from flambeau.core.dtypes import float64
+from flambeau.core.expr import Expr, evaluate, free_variables, to_cpp, var
 from flambeau.core.scalar import POSTS
-from flambeau.inductor.cpu.cpp import MEMORY_TYPES
+from flambeau.inductor.cpu.cpp import MEMORY_TYPES, constant_text
 from flambeau.inductor.loop.ir import Extern, Program, View
 from flambeau.inductor.loop.post_ops import SLOW, PostOp
 
@@ -211,12 +212,65 @@ def _running(step: Extern, program: Program, pointer: Pointer) -> list[str]:
     """Running sums or products along a dimension; floats add up in float64, as in eager."""
     x, out = step.inputs[0], step.outputs[0]
     _, dim, *reverse = step.args
-    sizes = (math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1:])) if x.shape else (1, 1, 1)
+    sizes = _around(x, dim)
     memory, sign = MEMORY_TYPES[x.dtype.name], RUNNING[step.op]
     number = "double" if x.dtype.is_floating_point else memory
     given = f"({memory}*){pointer(x.buffer, x.offset)}, ({memory}*){pointer(out.buffer, out.offset)}"
     arguments = f"{', '.join(map(to_cpp, sizes))}, {'true' if any(reverse) else 'false'}, {number}({int(sign == '*')})"
     return [f"fl::run_along(rt, {given}, {arguments}, []({number} a, {number} b) {{ return a {sign} b; }});"]
+
+
+def _order(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+    """The first elements along a dimension in order, all of them or `k`, and where they were."""
+    x, (values, places) = step.inputs[0], step.outputs
+    if step.op == "sort":
+        _, dim, descending, _ = step.args
+    else:
+        _, _, dim, descending, _ = step.args
+    outer, n, inner = _around(x, dim)
+    memory = MEMORY_TYPES[x.dtype.name]
+    given = [f"({kind}*){pointer(view.buffer, view.offset)}" for kind, view in ((memory, x), (memory, values), ("int64_t", places))]
+    sizes = map(to_cpp, (outer, n, inner, values.shape[dim] if x.shape else 1))
+    return [f"if (fl::order_along(rt, {', '.join((*given, *sizes))}, {'true' if descending else 'false'})) return 1;"]
+
+
+def _around(x: View, dim: int) -> tuple:
+    """The elements before a dimension, in it and after it."""
+    return (math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1:])) if x.shape else (1, 1, 1)
+
+
+def _counts(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+    """A histogram."""
+    x, out = step.inputs[0], step.outputs[0]
+    _, bins, low, high = step.args
+    memory = MEMORY_TYPES[x.dtype.name]
+    given = ", ".join(f"({memory}*){pointer(view.buffer, view.offset)}" for view in (x, out))
+    edges = ", ".join(constant_text(edge, float64) for edge in (low, high))
+    return [f"if (fl::count_in_bins(rt, {given}, {to_cpp(math.prod(x.shape))}, {to_cpp(bins)}, {edges})) return 1;"]
+
+
+def _groups(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+    """Products of groups of rows, each with a matrix of its own; what lies behind the last group is zero."""
+    a, b, ends = step.inputs
+    out, rows = step.outputs[0], var("rows")
+    of_group = [a._replace(shape=(rows, a.shape[1])), b._replace(shape=b.shape[1:], strides=b.strides[1:]),
+                out._replace(shape=(rows, out.shape[1]))]
+    left, right, made = map(operand, of_group)
+    words = onednn.matmul_words(left, right, made, None, [])
+    memory = MEMORY_TYPES[a.dtype.name]
+    names = [f"({memory}*){pointer(v.buffer, v.offset)}" for v in (a, b, out)]
+    places = iter(f"{name} + {at} * {to_cpp(v.strides[0])}" for name, at, v in zip(names, ("start", "group", "start"), (a, b, out)))
+    count = to_cpp(a.shape[0])
+    return ["{", f"    const int32_t* const ends = (const int32_t*){pointer(ends.buffer, ends.offset)};", "    int64_t start = 0;",
+            f"    for (int64_t group = 0; group < {to_cpp(b.shape[0])}; group++) {{",
+            "        const int64_t rows = ends[group] - start;",
+            f"        if (rows < 0 || ends[group] > {count})",
+            '            return rt->fail(rt, "offs must not decrease, nor end behind the %lld that there are; got %lld after %lld", '
+            f"(long long){count}, (long long)ends[group], (long long)start);",
+            "        if (rows > 0)", *(f"        {line}" for line in call(words, of_group, lambda *_: next(places), of_group[2])),
+            "        start = ends[group];", "    }",
+            f"    __builtin_memset({names[2]} + start * {to_cpp(out.strides[0])}, 0, sizeof({memory}) * ({count} - start) * "
+            f"{to_cpp(out.shape[1])});", "}"]
 
 
 # Products and convolutions, which take epilogues, and below them every call that generated code makes itself.
@@ -226,7 +280,8 @@ EXTERNS: dict[str, Callable[[Extern, Program, Pointer], list[str]]] = {
 ATTENTION = ("flash_attention", "flash_attention_backward")
 DRAWS = ("philox_uniform", "philox_normal")
 RUNNING = {"cumsum": "+", "cumprod": "*"}
-CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention), **dict.fromkeys(DRAWS, _draw), **dict.fromkeys(RUNNING, _running)}
+WHOLE = {"sort": _order, "topk": _order, "histc": _counts, "grouped_mm": _groups}     # over contiguous tensors
+CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention), **dict.fromkeys(DRAWS, _draw), **dict.fromkeys(RUNNING, _running), **WHOLE}
 
 
 
@@ -235,5 +290,5 @@ def runs_in_python(node: Any) -> bool:
     return isinstance(node, Extern) and node.op not in CALLS and node.body is None
 
 
-__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "DRAWS", "EXTERNS", "RUNNING", "call", "choose_layouts",
+__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "DRAWS", "EXTERNS", "RUNNING", "WHOLE", "call", "choose_layouts",
            "operand", "runs_fast", "runs_in_python"]

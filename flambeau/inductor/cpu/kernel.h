@@ -103,6 +103,10 @@ static void run_along(FlambeauRuntime* rt, const T* x, T* out, int64_t outer, in
     }
 }
 
+}  // namespace fl
+#include "sorting.h"
+namespace fl {
+
 // --- timing, while somebody watches ---
 
 #ifndef FL_CLOCK

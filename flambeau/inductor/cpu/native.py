@@ -91,7 +91,7 @@ class _Calling:
         return calls.is_whole(view, self.program.buffers[view.buffer])
 
     def _result(self, out: View | Index | None) -> calls.Look | Index | None:
-        return calls.look(out, self._is_whole(out) and not calls.has_no_elements(out.shape)) if isinstance(out, View) else out
+        return calls.look(out, self._is_whole(out) and not calls.tells_more(out.shape, out.strides)) if isinstance(out, View) else out
 
 
 # -- running --------------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Stopwatch:
     def __init__(self, kernels: int) -> None:
         self.seconds = np.zeros(kernels)
 
-    def begin(self, name: str, args: Sequence[Any] = ()) -> None:
+    def begin(self, name: str, args: Sequence[Any] = (), kind: int = 0, sequence: int = -1) -> None:
         """Operators are not looked at."""
 
     def end(self, event: Any) -> None:

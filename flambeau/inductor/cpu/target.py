@@ -11,7 +11,8 @@ from flambeau.backends.cpu.blas import is_long
 from flambeau.core.dtypes import bfloat16, bool_, dtype, float16, float32, float64, int32, int64
 from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.inductor.cpu import scans
-from flambeau.inductor.cpu.externs import ATTENTION, CONVOLUTIONS, DRAWS, EXTERNS, RUNNING, choose_layouts, runs_fast
+from flambeau.inductor.cpu.cpp import MEMORY_TYPES
+from flambeau.inductor.cpu.externs import ATTENTION, CONVOLUTIONS, DRAWS, EXTERNS, RUNNING, WHOLE, choose_layouts, runs_fast
 from flambeau.inductor.loop.boxes import CHEAP, Box, boxes_in, index_of, origin_of, template
 from flambeau.inductor.loop.ir import Extern, Value
 from flambeau.inductor.loop.products import product_calls
@@ -41,6 +42,8 @@ class OnCpu:
             return scans.lower(lowering, node, prim, args)
         if getattr(prim, "name", None) in RUNNING and node.meta["val"].dtype in (float32, float64, int32, int64):
             return lowering.call(node, prim.name, args, tuple(map(lowering.contiguous, boxes_in(args))))
+        if getattr(prim, "name", None) in WHOLE and _is_native(prim.name, boxes_in(args)):
+            return lowering.call(node, prim.name, args, tuple(map(lowering.contiguous, boxes_in(args))), contiguous=True)
         if getattr(prim, "name", None) in DRAWS and _worth_a_call(lowering, node.meta["val"].dtype, args[2]):
             return lowering.call(node, prim.name, args)
         return None
@@ -61,6 +64,13 @@ class OnCpu:
     def worth_storing(self, lowering: Lowering, node: Any, box: Box, cost: int, loads: Sequence[Value]) -> bool:
         """What costs arithmetic or reads several tensors."""
         return cost > CHEAP or len(loads) > 1
+
+
+def _is_native(name: str, given: Sequence[Box]) -> bool:
+    """Whether generated code has the operation for these operands."""
+    if name == "grouped_mm":
+        return given[0].dtype is float32 and [len(box.shape) for box in given] == [2, 3, 1] and onednn.available()
+    return given[0].dtype.name in MEMORY_TYPES
 
 
 def _worth_a_call(lowering: Lowering, kind: dtype, shape: Sequence[Any]) -> bool:

@@ -22,7 +22,8 @@ from flambeau.inductor.loop.ir import Compute, Extern, Program, Scanned, View
 from flambeau.inductor.loop.scheduler import Kernel, Node, schedule
 
 INCLUDES = [Path(__file__).parents[2] / "include", Path(__file__).parent]
-HEADERS = ("runtime.h", "package.h", "kernel.h", "philox_rounds.h", "scalar.h", "convert.h", "functions.h", "remote.h", "vectors.h")
+HEADERS = ("runtime.h", "package.h", "kernel.h", "philox_rounds.h", "scalar.h", "convert.h", "functions.h", "remote.h", "sorting.h",
+           "vectors.h")
 
 _FOLD_TYPES = "float, double, int8_t, uint8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t"
 _PROLOGUE = """#include "runtime.h"
@@ -222,8 +223,7 @@ class _UnitPrinter:
     def _pointer(self, buffer: str, offset: Index = 0) -> str:
         return buffer if offset == 0 else f"{buffer} + {to_cpp(offset)}"
 
-    def _function(self, segment: Segment, unit: Unit, printed: Sequence[Printed | None], touched: Set[str],
-                  watched: bool = True) -> str:
+    def _function(self, segment: Segment, unit: Unit, printed: Sequence[Printed | None], touched: Set[str], watched: bool = True) -> str:
         """The segment's function, from its parameters on; `touched`: the buffers that its nodes do; `watched`: it notes the time."""
         kernels = [kernel for k in segment.nodes if (kernel := printed[k]) is not None]
         narrow = {s for kernel in kernels if kernel.narrow for s in kernel.symbols}

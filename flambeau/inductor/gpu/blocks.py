@@ -70,8 +70,7 @@ class Blocks(NamedTuple):
         return pixel
 
 
-def blocks_for(shapes: Sequence[Sequence[Any]], stride: Sequence[int], padding: Sequence[int],
-               dilation: Sequence[int]) -> Blocks | None:
+def blocks_for(shapes: Sequence[Sequence[Any]], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]) -> Blocks | None:
     """How to take the convolution of x, w and y of these shapes in blocks; None where sizes are not known or it is not worth it."""
     x, w, y = (tuple(shape) for shape in shapes)
     if len(x) != 4 or any(d != 1 for d in dilation) or not all(isinstance(n, int) for n in (*x, *w, *y, *stride, *padding)):

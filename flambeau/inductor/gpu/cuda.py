@@ -16,6 +16,7 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
 from flambeau.backends.cuda.layouts import layout
 from flambeau.backends.cuda.strays import Places
 from flambeau.core.cache import YOUNG, cache_directory, read, temporary_folder, warn_unusable, write_file
-from flambeau.core.device import CPU, device
+from flambeau.core.device import CPU, device, elsewhere
 from flambeau.core.dtypes import DTYPES, dtype
 from flambeau.core.expr import Index
 from flambeau.core.lazy import LazyModule
@@ -292,8 +293,8 @@ def aligned_parameters(program: Program, kernel: TritonKernel) -> frozenset[str]
 
 
 def build(program: Program, nodes: Sequence[Node | Product], call_primitive: Callable, arrays: bool = False,
-          replayed: bool = False) -> tuple[CudaUnit, Callable[[list], list]]:
-    """Compile and load the program; the callable takes and gives lists of tensors (and numbers), or of arrays.
+          replayed: bool = False, gpu: int = 0) -> tuple[CudaUnit, Callable[[list], list]]:
+    """Compile and load the program for GPU `gpu`, the current one; the callable takes and gives lists of tensors and numbers, or arrays.
 
     `replayed`: its launches are recorded, and replayed from then on.
     """
@@ -304,7 +305,8 @@ def build(program: Program, nodes: Sequence[Node | Product], call_primitive: Cal
     unit = print_program(program, nodes, arrays)
     capability = int(cupy.cuda.Device().compute_capability)
     compiled = compile_all(unit.kernels, capability, [aligned_parameters(program, k) for k in unit.kernels])
-    unit.code.cubins, unit.code.replayed = {k.name: cubin for k, cubin in zip(unit.kernels, compiled, strict=True)}, replayed
+    unit.code.cubins = {k.name: cubin for k, cubin in zip(unit.kernels, compiled, strict=True)}
+    unit.code.replayed, unit.code.gpu = replayed, gpu
     unit.scope, call = unit.code.link(call_primitive)
     return unit, call
 
@@ -319,6 +321,7 @@ class CudaCode:
     tensors: int                    # how many of the first results are for users; others go to the backward graph alone
     cubins: dict[str, Cubin] = field(default_factory=dict)      # by the kernels' names
     replayed: bool = False          # whether its launches are recorded
+    gpu: int = 0                    # on which it runs
 
     def calls(self) -> list[calls.Call]:
         """In the order in which they run."""
@@ -329,8 +332,14 @@ class CudaCode:
         return "\n".join(map(calls.print_call, self.calls()))
 
     def link(self, call_primitive: Callable) -> tuple[dict[str, Any], Callable[[list], list]]:
-        """(what the names in the calls mean, kernels loaded on the current device; the function from inputs to outputs)."""
-        cupy = importlib.import_module("cupy")
+        """(what the names in the calls mean, with kernels loaded on its GPU; the function from inputs to outputs)."""
+        cupy, where = importlib.import_module("cupy"), _gpu(self.gpu)
+        with elsewhere(where) or nullcontext():
+            scope, call = self._link(cupy, call_primitive)
+        alone = self.call.takes_arrays or cupy.cuda.runtime.getDeviceCount() == 1
+        return scope, call if alone else functools.partial(_call_there, where, call)
+
+    def _link(self, cupy: Any, call_primitive: Callable) -> tuple[dict[str, Any], Callable[[list], list]]:
         loaded = {name: cubins.load(cubin) for name, cubin in self.cubins.items()}
         prepared = {s.name: _LIBRARIES[s.library].by_address(*s.facts) for call in self.calls() for s in call.of(calls.ByAddress)}
         scope: dict[str, Any] = {
@@ -346,11 +355,16 @@ class CudaCode:
         if self.call.takes_arrays:
             return scope, scope["call"]
         tensors = ALL_OUTPUTS if self.replayed else self.tensors    # recorded memory is looked after by its tensors
-        call = Written(self.call, scope, tensors, _gpu(cupy.cuda.runtime.getDevice()))
+        call = Written(self.call, scope, tensors, _gpu(self.gpu))
         record = Replayed if self.replayed else None
         if self.settle is not None:   # what is settled once stays outside of the recording
             return scope, Settled(scope["settle"], call, [s.position for s in self.settle.of(calls.Take) if s.position is not None], record)
         return scope, record(call) if record else call
+
+
+def _call_there(where: device, call: Callable[..., list], inputs: list, *kept: tuple) -> list:
+    with elsewhere(where) or nullcontext():
+        return call(inputs, *kept)
 
 
 @functools.cache

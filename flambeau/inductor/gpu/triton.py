@@ -480,18 +480,6 @@ def sign(x):
 
 
 @triton.jit
-def floor(x):       # tl.floor and tl.ceil take subnormal numbers for 0
-    whole = libdevice.trunc(x)
-    return tl.where(whole > x, whole - 1, whole)
-
-
-@triton.jit
-def ceil(x):
-    whole = libdevice.trunc(x)
-    return tl.where(whole < x, whole + 1, whole)
-
-
-@triton.jit
 def fmod(a, b):
     return a % b if a.dtype.is_int() else libdevice.fmod(a, b)
 

@@ -24,8 +24,7 @@ class Box:
     """A tensor being lowered: `view` once it lives in a buffer, else `fn` from index to value."""
 
     def __init__(self, lowering: Lowering, shape: Sequence[Index], kind: dtype, strides: Sequence[Index] | None = None,
-                 view: View | None = None, fn: Callable[[Sequence[Index]], Value] | None = None,
-                 origins: tuple[Origin, ...] = ()):
+                 view: View | None = None, fn: Callable[[Sequence[Index]], Value] | None = None, origins: tuple[Origin, ...] = ()):
         self.lowering, self.shape, self.dtype, self.view, self.fn = lowering, tuple(shape), kind, view, fn
         self.strides = tuple(strides) if strides is not None else tuple(contiguous_strides(shape))
         self.origins = origins

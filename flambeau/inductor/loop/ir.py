@@ -209,8 +209,7 @@ class Tracer:
         args = tuple(computed.values())
         if self.mask is not None:
             args += (self.mask,)
-        return self.make("load", args, compute_dtype(kind),
-                         Access(buffer, index, tuple(computed), self.mask is not None))
+        return self.make("load", args, compute_dtype(kind), Access(buffer, index, tuple(computed), self.mask is not None))
 
     # --- for index maps ---
 

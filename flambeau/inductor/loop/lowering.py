@@ -66,8 +66,7 @@ class Lowering:
         finally:
             self.inlined.pop()
 
-    def new_buffer(self, kind: dtype, shape: Sequence[Index], strides: Sequence[Index], role: str = "temp",
-                   name: str = "") -> View:
+    def new_buffer(self, kind: dtype, shape: Sequence[Index], strides: Sequence[Index], role: str = "temp", name: str = "") -> View:
         """A new buffer, seen whole."""
         name = name or f"buf{self._count}"
         self._count += 1
@@ -400,8 +399,7 @@ class Lowering:
             return self._arg_extremum(node, kind[3:], x, dims[0])
         return self.reduce(node, kind, x, dims, node.meta["val"].dtype, x)
 
-    def reduce(self, node: Any, kind: str, x: Box, dims: tuple[int, ...], out: dtype,
-               element: Callable[[Sequence[Index]], Value]) -> Box:
+    def reduce(self, node: Any, kind: str, x: Box, dims: tuple[int, ...], out: dtype, element: Callable[[Sequence[Index]], Value]) -> Box:
         """Fold `element`, a function of x's indices, over `dims`; a fold that exists already is shared."""
         if not x.settled() and self._products_in(x, images_only=True):
             x.realize()
@@ -457,8 +455,7 @@ class Lowering:
             body = source(idx)
         target = view.index(at)
         computed = {n: self.tracer.computed[n] for n in sorted(free_variables(target)) if n in self.tracer.computed}
-        self.add(Compute(view.buffer, target, loops, body, f"scatter_{mode}", index_values=computed,
-                         origins=(*inner, origin_of(node))))
+        self.add(Compute(view.buffer, target, loops, body, f"scatter_{mode}", index_values=computed, origins=(*inner, origin_of(node))))
         return self.strided(view)
 
     def _place_scatter(self, args: list) -> tuple:
@@ -542,7 +539,7 @@ class Lowering:
         self.fallbacks.append(getattr(node.target, "name", str(node.target)))
         return self.call(node, "eager", args)
 
-    def call(self, node: Any, op: str, args: list, views: tuple[View, ...] | None = None) -> Any:
+    def call(self, node: Any, op: str, args: list, views: tuple[View, ...] | None = None, contiguous: bool = False) -> Any:
         views = tuple(b.realize() for b in boxes_in(args)) if views is None else views
         vals = node.meta["val"]
         single = not isinstance(vals, (tuple, list))
@@ -551,7 +548,7 @@ class Lowering:
             shape, strides = index_of(tuple(val._layout.shape)), index_of(tuple(val._layout.strides))
             if op == "kernel":
                 strides = self._memory_order_of(shape, views[:1], contiguous_strides(shape))
-            outs.append(self.new_buffer(val.dtype, shape, strides if dense(shape, strides) else
+            outs.append(self.new_buffer(val.dtype, shape, strides if dense(shape, strides) and not contiguous else
                                         contiguous_strides(shape)))
         self.add(Extern(op, views, tuple(outs), node.target, template(args), (origin_of(node),)))
         results = [self.strided(out) for out in outs]

@@ -45,8 +45,7 @@ def view_array(view: View, storage: Mapping[str, np.ndarray], sizes: Mapping[str
     return np.lib.stride_tricks.as_strided(flat[evaluate(view.offset, sizes):], shape, strides)
 
 
-def run_extern(step: Extern, storage: Mapping[str, np.ndarray], sizes: Mapping[str, int],
-               externs: Mapping[str, ExternKernel]) -> None:
+def run_extern(step: Extern, storage: Mapping[str, np.ndarray], sizes: Mapping[str, int], externs: Mapping[str, ExternKernel]) -> None:
     """Execute one library call."""
     results = externs[step.op](step, [view_array(v, storage, sizes) for v in step.inputs], sizes)
     for view, result in zip(step.outputs, results, strict=True):
@@ -134,8 +133,7 @@ def _checked(index: Any, given: Any, size: int) -> Any:
 OUT_OF_BOUNDS = "index %d is out of bounds for dimension with size %d"
 
 
-def _load(access: Access, args: list[Any], names: Mapping[str, Any], storage: Mapping[str, np.ndarray],
-          kind: dtype) -> Any:
+def _load(access: Access, args: list[Any], names: Mapping[str, Any], storage: Mapping[str, np.ndarray], kind: dtype) -> Any:
     flat = storage[access.buffer]
     given = dict(zip(access.names, args, strict=False))
     position: Any = evaluate(access.index, {**names, **given})

@@ -203,8 +203,7 @@ def _orders(kernel: Kernel, step: Compute) -> Iterator[tuple[Loop, ...]]:
 
 def _matching_order(step: Compute, access: Access, kernel: Kernel, member: Member) -> tuple[Loop, ...] | None:
     """The order of the step's loops in which it reads `access` as the kernel's loops write it."""
-    mine = {(_key(coefficient(access.index, name)), _key(size)): (name, size)
-            for name, size in step.loops + step.reduce_loops}
+    mine = {(_key(coefficient(access.index, name)), _key(size)): (name, size) for name, size in step.loops + step.reduce_loops}
     order: list[Loop] = []
     target = substitute(member.step.index, member.subs)
     for k, size in enumerate(kernel.sizes):

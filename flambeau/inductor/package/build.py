@@ -23,6 +23,7 @@ from flambeau.inductor.loop.boxes import index_of
 from flambeau.inductor.loop.ir import Extern
 from flambeau.inductor.package.freeze import freeze
 from flambeau.inductor.package.written import Input, Plan, Port, Requirement, Size, State, Weights, Writer, Written, elements
+from flambeau.ops.custom import MEANINGS
 from flambeau.ops.registry import OPERATORS
 
 ARCHIVE = Path(__file__).parents[2] / "lib" / "libflambeau_package.a"
@@ -49,7 +50,7 @@ def build(gm: GraphModule, examples: Sequence[Any], names: Sequence[str], output
         raise RuntimeError("aoti_compile_and_package: there is no C++ compiler; install one (g++), or set CXX to its path")
     if not ARCHIVE.exists():
         raise RuntimeError(f"aoti_compile_and_package: {ARCHIVE} is missing, which the build of the native module makes; install it anew")
-    frozen = _Frozen()
+    gm, frozen = _meant(gm), _Frozen()
     parts = compile_parts(gm, examples, print_graph, frozen)
     if any(not isinstance(out, (Result, Constant)) for out in parts.interface.outputs):    # what looks into other memory is copied
         gm, frozen = _copying(gm), _Frozen()
@@ -68,6 +69,16 @@ class _Frozen:
     def __call__(self, program: Program, attributes: Sequence[Tensor]) -> None:
         self.attributes = attributes
         freeze(program, attributes)
+
+
+def _meant(gm: GraphModule) -> GraphModule:
+    """A program that calls what libraries' operators in Python mean, in their places."""
+    graph = Graph()
+    nodes: dict[Node, Node] = {}
+    for node in gm.graph.nodes:
+        made = nodes[node] = graph.node_copy(node, nodes.__getitem__)
+        made.target = MEANINGS.get(getattr(node.target, "qualname", ""), node.target)
+    return GraphModule(gm, graph)
 
 
 def _copying(gm: GraphModule) -> GraphModule:

@@ -137,8 +137,7 @@ def _windowed(step: Extern) -> Wrong:
     groups = step.args[-1]
     if any(isinstance(n, Expr) for v in (x, w, y) for n in v.shape):
         return
-    sizes = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1
-                  for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], *step.window))
+    sizes = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], *step.window))
     if x.shape[1] != w.shape[1] * groups or y.shape != (x.shape[0], w.shape[0], *sizes):
         yield f"a convolution of {list(x.shape)} with {list(w.shape)} gives {[x.shape[0], w.shape[0], *sizes]}, not {list(y.shape)}"
 

@@ -16,7 +16,7 @@ from ...core.dtypes import DTYPES
 from ...ops.aten import AtenOperator
 from ...ops.custom import CustomOperator
 from ...ops.script_types import known
-from ..values import Class, Function
+from ..values import Class, Function, Parameter
 from .errors import NotSupportedError, called_from
 from .expressions import AbsentOperator, Expressions, ModuleValue, is_math, numbers_of
 from .matching import Misfit, literal_value
@@ -89,8 +89,10 @@ class Calls(Expressions):
             args, kwargs = self.arguments(node, self._hints(fn), held)
             return self.call_method(held[0], fn.name, args, kwargs, node)
         if isinstance(fn, Value):
-            name = "forward" if isinstance(fn, ModuleValue) or fn.type.name in self.unit.module_interfaces else "__call__"
             args, kwargs = self.arguments(node)
+            if isinstance(fn, ModuleValue):
+                return fn.info.called(self, fn, args, kwargs, node)
+            name = "forward" if fn.type.name in self.unit.module_interfaces else "__call__"
             return self.call_method(fn, name, args, kwargs, node)
         raise self.error(node, f"{ast.unparse(node.func)} is not callable")
 
@@ -150,18 +152,21 @@ class Calls(Expressions):
             return own
         if name in ("pow", "abs") and args and args[0].type in NUMBERS:
             return self.combined(node, name, *args) if name == "pow" else Value(args[0].type, f"ops.prim.abs({args[0].text})")
-        inplace = self._taken_inplace(name, args, kwargs, fn)
+        indices = self._taken("return_indices", name, args, kwargs, fn)
+        if indices is not None and indices.constant is True:
+            return self.operator(node, f"{name}_with_indices", args, kwargs, fn)
+        inplace = self._taken("inplace", name, args, kwargs, fn)
         made = self.operator(node, name, args, kwargs, fn)
         return made if inplace is None else self._in_place(made, name, args, kwargs, fn, inplace, node)
 
     @staticmethod
-    def _taken_inplace(name: str, args: list[Value], kwargs: dict[str, Value], fn: Callable | None) -> Value | None:
-        """The argument `inplace`, which operators have here and not in ATen, taken from the others."""
+    def _taken(flag: str, name: str, args: list[Value], kwargs: dict[str, Value], fn: Callable | None) -> Value | None:
+        """The argument `flag`, which operators have here and of which ATen makes another operator, taken from the others."""
         names = list(inspect.signature(fn).parameters) if fn is not None else []
-        if "inplace" not in names or any(a.name == "inplace" for s in known(name) for a in s.arguments):
+        if flag not in names or any(a.name == flag for s in known(name) for a in s.arguments):
             return None
-        at = names.index("inplace")
-        return args.pop(at) if len(args) > at else kwargs.pop("inplace", None)
+        at = names.index(flag)
+        return args.pop(at) if len(args) > at else kwargs.pop(flag, None)
 
     def _in_place(self, made: Value, name: str, args: list[Value], kwargs: dict, fn: Any, inplace: Value, node: ast.AST) -> Value:
         """`fn(x, inplace=...)`."""
@@ -189,7 +194,7 @@ class Calls(Expressions):
         if isinstance(obj, type):
             return self._make(obj, node)
         if is_library(obj) and known(obj.__name__):
-            return self._operation(obj.__name__, node)
+            return self._operation(obj.__name__, node, obj)
         if callable(obj) and (hasattr(obj, "__code__") or self.unit.is_scripted(obj)):
             return self._function(obj, node)
         name = getattr(obj, "__name__", "")
@@ -252,25 +257,32 @@ class Calls(Expressions):
         if len(args) > len(parameters):
             raise self.error(node, f"{function.name}() expected at most {len(parameters)} arguments but found {len(args)} positional "
                                    "arguments")
+        texts: list[str] = []
+        skipped = False
+        for p, value in self.bound(function, parameters, args, kwargs, node):
+            if value is None:
+                skipped = True
+            else:
+                texts.append(f"{self.unit.text_of_parameter(p.name)}={value.text}" if skipped else value.text)
+        return Value(function.returns, f"{text}({', '.join([*before, *texts])})")
+
+    def bound(self, function: Function, parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any],
+              node: ast.AST) -> list[tuple[Parameter, Value | None]]:
+        """Each parameter with the argument that it gets, of its type; None where its default is taken."""
         given = dict(zip([p.name for p in parameters], args))
         for key, value in kwargs.items():
             if key in given or not any(p.name == key for p in parameters):
                 raise self.error(node, f"{function.name}(): Unknown keyword argument '{key}'" if key not in given
                                  else f"{function.name}(): argument {key} specified twice")
             given[key] = value
-        texts: list[str] = []
-        skipped = False
+        found: list[tuple[Parameter, Value | None]] = []
         for p in parameters:
-            if p.name not in given:
-                if p.default is None:
-                    raise self.error(node, f"{function.name}(): Argument {p.name} not provided")
-                skipped = True
-                continue
-            value = self.converted(self.first_class(given[p.name], node), p.type, node,
-                                   f"{function.name}() Expected a value of type '{{kind}}' for argument '{p.name}' but instead found type "
-                                   "'{found}'")
-            texts.append(f"{self.unit.text_of_parameter(p.name)}={value.text}" if skipped else value.text)
-        return Value(function.returns, f"{text}({', '.join([*before, *texts])})")
+            if p.name not in given and p.default is None:
+                raise self.error(node, f"{function.name}(): Argument {p.name} not provided")
+            found.append((p, None if p.name not in given else self.converted(
+                self.first_class(given[p.name], node), p.type, node,
+                f"{function.name}() Expected a value of type '{{kind}}' for argument '{p.name}' but instead found type '{{found}}'")))
+        return found
 
     def call_method(self, of: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], node: ast.AST) -> Value:
         """`of.name(...)`."""

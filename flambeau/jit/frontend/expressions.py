@@ -728,8 +728,7 @@ class Expressions:
         with self.block(Scope(self.scope, loop=True)) as lines:
             head = self.loop_head(over, one.target)
             found = self.first_values([node.key, node.value], wanted) if is_dict else self.first_values([node.elt], wanted)
-            kinds = [w if w is not None and is_part(v.type, w, self.classes) else v.type
-                     for v, w in zip(found, wanted or [None, None])]
+            kinds = [w if w is not None and is_part(v.type, w, self.classes) else v.type for v, w in zip(found, wanted or [None, None])]
             change = f"torch.{'_set_item' if is_dict else 'append'}({', '.join([name, *(v.text for v in found)])})"
             lines.append(change if is_dict else f"{self.fresh()} = {change}")
         kind = Type("Dict" if is_dict else "List", tuple(kinds))
@@ -759,6 +758,8 @@ class Expressions:
             return found
         if isinstance(found, ModuleValue):
             return Several(found.info.items(self, found, node))
+        if isinstance(found, Known) and isinstance(found.obj, type) and issubclass(found.obj, enum.Enum):
+            return self.list_of([self.known_value(member, node) for member in found.obj], None)
         value = self.first_class(found, node)
         kinds = self.tuple_types(value.type)
         if kinds is not None:
@@ -804,14 +805,18 @@ class Expressions:
         of = self.expr(node.value)
         if isinstance(of, Known) and (isinstance(of.obj, type) or hasattr(of.obj, "__origin__")):
             raise self.error(node, "a type is no value")
+        if isinstance(of, ModuleValue) and hint is not None and hint.name in self.unit.module_interfaces:
+            return of.info.item_of_kind(self, of, self.value(node.slice), hint, node)
         return self.item(of, self.index_of(node), node)
 
     def index_of(self, node: ast.Subscript) -> ast.AST:
-        """What is in the brackets, with `slice(a, b)` as `a:b`."""
+        """What is in the brackets, with `slice(a, b)` as `a:b`, and `Ellipsis` as `...`: so graphs print them."""
         at = node.slice
         return ast.copy_location(ast.Tuple(list(map(self._sliced, at.elts)), at.ctx), at) if isinstance(at, ast.Tuple) else self._sliced(at)
 
     def _sliced(self, part: ast.expr) -> ast.expr:
+        if isinstance(part, ast.Name) and part.id == "Ellipsis":
+            return ast.copy_location(ast.Constant(...), part)
         if not isinstance(part, ast.Call) or not isinstance(part.func, ast.Name) or part.keywords or not 1 <= len(part.args) <= 3:
             return part
         called = self.expr(part.func)
@@ -920,8 +925,7 @@ class Expressions:
         """How many dimensions of a tensor an index is for."""
         return 0 if isinstance(part, ast.Constant) and part.value is None else 1
 
-    def _one_index(self, text: str, part: ast.AST, dim: int, tensors: dict[int, str], node: ast.AST,
-                   after: bool) -> tuple[str, int]:
+    def _one_index(self, text: str, part: ast.AST, dim: int, tensors: dict[int, str], node: ast.AST, after: bool) -> tuple[str, int]:
         if isinstance(part, ast.Slice):
             if part.lower is None and part.upper is None and part.step is None:
                 return text, dim + 1

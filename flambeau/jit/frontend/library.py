@@ -16,7 +16,8 @@ from ...autograd.grad_mode import no_grad as _no_grad
 from ...core.dtypes import bool_
 from ...core.tensor import Tensor
 from ...nn import functional as F
-from ...nn.modules import activation, batchnorm, conv, instancenorm, pooling, rnn, transformer, utils
+from ...nn import packing
+from ...nn.modules import activation, batchnorm, conv, instancenorm, pooling, rnn, utils
 from ...ops import aten
 from ...ops.sorting import unique as _unique
 from ...ops.sorting import unique_consecutive as _unique_consecutive
@@ -52,16 +53,8 @@ class enable_grad:
 
 
 # -- functions ---------------------------------------------------------------------------------------------------------------------
-def relu(input, inplace=False):
-    return aten.relu_(input) if inplace else aten.relu(input)
-
-
 def _assert(condition: bool, message: str) -> None:
     assert condition, message
-
-
-def tanh(input):
-    return aten.tanh(input)
 
 
 def _single(x):
@@ -110,16 +103,8 @@ def softmin(input, dim=None, _stacklevel=3, dtype=None):
     return aten.softmax(-input, dim, dtype)
 
 
-def dropout(input, p=0.5, training=True, inplace=False):
-    return aten.dropout_(input, p, training) if inplace else aten.dropout(input, p, training)
-
-
 def feature_dropout(input, p=0.5, training=True, inplace=False):
     return aten.feature_dropout_(input, p, training) if inplace else aten.feature_dropout(input, p, training)
-
-
-def alpha_dropout(input, p=0.5, training=False, inplace=False):
-    return aten.alpha_dropout_(input, p, training) if inplace else aten.alpha_dropout(input, p, training)
 
 
 def softsign(input):
@@ -130,37 +115,14 @@ def tanhshrink(input):
     return input - input.tanh()
 
 
-def rrelu(input, lower=1 / 8, upper=1 / 3, training=False, inplace=False):
-    out = aten.rrelu(input, lower, upper, training)
-    return input.copy_(out) if inplace else out
-
-
-def threshold(input, threshold, value, inplace=False):
-    return aten.threshold_(input, threshold, value) if inplace else aten.threshold(input, threshold, value)
-
-
 def normalize(input, p: float = 2.0, dim: int = 1, eps: float = 1e-12):
     return input / input.norm(p, [dim], True).clamp_min(eps).expand_as(input)
-
-
-def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
-    return aten.batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, True)
-
-
-def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
-    return aten.instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)
-
-
-def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
-    return aten.layer_norm(input, normalized_shape, weight, bias, eps)
 
 
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     if max_norm is not None:
         raise NotImplementedError(f"embedding with max_norm (by the {norm_type}-norm) in TorchScript: scale the weight beforehand")
-    if padding_idx is None:
-        return aten.embedding(weight, input, -1, scale_grad_by_freq, sparse)
-    return aten.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)
+    return aten.embedding(weight, input, -1 if padding_idx is None else padding_idx, scale_grad_by_freq, sparse)
 
 
 def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False,
@@ -177,45 +139,6 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2.0, sca
                               padding_idx)[0]
 
 
-def pad(input, pad, mode="constant", value=None):
-    return aten.pad(input, pad, mode, value)
-
-
-def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    steps = kernel_size if stride is None else stride
-    if return_indices:
-        return aten.max_pool1d_with_indices(input, kernel_size, steps, padding, dilation, ceil_mode)
-    return aten.max_pool1d(input, kernel_size, steps, padding, dilation, ceil_mode)
-
-
-def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    steps = kernel_size if stride is None else stride
-    if return_indices:
-        return aten.max_pool2d_with_indices(input, kernel_size, steps, padding, dilation, ceil_mode)
-    return aten.max_pool2d(input, kernel_size, steps, padding, dilation, ceil_mode)
-
-
-def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    steps = kernel_size if stride is None else stride
-    if return_indices:
-        return aten.max_pool3d_with_indices(input, kernel_size, steps, padding, dilation, ceil_mode)
-    return aten.max_pool3d(input, kernel_size, steps, padding, dilation, ceil_mode)
-
-
-def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
-    return aten.avg_pool1d(input, kernel_size, kernel_size if stride is None else stride, padding, ceil_mode, count_include_pad)
-
-
-def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-    return aten.avg_pool2d(input, kernel_size, kernel_size if stride is None else stride, padding, ceil_mode, count_include_pad,
-                           divisor_override)
-
-
-def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-    return aten.avg_pool3d(input, kernel_size, kernel_size if stride is None else stride, padding, ceil_mode, count_include_pad,
-                           divisor_override)
-
-
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
     if size_average is not None or reduce is not None:
         raise NotImplementedError("kl_div with size_average or reduce in TorchScript: say reduction")
@@ -224,16 +147,12 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     return aten.kl_div(input, target, 0 if reduction == "none" else 1 if reduction == "mean" else 2, log_target=log_target)
 
 
-def _sizes(input: Tensor, wanted: List[Optional[int]]) -> List[int]:
+def _sizes(input: Tensor, wanted) -> List[int]:
     """The sizes that are wanted, and those of the input where None stands."""
     found: List[int] = []
     for at, size in enumerate(wanted):
         found.append(input.size(at + input.dim() - len(wanted)) if size is None else size)
     return found
-
-
-def adaptive_avg_pool1d(input, output_size):
-    return aten.adaptive_avg_pool1d(input, output_size)
 
 
 def adaptive_avg_pool2d(input, output_size):
@@ -250,9 +169,7 @@ def adaptive_avg_pool3d(input, output_size):
 
 def adaptive_max_pool1d(input, output_size, return_indices=False):
     found = aten.adaptive_max_pool1d(input, output_size)
-    if return_indices:
-        return found
-    return found[0]
+    return found if return_indices else found[0]
 
 
 def adaptive_max_pool2d(input, output_size, return_indices=False):
@@ -260,16 +177,12 @@ def adaptive_max_pool2d(input, output_size, return_indices=False):
         found = aten.adaptive_max_pool2d(input, [output_size, output_size])
     else:
         found = aten.adaptive_max_pool2d(input, _sizes(input, output_size))
-    if return_indices:
-        return found
-    return found[0]
+    return found if return_indices else found[0]
 
 
 def adaptive_max_pool3d(input, output_size, return_indices=False):
     found = aten.adaptive_max_pool3d(input, output_size)
-    if return_indices:
-        return found
-    return found[0]
+    return found if return_indices else found[0]
 
 
 def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
@@ -547,11 +460,6 @@ def _decoder(self, tgt: Tensor, memory: Tensor, tgt_mask: Optional[Tensor] = Non
     return out if self.norm is None else self.norm(out)
 
 
-def _ff_block(self, x: Tensor) -> Tensor:
-    x = self.linear2(self.dropout(self.activation(self.linear1(x))))
-    return self.dropout3(x) if self._cross else self.dropout2(x)
-
-
 def _lstm(self, input: Tensor, hx: Optional[Tuple[Tensor, Tensor]] = None) -> Tuple[Tensor, Tuple[Tensor, Tensor]]:
     single = input.dim() == 2
     x = input.unsqueeze(0 if self.batch_first else 1) if single else input
@@ -588,9 +496,7 @@ def _recurrent(self, input: Tensor, hx: Optional[Tensor] = None) -> Tuple[Tensor
     else:
         out, h = aten.rnn_relu(x, h, self._flat_weights, self.bias, self.num_layers, self.dropout, self.training, self.bidirectional,
                                self.batch_first)
-    if single:
-        return out.squeeze(0 if self.batch_first else 1), h.squeeze(1)
-    return out, h
+    return (out.squeeze(0 if self.batch_first else 1), h.squeeze(1)) if single else (out, h)
 
 
 def _lstm_cell(self, input: Tensor, hx: Optional[Tuple[Tensor, Tensor]] = None) -> Tuple[Tensor, Tensor]:
@@ -618,17 +524,23 @@ def _gru_cell(self, input: Tensor, hx: Optional[Tensor] = None) -> Tensor:
     return h.squeeze(0) if single else h
 
 
-def _upsample(self, input: Tensor) -> Tensor:
-    return interpolate(input, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor)
+def pad_sequence(sequences: List[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right") -> Tensor:
+    if padding_side != "left" and padding_side != "right":
+        raise RuntimeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
+    longest = max([s.size(0) for s in sequences])
+    rows: List[Tensor] = []
+    for s in sequences:
+        filler = aten.full([longest - s.size(0)] + s.shape[1:], padding_value, dtype=s.dtype, device=s.device)  # type: ignore[operator]
+        rows.append(aten.cat([s, filler] if padding_side == "right" else [filler, s], 0))
+    return aten.stack(rows, 0 if batch_first else 1)
 
 
-_WRITTEN = (relu, tanh, softmax, log_softmax, softmin, dropout, feature_dropout, alpha_dropout, softsign, tanhshrink, rrelu,
-            threshold, normalize, batch_norm, instance_norm, layer_norm, embedding, pad, max_pool1d, max_pool2d,
-            max_pool3d, avg_pool1d, avg_pool2d, avg_pool3d, adaptive_avg_pool1d, adaptive_avg_pool2d,
-            adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, lp_pool2d, kl_div,
+_WRITTEN = (softmax, log_softmax, softmin, feature_dropout, softsign, tanhshrink, normalize, adaptive_avg_pool2d,
+            adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, lp_pool2d, kl_div, embedding,
             embedding_bag, interpolate, grid_sample, affine_grid, gumbel_softmax, multi_head_attention_forward)
 
 FORMS: dict[Any, Any] = {
+    packing.pad_sequence: pad_sequence,
     **{getattr(F, fn.__name__): fn for fn in _WRITTEN}, F.dropout1d: feature_dropout, F.dropout2d: feature_dropout,
     F.dropout3d: feature_dropout, F.upsample: interpolate, _unique: unique, _unique_consecutive: unique_consecutive,
     **dict(zip((utils._single, utils._pair, utils._triple, utils._quadruple), (_single, _pair, _triple, _quadruple))),
@@ -648,12 +560,10 @@ METHODS: dict[tuple[type, str], Any] = {
     (activation.MultiheadAttention, "forward"): _attention,
     (nn.TransformerEncoder, "forward"): _encoder,
     (nn.TransformerDecoder, "forward"): _decoder,
-    (transformer._Layer, "_ff_block"): _ff_block,
     (rnn.RNNBase, "forward"): _recurrent,
     (nn.LSTM, "forward"): _lstm,
     (nn.LSTMCell, "forward"): _lstm_cell,
     (nn.GRUCell, "forward"): _gru_cell,
-    (nn.Upsample, "forward"): _upsample,
 }
 """TorchScript's forms of methods."""
 

@@ -170,19 +170,22 @@ def _ways(schema: FunctionSchema, fn: Callable, args: Sequence[Value], kwargs: M
     """The arguments as given, and by the names that the overload has for the parameters of an operator."""
     ways: list[tuple] = []
     pairs = _pairs(schema, fn)
-    ours = {mine: theirs for theirs, mine in pairs.items()}
+    ours = {mine: its for its, mine in pairs.items()}
+    theirs = {pairs[a.name]: a for a in schema.arguments if a.name in pairs}
     parameters = list(inspect.signature(fn).parameters.values())
     plain = all(p.kind is not p.VAR_POSITIONAL for p in parameters)
     if plain and len(args) <= len(parameters):
         named = {p.name: v for p, v in zip(parameters, args)} | dict(kwargs)
         for p in parameters:    # a default that the overload hasn't
-            a = next((a for a in schema.arguments if a.name == ours.get(p.name)), None)
+            a = theirs.get(p.name)
             wanted = a is not None and p.name not in named and a.default is inspect.Parameter.empty
             if wanted and isinstance(p.default, (bool, int, float, str, type(None))):
                 named[p.name] = literal_value(p.default)
-        named = {name: v for name, v in named.items() if name in ours or v.constant is not None}
+        named = {name: v for name, v in named.items() if v.constant is not None or (name in theirs and theirs[name].kind.endswith("?"))}
         if named.keys() <= ours.keys():
-            ways.append(([], named, ours))
+            kernels = {a.name: literal_value(True) for a in schema.arguments     # which it may take: there is no choice here
+                       if a.kind == "bool" and a.default is inspect.Parameter.empty and a.name not in pairs}
+            ways.append(([], named | kernels, ours))
     ways.append((args, kwargs, {}))
     return ways
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import typing
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,16 +14,16 @@ from ...fx.graph_module import GraphModule
 from ...nn.modules.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from ...nn.modules.module import Module
 from .. import language
-from ..module import RecursiveScriptModule, ScriptFunction
+from ..module import DEFINED, RecursiveScriptModule, ScriptFunction
 from ..printer import member
 from ..values import Class, Function
 from .annotations import type_of_value
 from .errors import source_of
 from .expressions import ModuleValue
 from .matching import literal_value
-from .static import BOOL, NONE, NOTHING, STR, TENSOR, Bound, Known, Several, Type, Value
+from .static import BOOL, NONE, NOTHING, STR, TENSOR, Bound, Known, Several, Type, Value, is_part
 
-INTERNAL = frozenset(Module().__dict__) - {"training"}
+INTERNAL = frozenset(Module().__dict__) - {"training"} | {DEFINED}
 _OF_GRAPHS = frozenset(("_class_name", "_code", "_forward", "_graph", "meta"))
 _LISTS = (ModuleList, Sequential, ModuleDict, ParameterList, ParameterDict)
 
@@ -35,6 +36,13 @@ def is_ours(cls: type) -> bool:
     return cls.__module__.startswith(Module.__module__.removesuffix("modules.module"))
 
 
+def hooks_of(module: Module) -> tuple[list[Callable], list[Callable]]:
+    """A module's hooks before and after `forward`, which become a part of its program; a warning tells of others."""
+    if module._backward_hooks or module._backward_pre_hooks:
+        warnings.warn(f"backward hooks of {type(module).__name__} are no part of what torch.jit.script makes", stacklevel=2)
+    return list(module._forward_pre_hooks.values()), list(module._forward_hooks.values())
+
+
 class ModuleInfo:
     """A module of which the program has a class, shared by modules with the same kinds of attributes."""
 
@@ -44,6 +52,7 @@ class ModuleInfo:
         self.subs: dict[str, ModuleInfo] = {}
         self.functions: dict[str, Callable] = {}
         self.failed: dict[str, str] = {}
+        self.compiled_hooks: set[Callable] = set()
         self.absorbed = isinstance(module, RecursiveScriptModule)
         if self.absorbed:
             self._from_program(module)      # type: ignore[arg-type]
@@ -51,11 +60,13 @@ class ModuleInfo:
         of_graph = isinstance(module, GraphModule) and type(module).forward is GraphModule.forward
         self.printed = module._compiled() if of_graph else None
         self.annotations = unit.annotations_of(type(module))
+        self.hooks = hooks_of(module)
         self._state()
         self._attributes()
         self.key: Any = (type(module), tuple((n, str(t)) for n, t in self.cls.attributes.items()), repr(self.cls.constants),
                          tuple(self.cls.parameters), tuple(self.cls.buffers), tuple((n, id(s)) for n, s in self.subs.items()),
-                         tuple((n, id(f)) for n, f in self.functions.items()), id(self.printed))
+                         tuple((n, id(f)) for n, f in self.functions.items()), id(self.printed),
+                         tuple(tuple(map(id, found)) for found in self.hooks))
 
     def _from_program(self, module: RecursiveScriptModule) -> None:
         """A module of another program, which becomes a part of this one."""
@@ -110,7 +121,8 @@ class ModuleInfo:
         ours = is_ours(type(m))
         constants = set(getattr(type(m), "__constants__", ()))
         for name, value in m.__dict__.items():
-            if name in INTERNAL or name in self.cls.attributes or (name in _OF_GRAPHS and self.printed is not None):
+            if name in INTERNAL or name in self.cls.attributes or name in m.__dict__.get(DEFINED, ()) or (
+                    name in _OF_GRAPHS and self.printed is not None):
                 continue
             annotation = self.annotations.get(name)
             final = typing.get_origin(annotation) is typing.Final or annotation is typing.Final
@@ -160,7 +172,7 @@ class ModuleInfo:
             return body.known_value(self.cls.constants[name], node)
         if name in self.functions:
             return Known(self.functions[name])
-        if name in self.cls.methods:
+        if name in self.cls.methods or name in self.module.__dict__.get(DEFINED, ()):
             return Bound(of, name)
         return self._of_class(body, of, name, node)
 
@@ -227,6 +239,9 @@ class ModuleInfo:
         """The function that a method is."""
         if name == "forward" and self.printed is not None:
             return self.printed
+        defined = self.module.__dict__.get(DEFINED, {})
+        if name in defined:
+            return defined[name]
         own = self.module.__dict__.get(name)
         if inspect.ismethod(own):
             return own.__func__
@@ -287,11 +302,79 @@ class ModuleInfo:
             if name not in self.cls.methods and (fn := self.python_method(name)) is not None:
                 self.compiled(name, fn)
 
+    # -- hooks -------------------------------------------------------------------------------------------------------------------
+    def called(self, body: Any, of: ModuleValue, args: Sequence[Any], kwargs: Mapping[str, Any], node: ast.AST) -> Any:
+        """`module(...)`: its hooks around its `forward`."""
+        if not self.absorbed and any(self.hooks):
+            body.call_method(of, "forward", args, kwargs, node)     # which says what hooks take
+            self.compile_hooks()
+        cls = self.cls
+        if not cls.forward_pre_hooks and not cls.forward_hooks:
+            return body.call_method(of, "forward", args, kwargs, node)
+        given = body.bound(cls.methods["forward"], cls.methods["forward"].parameters[1:], args, kwargs, node)
+        inputs = body.kept(body.tuple_of([value or Value(p.type, p.default.__dict__["text"]) for p, value in given]))
+        for name in cls.forward_pre_hooks:
+            answer = self._call_hook(body, of, name, [inputs], node)
+            if answer.type != NONE:
+                inputs = answer if answer.type.name == "Tuple" else body.kept(body.tuple_of([answer]))
+        result = body.kept(body.call_method(of, "forward", body.elements(inputs, node), {}, node))
+        for name in cls.forward_hooks:
+            answer = self._call_hook(body, of, name, [inputs, result], node)
+            result = result if answer.type == NONE else answer
+        return result
+
+    def _call_hook(self, body: Any, of: ModuleValue, name: str, args: list[Value], node: ast.AST) -> Value:
+        """A hook's call: programs call hooks as functions, for PyTorch has them apart from methods."""
+        function, text = self.cls.methods[name], f"{self.name}.{name}"
+        self.unit.texts.setdefault(text, function.source)
+        return body.kept(body.call_function(function, text, [of.text], args, {}, node))
+
+    def compile_hooks(self) -> None:
+        """Compile the hooks of `forward`, which has been compiled, as methods."""
+        cls, (before, after) = self.cls, self.hooks
+        if cls.forward_pre_hooks or cls.forward_hooks:
+            return
+        forward = cls.methods["forward"]
+        inputs = Type("Tuple", tuple(p.type for p in forward.parameters[1:]))
+        for fn in before:
+            cls.forward_pre_hooks.append(self._hook(fn, "pre-hook", [inputs]).name.rpartition(".")[2])
+        output = forward.returns
+        for fn in after:
+            made = self._hook(fn, "hook", [inputs, output])
+            cls.forward_hooks.append(made.name.rpartition(".")[2])
+            output = output if made.returns == NONE else made.returns
+
+    def _hook(self, fn: Callable, what: str, takes: list[Type]) -> Function:
+        """A hook, compiled as a method; RuntimeError where it does not take and give what the module's call needs."""
+        cls, name = self.cls, getattr(fn, "__name__", type(fn).__name__)
+        wanted = ", ".join(["self", *(f"{key}: {kind}" for key, kind in zip(("input", "output"), takes))])
+        gives = f" -> None, Tensor or {takes[0]}" if len(takes) == 1 else ""
+        told = f". It should be {name}({wanted}){gives}; remove a hook that is not to be scripted before torch.jit.script"
+        about = f"The forward {what} '{name}' of module '{self.short}'"
+        known = cls.methods.get(name)
+        if known is not None and fn not in self.compiled_hooks:
+            raise RuntimeError(f"{about} has the name of another hook or method; give it a name of its own")
+        signature = known or self.unit.signature(fn, source_of(fn), f"{self.short}.{name}")
+        found = [p.type for p in signature.parameters[1:]]
+        if len(found) != len(takes):
+            raise RuntimeError(f"{about} takes {len(found) + 1} inputs, and {len(takes) + 1} were expected{told}")
+        if found[0].name != "Tuple":
+            raise RuntimeError(f"{about} expected the input argument to be typed as a Tuple but found type: '{found[0]}' instead{told}")
+        if found[0] != takes[0]:
+            raise RuntimeError(f"{about} has the wrong inner types for the input tuple argument: '{found[0]}'{told}")
+        if len(takes) == 2 and found[1] != takes[1]:
+            raise RuntimeError(f"{about} has the wrong type for the output argument: '{found[1]}'{told}")
+        if len(takes) == 1 and signature.returns not in (NONE, takes[0], *takes[0].args[:1]):
+            what_is = "is missing a return annotation" if signature.returns.name == "?" else f"returns a '{signature.returns}'"
+            raise RuntimeError(f"{about} {what_is}{told}")
+        self.compiled_hooks.add(fn)
+        return known or self.compiled(name, fn)
+
     def entries(self) -> list[str]:
         """The methods with which a scripted module begins: forward, and those that are marked."""
         if self.absorbed:
             return []
-        found = []
+        found = [name for name in self.module.__dict__.get(DEFINED, ()) if name != "forward"]
         for name in dir(type(self.module)):
             fn = inspect.getattr_static(type(self.module), name)
             fn = fn.fget if isinstance(fn, property) else fn
@@ -308,6 +391,8 @@ class ModuleInfo:
             fn = self.python_method(name)
             if fn is not None and name not in self.cls.methods and f"{fn.__module__}.{fn.__qualname__}" not in language.OVERLOADS:
                 self.compiled(name, fn)
+        if not self.absorbed and any(self.hooks) and "forward" in self.cls.methods:
+            self.compile_hooks()
         if isinstance(self.module, (ModuleList, Sequential, ModuleDict)) and "__len__" not in self.cls.methods:
             self.cls.methods["__len__"] = Function("__len__", [], Type("int"), _unused, (
                 f"def __len__(self: {self.name}) -> int:\n  return {len(self.module)}\n"))
@@ -356,6 +441,16 @@ class ModuleInfo:
         if not -len(found) <= key < len(found):
             raise body.error(node, f"index {key} is out of range for {len(found)} modules")
         return found[key]
+
+    def item_of_kind(self, body: Any, of: ModuleValue, at: Value, kind: Type, node: ast.AST) -> Value:
+        """`of[at]` for a place that the program computes: what all of the list or dict are, a module of an interface."""
+        for name, sub in self.subs.items():
+            sub.compile_for(kind)
+            if not is_part(Type(sub.name), kind, self.unit.classes):
+                raise body.error(node, f"module '{name}' of this {self.short} is no '{kind}'")
+        name = body.fresh()
+        body.out.append(f"{name} : {kind} = ({of.text})[{at.text}]")
+        return Value(kind, name, True)
 
     def _walk(self, of: ModuleValue, name: str) -> Several:
         """`of.children()` and its kin: what they give is known."""

@@ -19,7 +19,6 @@ _RETURN = "\0return"
 _IN_PLACE = {"add": "add_", "sub": "sub_", "mul": "mul_", "div": "div_", "__and__": "__iand__", "__or__": "__ior__", "__xor__": "__ixor__",
              "pow": "pow_", "remainder": "remainder_", "floordiv": "floor_divide_", "__lshift__": "__ilshift__",
              "__rshift__": "__irshift__"}
-_EXCEPTIONS = "builtins"
 
 
 class Statements(Calls):
@@ -357,7 +356,7 @@ class Statements(Calls):
         with self.block() as lines:
             text = self.value(node.msg) if node.msg is not None else None
             shown = '"AssertionError: "' if text is None else f'torch.add("AssertionError: ", {text.text})'
-            lines.append(f'ops.prim.RaiseException({shown}, "builtins.AssertionError")')
+            lines.append(f'ops.prim.RaiseException({shown})')
         if test.constant is NOTHING:
             self.write_if(test.text, [], lines)
         elif not test.constant:

@@ -276,6 +276,9 @@ class Unit:
     # -- functions ---------------------------------------------------------------------------------------------------------------
     def signature(self, fn: Callable, source: Source, name: str) -> Function:
         """A function's parameters and what it declares to return, `?` where it says nothing."""
+        if not isinstance(source.tree, ast.FunctionDef):
+            raise failure(f"{type(source.tree).__name__} is no function that can be compiled; lambdas aren't", source, source.tree,
+                          NotSupportedError)
         node = source.tree
         a = node.args
         defaulted = next((p for p, d in zip(a.kwonlyargs, a.kw_defaults) if d is not None), None)
@@ -383,9 +386,6 @@ class Unit:
                                    "type of what it returns")
             return function, name
         source = source_of(fn)
-        if not isinstance(source.tree, ast.FunctionDef):
-            raise failure(f"{type(source.tree).__name__} is no function that can be compiled; lambdas aren't", source, source.tree,
-                          NotSupportedError)
         signature = self.signature(fn, source, fn.__name__)
         if declared is not None:
             for mine, theirs in zip(signature.parameters, declared.parameters):
@@ -457,8 +457,7 @@ class Unit:
         text = sub.function(function, None, source.tree)
         return [line.removeprefix("  ") for line in text.splitlines()[1:]], function.returns, places
 
-    def _form_function(self, form: Callable, lines: list[str], returns: Type, places: list[str], given: Mapping[str, Any],
-                       key: Any) -> str:
+    def _form_function(self, form: Callable, lines: list[str], returns: Type, places: list[str], given: Mapping[str, Any], key: Any) -> str:
         if ("function", key) in self.instantiated:
             return self.instantiated["function", key]
         name = unique_name("torch.nn.functional", form.__name__, self.texts.keys() | self.classes.keys())
@@ -580,7 +579,8 @@ def _renamed_class(old: Class, name: str, rename: Callable[[str], str]) -> Class
     def kind(t: Type) -> Type:
         return Type(rename(t.name), tuple(map(kind, t.args)))
 
-    made = Class(name, old.kind, "", {n: kind(t) for n, t in old.attributes.items()}, old.constants, old.parameters, old.buffers)
+    made = Class(name, old.kind, "", {n: kind(t) for n, t in old.attributes.items()}, old.constants, old.parameters, old.buffers,
+                 forward_pre_hooks=old.forward_pre_hooks, forward_hooks=old.forward_hooks)
     for key, f in old.methods.items():
         made.methods[key] = Function(f.name, [Parameter(p.name, kind(p.type), p.default) for p in f.parameters], kind(f.returns), _not_yet,
                                      rename(f.source))
@@ -592,6 +592,8 @@ def class_text(made_of: Class) -> str:
     lines = []
     if made_of.kind == "Module":
         lines = [f"__{what}__ = [{''.join(f'{_quoted(n)}, ' for n in getattr(made_of, what))}]" for what in ("parameters", "buffers")]
+        lines += [f"__{what}__ = [{''.join(f'{_quoted(n)}, ' for n in names)}]"
+                  for what in ("forward_pre_hooks", "forward_hooks") if (names := getattr(made_of, what))]
     for name, kind in made_of.attributes.items():
         lines.append(f"{name} : {kind}" if name.isidentifier() else f"__annotations__[{_quoted(name)}] = {kind}")
     for name, value in made_of.constants.items():

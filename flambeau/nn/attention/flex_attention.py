@@ -139,8 +139,7 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: Callabl
     shapes that do not fit.
     """
     if query.ndim != 4 or key.ndim != 4 or value.ndim != 4:
-        raise ValueError(f"flex_attention: query, key and value must have 4 dimensions, got {query.ndim}, {key.ndim} "
-                         f"and {value.ndim}")
+        raise ValueError(f"flex_attention: query, key and value must have 4 dimensions, got {query.ndim}, {key.ndim} and {value.ndim}")
     b, h, q, e = query.shape
     if key.shape[1] != h:
         if not enable_gqa or h % key.shape[1]:

@@ -184,8 +184,7 @@ class MultiheadAttention(Module):
                  device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0:
-            raise ValueError(f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and "
-                             f"num_heads={num_heads} instead")
+            raise ValueError(f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and num_heads={num_heads} instead")
         if embed_dim % num_heads:
             raise AssertionError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}")
         where = {"device": device, "dtype": dtype}

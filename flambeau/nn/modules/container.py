@@ -310,14 +310,11 @@ class ParameterDict(_Named):
             self.update(parameters)
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self._keys:
-            raise KeyError(key)
-        return getattr(self, key)
+        return getattr(self, key)   # AttributeError for what is not there, as PyTorch has it
 
     def __setitem__(self, key: str, value: Any) -> None:
         if not isinstance(key, str):
-            raise TypeError(f"Index given to ParameterDict cannot be used as a key as it is not a string (type is "
-                            f"'{type(key).__name__}')")
+            raise TypeError(f"Index given to ParameterDict cannot be used as a key as it is not a string (type is '{type(key).__name__}')")
         self._keys[key] = None
         setattr(self, key, _as_parameter(value))
 

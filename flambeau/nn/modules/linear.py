@@ -102,7 +102,7 @@ class LazyLinear(LazyModuleMixin, Linear):
         """Take the shapes from the input."""
         if self.has_uninitialized_params():
             self.in_features = input.shape[-1]
-            self.weight.materialize((self.out_features, self.in_features))
+            self.weight.materialize((self.out_features, self.in_features))  # type: ignore[attr-defined]
             if self.bias is not None:
                 self.bias.materialize((self.out_features,))
             self.reset_parameters()

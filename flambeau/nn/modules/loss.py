@@ -135,8 +135,7 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss):
     """Negative log likelihood of Poisson counts."""
 
     def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
-        return F.poisson_nll_loss(log_input, target, log_input=self.log_input, full=self.full, eps=self.eps,
-                                  reduction=self.reduction)
+        return F.poisson_nll_loss(log_input, target, log_input=self.log_input, full=self.full, eps=self.eps, reduction=self.reduction)
 
 
 class GaussianNLLLoss(_Loss):

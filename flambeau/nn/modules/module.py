@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
 from itertools import chain
 from typing import Any, TypeVar
+
+from flambeau import _C
 
 from ...core.device import device as device_type
 from ...core.dtypes import as_dtype, dtype_of_name
@@ -42,9 +45,24 @@ _HOOK_DICTS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_for
                "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
 
 
+_TOO_EARLY = "before Module.__init__() call: begin __init__ with super().__init__()"
+
+
 def _forward_unimplemented(self: Module, *input: Any) -> Any:
     """Defines the computation performed at every call; every subclass has its own."""
-    raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+    meant = [name for name in vars(type(self)) if get_close_matches(name, ["forward"], cutoff=0.8)]
+    raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function'
+                              + (f"; did you mean it by {meant[0]!r}?" if meant else ""))
+
+
+def _instead(given: Any) -> str:
+    """What to give where a module is expected, for what is given instead of one."""
+    if isinstance(given, type) and issubclass(given, Module):
+        return f"; {given.__name__}() would be one"
+    if isinstance(given, (list, tuple)):
+        return "; give the modules one by one, with * before the sequence"
+    name = getattr(given, "__name__", "")
+    return f"; {name} is a function: call it in forward, or use the module that computes it" if callable(given) and name else ""
 
 
 class _WrappedHook:
@@ -230,7 +248,7 @@ class Module:
     # -- registration ------------------------------------------------------------------------------
     def _check_name(self, name: Any, what: str) -> None:
         if "_parameters" not in self.__dict__:
-            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
+            raise AttributeError(f"cannot assign {what} {_TOO_EARLY}")
         if not isinstance(name, str):
             raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
         if "." in name:
@@ -244,8 +262,7 @@ class Module:
         if hasattr(self, name) and name not in self._parameters:
             raise KeyError(f"attribute '{name}' already exists")
         if param is not None and not isinstance(param, Parameter):
-            raise TypeError(f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
-                            "(torch.nn.Parameter or None required)")
+            raise TypeError(f"cannot assign '{type(param).__name__}' object to parameter '{name}' (torch.nn.Parameter or None required)")
         if param is not None and param.grad_fn is not None:
             raise ValueError(f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly. "
                              f"To express '{name}' as a function of another Tensor, compute the value in the forward() method.")
@@ -267,7 +284,7 @@ class Module:
     def add_module(self, name: str, module: Module | None) -> None:
         """Add a submodule (or None) under `name`."""
         if not isinstance(module, Module) and module is not None:
-            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+            raise TypeError(f"{type(module).__name__} is not a Module subclass{_instead(module)}")
         self._check_name(name, "module")
         if hasattr(self, name) and name not in self._modules:
             raise KeyError(f"attribute '{name}' already exists")
@@ -284,19 +301,21 @@ class Module:
             registered = fields.get(home)
             if registered is not None and name in registered:
                 return registered[name]
+        if "_modules" not in fields and (name in _HOOK_DICTS or name == "training"):
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}': its __init__ did not call super().__init__()")
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __setattr__(self, name: str, value: Any) -> None:
         fields = self.__dict__
         if isinstance(value, Parameter):
             if "_parameters" not in fields:
-                raise AttributeError("cannot assign parameters before Module.__init__() call")
+                raise AttributeError(f"cannot assign parameters {_TOO_EARLY}")
             _drop(name, fields, self._buffers, self._modules)
             self._non_persistent_buffers_set.discard(name)
             self.register_parameter(name, value)
         elif isinstance(value, Module):
             if "_modules" not in fields:
-                raise AttributeError("cannot assign module before Module.__init__() call")
+                raise AttributeError(f"cannot assign module {_TOO_EARLY}")
             _drop(name, fields, self._parameters, self._buffers)
             self._non_persistent_buffers_set.discard(name)
             self._modules[name] = registered(GlobalHooks.modules, self, name, value) if GlobalHooks.modules else value
@@ -374,6 +393,8 @@ class Module:
             raise AttributeError(f"{type(parent).__name__} has no attribute `{name}`")
         if hasattr(parent, name) and not isinstance(getattr(parent, name), Module):
             raise AttributeError(f"`{name}` is not an nn.Module")
+        if not isinstance(module, Module):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
         setattr(parent, name, module)
 
     def _at(self, target: str) -> tuple[Module, str, Any]:
@@ -423,8 +444,7 @@ class Module:
         for _, param in self.named_parameters(recurse=recurse):
             yield param
 
-    def named_parameters(self, prefix: str = "", recurse: bool = True,
-                         remove_duplicate: bool = True) -> Iterator[tuple[str, Parameter]]:
+    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Parameter]]:
         """(dotted name, parameter) pairs."""
         yield from self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate)
 
@@ -433,8 +453,7 @@ class Module:
         for _, buffer in self.named_buffers(recurse=recurse):
             yield buffer
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True,
-                      remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
         """(dotted name, buffer) pairs."""
         yield from self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
 
@@ -456,8 +475,7 @@ class Module:
         for _, module in self.named_modules():
             yield module
 
-    def named_modules(self, memo: set | None = None, prefix: str = "",
-                      remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
+    def named_modules(self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
         """(dotted name, module) pairs, this one first under `prefix`."""
         memo = set() if memo is None else memo
         if self in memo:
@@ -561,8 +579,7 @@ class Module:
 
     def cuda(self: T, device: Any = None) -> T:
         """Move to a CUDA device."""
-        where = device_type("cuda", device if isinstance(device, int) else 0) if device is None or isinstance(device, int) else \
-            device_type(device)
+        where = device_type("cuda" if device is None else device)
         return self._apply(lambda t: t.to(where))
 
     def cpu(self: T) -> T:
@@ -656,7 +673,7 @@ def _converted(param: Parameter, fn: Callable) -> Parameter:
     if Conversions.swap or not Conversions.overwrite:
         param.grad = None
     if not Conversions.swap and not Conversions.overwrite and data.is_meta == param.is_meta:
-        param.data, param.grad = data, grad     # type: ignore[attr-defined]
+        param.data, param.grad = data, grad
         return param
     made = Parameter(data, param.requires_grad)
     made.grad = grad
@@ -695,6 +712,8 @@ _global_module_registration_hooks = GlobalHooks.modules
 _global_forward_hooks, _global_forward_pre_hooks = GlobalHooks.forward, GlobalHooks.forward_pre
 _global_backward_hooks, _global_backward_pre_hooks = GlobalHooks.backward, GlobalHooks.backward_pre
 _global_forward_hooks_with_kwargs, _global_forward_hooks_always_called = GlobalHooks.with_kwargs, GlobalHooks.always
+
+_C.know_module_call(Module._call_impl.__code__)     # profiles tell which module an event is of
 
 __all__ = ["Module", "RemovableHandle", "register_module_buffer_registration_hook", "register_module_module_registration_hook",
            "register_module_parameter_registration_hook", "register_module_forward_hook", "register_module_forward_pre_hook",

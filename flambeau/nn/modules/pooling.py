@@ -109,13 +109,11 @@ class _FractionalNd(Module):
         self.register_buffer("_random_samples", _random_samples)
 
     def forward(self, input: Tensor) -> Any:
-        return type(self)._function(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices,
-                                    self._random_samples)
+        return type(self)._function(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples)
 
 
 FractionalMaxPool2d, FractionalMaxPool3d = spatial_family(
-    _FractionalNd, "FractionalMaxPool", "Maximum over windows at random distances in {dims}.", function="fractional_max_pool",
-    ranks=(2, 3))
+    _FractionalNd, "FractionalMaxPool", "Maximum over windows at random distances in {dims}.", function="fractional_max_pool", ranks=(2, 3))
 
 
 class _AdaptiveNd(FunctionModule):

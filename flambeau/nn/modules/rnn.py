@@ -232,8 +232,7 @@ class RNNCellBase(Module):
 
     mode, nonlinearity = "RNN_TANH", "tanh"
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None,
-                 dtype: Any = None) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         gates = num_chunks * hidden_size

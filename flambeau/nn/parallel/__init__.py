@@ -14,8 +14,7 @@ class DataParallel(Module):
     def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
         super().__init__()
         if device_ids is not None and len(device_ids) > 1:
-            raise NotImplementedError(f"DataParallel over {len(device_ids)} devices is not supported; run one process "
-                                      f"for each device")
+            raise NotImplementedError(f"DataParallel over {len(device_ids)} devices is not supported; run one process for each device")
         self.module, self.dim = module, dim
         self.device_ids = list(device_ids or [])
         self.output_device = output_device

@@ -10,10 +10,11 @@ from ...core import dispatch
 from ...core.tensor import Tensor
 from ...ops.creation import tensor
 from ...ops.nn.steps import scale_all_, total_norm
+from ...ops.telling import parameters_in
 
 
 def _grads(parameters: Any) -> list[Tensor]:
-    params = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    params = [parameters] if isinstance(parameters, Tensor) else parameters_in(parameters, "clip_grad_value_")
     return [p.grad for p in params if p.grad is not None]
 
 
@@ -47,7 +48,7 @@ def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Tensor, 
 def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
                     foreach: bool | None = None) -> Tensor:
     """Scale the gradients, in place, so that their norm together is at most `max_norm`; returns the norm before."""
-    params = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    params = [parameters] if isinstance(parameters, Tensor) else parameters_in(parameters, "clip_grad_norm_")
     with dispatch.grad_enabled(False):
         norm = get_total_norm(_grads(params), norm_type, error_if_nonfinite)
     clip_grads_with_norm_(params, max_norm, norm)

@@ -20,5 +20,5 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     start = 0
     for p in parameters:
         n = p.numel()
-        p.data = vec[start:start + n].view_as(p).data     # type: ignore[attr-defined]
+        p.data = vec[start:start + n].view_as(p).data
         start += n

@@ -92,8 +92,7 @@ class _SpectralNorm(Module):
         return value
 
 
-def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
-                  dim: int | None = None) -> Module:
+def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None) -> Module:
     """Divide a weight by its largest singular value (Miyato et al. 2018)."""
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
@@ -172,8 +171,7 @@ class _Orthogonal(Module):
 _MAPS = ("matrix_exp", "cayley", "householder")
 
 
-def orthogonal(module: Module, name: str = "weight", orthogonal_map: str | None = None, *,
-               use_trivialization: bool = True) -> Module:
+def orthogonal(module: Module, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True) -> Module:
     """Keep a matrix orthogonal (or its rows, or its columns, orthonormal). `orthogonal_map` is "matrix_exp", "cayley" or "householder": the
     first for square and complex matrices where it isn't given, the last for others. `use_trivialization`: the map starts from the
     identity, at a matrix that is kept beside it."""

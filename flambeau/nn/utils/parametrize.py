@@ -68,7 +68,7 @@ class ParametrizationList(ModuleList):
         if isinstance(original, Parameter):
             if value is not original and self.is_tensor and value.dtype is original.dtype and value.shape == original.shape:
                 with dispatch.grad_enabled(False):
-                    original.data = value.detach().clone() if value._view is not None else value.detach()     # type: ignore[attr-defined]
+                    original.data = value.detach().clone() if value._view is not None else value.detach()
                 value = original
             self.register_parameter(name, value if isinstance(value, Parameter) else Parameter(value, original.requires_grad))
         else:
@@ -158,8 +158,7 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
         owner.append(parametrization)
         return module
     if tensor_name not in module._parameters and tensor_name not in module._buffers:
-        raise ValueError(f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with name "
-                         f"'{tensor_name}'")
+        raise ValueError(f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with name '{tensor_name}'")
     original = getattr(module, tensor_name)
     made = ParametrizationList([parametrization], original, unsafe=unsafe)
     delattr(module, tensor_name)
@@ -182,7 +181,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
             value = getattr(module, tensor_name).detach().clone()
         kept = Parameter(value, original.requires_grad) if isinstance(original, Parameter) else value
         if owner.is_tensor and isinstance(original, Parameter) and value.shape == original.shape:
-            original.data = value     # type: ignore[attr-defined]
+            original.data = value
             kept = original
     elif owner.is_tensor:
         kept = original
@@ -207,8 +206,22 @@ def type_before_parametrizations(module: Module) -> type:
 
 
 def transfer_parametrizations_and_params(from_module: Module, to_module: Module, tensor_name: str | None = None) -> Module:
-    """Not supported: register the parametrizations on the other module instead."""
-    raise NotImplementedError("transfer_parametrizations_and_params is not implemented; register the parametrizations "
-                              "on the new module")
+    """Register the parametrizations of one module (of one tensor of it) on another as well, with the originals that they start from.
+
+    What the other module lacks it gets a parameter for.
+    """
+    if not is_parametrized(from_module):
+        return to_module
+    owners: Any = from_module.parametrizations
+    for name in owners if tensor_name is None else (tensor_name,):
+        owner = owners[name]
+        if getattr(to_module, name, None) is None:
+            to_module.register_parameter(name, Parameter(getattr(from_module, name).detach()))
+        for parametrization in owner:
+            register_parametrization(to_module, name, parametrization)
+        mine: Any = to_module.parametrizations
+        for original in ("original",) if owner.is_tensor else tuple(f"original{i}" for i in range(owner.ntensors)):
+            setattr(mine[name], original, getattr(owner, original))
+    return to_module
 
 

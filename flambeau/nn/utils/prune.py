@@ -84,7 +84,7 @@ class BasePruningMethod(ABC):
             delattr(module, name)
         orig = module._parameters.pop(f"{name}_orig")
         assert orig is not None
-        orig.data = weight.data  # type: ignore[attr-defined]
+        orig.data = weight.data
         del module._buffers[f"{name}_mask"]
         setattr(module, name, orig)
 

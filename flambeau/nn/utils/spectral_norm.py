@@ -36,8 +36,7 @@ class SpectralNorm:
         setattr(module, self.name, self.compute_weight(module, module.training))
 
 
-def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
-                  dim: int | None = None) -> Module:
+def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None) -> Module:
     """Divide a weight by its largest singular value, which power iteration follows."""
     if hook_of(module, SpectralNorm, name) is not None:
         raise RuntimeError(f"Cannot register two spectral_norm hooks on the same parameter {name}")

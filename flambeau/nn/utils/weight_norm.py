@@ -35,8 +35,7 @@ def hook_of(module: Module, kind: Any, name: str) -> int | None:
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
     """Split a weight into name_g and name_v."""
     warnings.warn("`torch.nn.utils.weight_norm` is deprecated in favor of "
-                  "`torch.nn.utils.parametrizations.weight_norm`.", FutureWarning,
-                  stacklevel=2)
+                  "`torch.nn.utils.parametrizations.weight_norm`.", FutureWarning, stacklevel=2)
     if hook_of(module, WeightNorm, name) is not None:
         raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
     hook = WeightNorm(name, dim)

@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 
 from ...backends.cpu.blas import NARROW
-from ...core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32
+from ...core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64, int32, scalar_type
 from ...core.lazy import LazyFunctions
 from ...core.size import broadcast_shapes, column_strides
 from ...core.tensor import Tensor
 from .. import prims
 from ..order import laid
 from ..patterns import eye, tril, triu
-from ..primitives import NO_CALL
+from ..primitives import NO_CALL, InAten
 from ..promotion import cast, expand_to
-from ..reductions import _differ, scalar_type
+from ..reductions import _differ
 from ..registry import General, Spec, operator, primitive
 from ..return_types import named
 from ..writing import with_out, with_out_in_rows
@@ -95,11 +95,12 @@ def _of_any_float(kernel: Callable) -> Callable:
 
 
 def _routine(name: str, kernel: Callable, vjp: Callable, shape: Callable, doc: str, sample: Callable, *, tensors: int = 1,
-             failure: str | None = None) -> Any:
+             failure: str | None = None, aten: InAten = InAten()) -> Any:
     """A primitive that LAPACK computes; `failure` is the message of the LinAlgError where it cannot."""
     kernel = _of_any_float(kernel)
-    return primitive(name, kernel=kernel if failure is None else _lapack(failure)(kernel), tensors=tensors, derivative=General(vjp),
-                     samples=lambda r: [sample(r)], why_absent=_WHY, doc=doc)(shape)
+    return primitive(name, aten=aten._replace(node=aten.node or f"linalg_{name}"), doc=doc,
+                     kernel=kernel if failure is None else _lapack(failure)(kernel), tensors=tensors, derivative=General(vjp),
+                     samples=lambda r: [sample(r)], why_absent=_WHY)(shape)
 
 
 def columns(like: Tensor, shape: tuple | None = None, kind: dtype | None = None) -> Spec:
@@ -146,6 +147,7 @@ def _inv_vjp(g: Tensor, out: Tensor) -> tuple:
 
 
 inv_prim = _routine("inv", np.linalg.inv, _inv_vjp, lambda x: columns(x), "The inverse of (..., n, n).", lambda r: (_square(r),),
+                    aten=InAten(node="linalg_inv_ex"),
                     failure="linalg.inv: The inversion could not be completed because the input matrix is singular.")
 
 
@@ -164,7 +166,7 @@ def _solve_vjp(g: Tensor, a: Tensor, out: Tensor) -> tuple:
 
 solve_prim = _routine("solve", np.linalg.solve, _solve_vjp, lambda a, b: columns(b),
                       "X with A X = B for (..., n, n) and (..., n, k) of the same batch.",
-                      lambda r: (_square(r), r.standard_normal((2, 3, 2))), tensors=2,
+                      lambda r: (_square(r), r.standard_normal((2, 3, 2))), tensors=2, aten=InAten(node="linalg_solve_ex"),
                       failure="torch.linalg.solve: The solver failed because the input matrix is singular.")
 
 
@@ -376,7 +378,7 @@ def _cholesky(x: np.ndarray) -> np.ndarray:
 
 cholesky_prim = _routine(
     "cholesky", _cholesky, _cholesky_vjp, lambda x: columns(x), "The lower Cholesky factor of hermitian positive-definite matrices.",
-    lambda r: (_positive(r),),
+    lambda r: (_positive(r),), aten=InAten(node="linalg_cholesky_ex"),
     failure="linalg.cholesky: The factorization could not be completed because the input is not positive-definite.")
 
 
@@ -489,8 +491,8 @@ def _qr_shape(x: Tensor, mode: str) -> tuple[Spec, Spec]:
     return columns(x, q), columns(x, (*batch, k if mode != "complete" else m, n))
 
 
-qr_prim = _routine("qr", _qr_kernel, _qr_vjp, _qr_shape, "", lambda r: (r.standard_normal((4, 3)), "reduced"))
-qr_prim.aten = NO_CALL
+qr_prim = _routine("qr", _qr_kernel, _qr_vjp, _qr_shape, "", lambda r: (r.standard_normal((4, 3)), "reduced"),
+                   aten=NO_CALL)
 
 
 @operator(autocast={"cpu": "wide"})
@@ -582,8 +584,7 @@ def _svd_shape(x: Tensor, full: bool) -> tuple[Spec, Spec, Spec]:
 
 svd_prim = _routine("svd", _of_finite(lambda x, full: tuple(np.linalg.svd(x, full_matrices=full))), _svd_vjp, _svd_shape, "",
                     lambda r: (r.standard_normal((4, 3)), False),
-                    failure="linalg.svd: The algorithm failed to converge; NaNs in the input are a reason.")
-svd_prim.aten = NO_CALL
+                    aten=NO_CALL, failure="linalg.svd: The algorithm failed to converge; NaNs in the input are a reason.")
 
 
 def _check_driver(A: Tensor, driver: str | None) -> None:

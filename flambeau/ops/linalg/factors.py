@@ -19,6 +19,7 @@ from ...core.tensor import Tensor
 from .. import prims
 from ..checks import checked
 from ..patterns import tril, triu
+from ..primitives import InAten
 from ..promotion import apart, cast, expand_to
 from ..registry import General, Spec, operator, primitive
 from ..return_types import named
@@ -84,6 +85,7 @@ def _lu_vjp(gs: tuple, out0: Tensor, out1: Tensor) -> tuple:
 
 
 lu_factor_prim = primitive("lu_factor", kernel=_lu_kernel, derivative=General(_lu_vjp), why_absent=_WHY,
+                           aten=InAten(node="linalg_lu_factor_ex"),
                            samples=lambda r: [(_square(r),), (r.standard_normal((2, 4, 3)),), (r.standard_normal((3, 4)),)], doc=
                            "(L and U in one matrix, row exchanges counted from 1, number of the first zero on U's diagonal or 0).")(
     lambda x: (columns(x), Spec((*x._layout.shape[:-2], min(x._layout.shape[-2:])), int32),
@@ -298,7 +300,10 @@ def linalg_ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bo
 
 
 def _ldl_solve_kernel(ld: np.ndarray, pivots: np.ndarray, b: np.ndarray, hermitian: bool) -> np.ndarray:
-    out = np.empty_like(b, order="C")
+    out, rows = np.empty_like(b, order="C"), np.abs(pivots)
+    if ((rows < 1) | (rows > ld.shape[-1])).any():      # LAPACK would write outside of B
+        raise RuntimeError(f"linalg.ldl_solve: pivots must name rows from 1 to {ld.shape[-1]} (negative for blocks of two), as ldl_factor "
+                           f"gives them; got numbers from {pivots.min()} to {pivots.max()}")
     if b.size:
         solve, = scipy_linalg.get_lapack_funcs(("hetrs" if hermitian and b.dtype.kind == "c" else "sytrs",), dtype=b.dtype)
         for at in np.ndindex(b.shape[:-2]):
@@ -336,6 +341,9 @@ def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool =
         raise RuntimeError(f"linalg.ldl_solve: Expected pivots to be integers. Got {pivots.dtype}")
     if B.ndim < 2:
         raise IndexError(f"linalg.ldl_solve: Expected B to have at least 2 dimensions, but it has {B.ndim} instead")
+    if pivots.shape[-1:] != LD.shape[-1:] or B.shape[-2] != LD.shape[-1]:
+        raise RuntimeError(f"linalg.ldl_solve: LD of shape {list(LD.shape)} needs as many pivots and rows of B, got {list(pivots.shape)} "
+                           f"and {list(B.shape)}")
     batch = tuple(broadcast_shapes(tuple(LD.shape[:-2]), tuple(B.shape[:-2])))
     return _ldl_solve(expand_to(LD, (*batch, *LD.shape[-2:])), expand_to(cast(pivots, int32), (*batch, pivots.shape[-1])),
                       expand_to(B, (*batch, *B.shape[-2:])), hermitian)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...core import dispatch
-from ...core.dtypes import FLOAT, int64
+from ...core.dtypes import FLOAT, int64, scalar_type
 from ...core.memory_format import contiguous_format
 from ...core.scalar import compute_dtype
 from ...core.size import broadcast_shapes
@@ -16,7 +16,7 @@ from ...core.tensor import Tensor
 from .. import prims
 from ..order import in_rows
 from ..promotion import apart, cast
-from ..reductions import _differ, scalar_type
+from ..reductions import _differ
 from ..registry import Spec, operator
 from ..return_types import named
 from ..writing import with_out, with_out_in_rows
@@ -153,8 +153,7 @@ def _check_system(A: Tensor, B: Tensor, driver: str | None) -> bool:
 
 @operator(autocast={"cpu": "wide"})
 @with_out
-def linalg_matrix_rank(A: Tensor, tol: Any = None, *, atol: Any = None, rtol: Any = None,
-                       hermitian: bool = False) -> Tensor:
+def linalg_matrix_rank(A: Tensor, tol: Any = None, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
     """How many singular values exceed max(atol, rtol * largest); of hermitian matrices, the sizes of the eigenvalues."""
     if 0 in A.shape[-2:]:
         tolerances: tuple[Any, ...] = (tol, atol, rtol)

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...core.dtypes import FLOAT, dtype
+from ...core.dtypes import FLOAT, dtype, scalar_type
 from ...core.size import canonical_dim, known_zero, several
 from ...core.tensor import Tensor
 from .. import prims
-from ..reductions import in_norm_dtype, linalg_vector_norm, scalar_type
+from ..reductions import in_norm_dtype, linalg_vector_norm
 from ..registry import operator
 from ..writing import with_out
 from .decompositions import _check, linalg_svdvals
@@ -66,8 +66,7 @@ def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = Fal
     if isinstance(ord, str):
         raise RuntimeError(f"linalg.norm: order {ord!r} needs a matrix, got shape {list(x.shape)} and dim {dim}")
     if ord is not None and dim is None and x.ndim != 1:
-        raise RuntimeError("linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got "
-                           f"{x.ndim}D.")
+        raise RuntimeError(f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {x.ndim}D.")
     return linalg_vector_norm(x, 2 if ord is None else ord, dim, keepdim)
 
 

@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtypes import FLOAT, INT, bfloat16, bool_, dtype, float16, float32, float64, int32, int64, promote_types
+from ...core.dtypes import FLOAT, INT, bfloat16, bool_, dtype, float16, float32, float64, int32, int64, promote_types, scalar_type
 from ...core.size import broadcast_shapes, canonical_dim, known_zero, several
 from ...core.tensor import Tensor
 from .. import prims
 from ..order import in_rows, like
 from ..patterns import triu_indices
 from ..pointwise import reflected
+from ..primitives import InAten
 from ..prims.views import _is_one as _one
 from ..promotion import broadcast, cast, category_of_number, expand_to, operand, prepare, result_type
-from ..reductions import _differ, _finish, _is_zero, linalg_vector_norm, scalar_type, vector_norm_vjp
+from ..reductions import _differ, _finish, _is_zero, linalg_vector_norm, vector_norm_vjp
 from ..registry import Pointwise, operator
 from ..writing import inplace, store_out, with_out, with_out_in_rows
 
@@ -44,8 +45,7 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """(p, n, k) x (p, k, m) -> (p, n, m)."""
     _tensor_arguments("bmm", input=input, mat2=mat2)
     if input.ndim != 3 or mat2.ndim != 3:
-        raise RuntimeError(f"batch{1 if input.ndim != 3 else 2} must be a 3D tensor, got shapes {list(input.shape)} and "
-                           f"{list(mat2.shape)}")
+        raise RuntimeError(f"batch{1 if input.ndim != 3 else 2} must be a 3D tensor, got shapes {list(input.shape)} and {list(mat2.shape)}")
     return _finish(prims.bmm(input, mat2), out)
 
 
@@ -119,8 +119,7 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     if input.ndim != 2 or vec.ndim != 1:
         raise RuntimeError(f"vector + matrix @ vector expected, got 1, {input.ndim}, {vec.ndim}")
     if _differ(input.shape[1], vec.shape[0]):
-        raise RuntimeError(f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), vec "
-                           f"({vec.shape[0]})")
+        raise RuntimeError(f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})")
     return _finish(prims.squeeze(prims.mm(input, prims.unsqueeze(vec, 1)), (1,)), out)
 
 
@@ -194,8 +193,7 @@ def _added(input: Tensor, product: Tensor, factor: Tensor, beta: Any, alpha: Any
     """beta * input + alpha * product; with beta 0 the input is not even read, nor is alpha for a product of nothing, nor are they both for
     a product without elements."""
     if input.dtype is not product.dtype:
-        raise RuntimeError(f"self and mat2 must have the same dtype, but got {scalar_type(input.dtype)} and "
-                           f"{scalar_type(product.dtype)}")
+        raise RuntimeError(f"self and mat2 must have the same dtype, but got {scalar_type(input.dtype)} and {scalar_type(product.dtype)}")
     product = product if _no_elements(factor) else _scaled(product, alpha)
     shape, wanted = input._layout.shape, product._layout.shape
     lead = len(wanted) - len(shape)
@@ -203,8 +201,7 @@ def _added(input: Tensor, product: Tensor, factor: Tensor, beta: Any, alpha: Any
         common = range(1, min(len(shape), len(wanted)) + 1)
         bad = next((d for d in common if not _one(shape[-d]) and _differ(shape[-d], wanted[-d])), 1)
         raise RuntimeError(f"The expanded size of the tensor ({wanted[-bad]}) must match the existing size ({shape[-bad]}) at "
-                           f"non-singleton dimension {len(wanted) - bad}.  Target sizes: {list(wanted)}.  Tensor sizes: "
-                           f"{list(shape)}")
+                           f"non-singleton dimension {len(wanted) - bad}.  Target sizes: {list(wanted)}.  Tensor sizes: {list(shape)}")
     if (type(beta) in (int, float) and beta == 0) or _no_elements(product):
         return _beside(product, expand_to(input, tuple(wanted))) if input.requires_grad else product
     return in_rows(prims.add(expand_to(_scaled(input, beta), tuple(wanted)), product))
@@ -273,8 +270,7 @@ def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[list[str]], 
     terms = left.split(",")
     if len(terms) != len(operands):
         more = "more" if len(operands) > len(terms) else "fewer"
-        raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation ({len(operands)} for "
-                           f"{equation!r})")
+        raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation ({len(operands)} for {equation!r})")
     labels = [_labels(term, i, operands[i].ndim) for i, term in enumerate(terms)]
     widest = max((sum(name.startswith("...") for name in mine) for mine in labels), default=0)
     dots = [f"...{i}" for i in range(widest - 1, -1, -1)]
@@ -589,8 +585,7 @@ _DISTANCE_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dis
 
 
 @operator(autocast="wide")
-def cdist(x1: Tensor, x2: Tensor, p: float = 2.0,
-          compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """p-norm distances between rows: (..., n, d) and (..., m, d) -> (..., n, m)."""
     if compute_mode not in _DISTANCE_MODES:
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode: it is one of {', '.join(_DISTANCE_MODES)}")
@@ -635,7 +630,7 @@ def _distances_backward(g: Tensor, x1: Tensor, x2: Tensor, out: Tensor, p: float
     return slope.sum(-2), -slope.sum(-3)
 
 
-@operator(name="_distances", fused=True, vjp=lambda g, x1, x2, out, p: _distances_backward(g, x1, x2, out, p))
+@operator(name="_distances", aten=InAten(node="cdist"), fused=True, vjp=lambda g, x1, x2, out, p: _distances_backward(g, x1, x2, out, p))
 def distances(x1: Tensor, x2: Tensor, p: float) -> Tensor:
     """The p-norms of all differences of rows, difference by difference."""
     return _lengths(_between(x1, x2), p)

@@ -16,6 +16,7 @@ from .. import prims
 from ..batching import by_names
 from ..order import in_rows
 from ..pointwise import clamp, where
+from ..primitives import InAten
 from ..promotion import as_elements, broadcast, cast, fitting, to_float
 from ..registry import OPERATORS, operator
 from ..writing import assign, inplace, new_value, with_out
@@ -60,7 +61,11 @@ def _row_sum(x: Tensor, dim: int) -> Tensor:
     return prims.expand(prims.unsqueeze(prims.sum(x, (dim,)), dim), tuple(x.shape))
 
 
-@operator(fused=True, batch=by_names)
+def _of_softmax(name: str) -> InAten:
+    return InAten(steps=lambda call, g, out, dim: call(name, g, out, dim, out.dtype))
+
+
+@operator(fused=True, batch=by_names, aten=_of_softmax("_softmax_backward_data"))
 def softmax_backward(g: Tensor, out: Tensor, dim: int) -> Tensor:
     """Gradient of softmax from its output: out * (g - sum(g * out))."""
     gw, p = widened(g), widened(out)
@@ -68,21 +73,24 @@ def softmax_backward(g: Tensor, out: Tensor, dim: int) -> Tensor:
     return cast(prims.sub(gp, prims.mul(p, _row_sum(gp, dim))), g.dtype)
 
 
-@operator(name="_softmax", fused=True, batch=by_names, vjp=lambda g, out, dim: (softmax_backward(g, out, dim),))
+@operator(name="_softmax", fused=True, batch=by_names, aten=InAten(steps=lambda call, x, dim: call("_softmax", x, dim, False)),
+          vjp=lambda g, out, dim: (softmax_backward(g, out, dim),))
 def _softmax(input: Tensor, dim: int) -> Tensor:
     x = widened(input)
     e = prims.exp(prims.sub(x, _row_max(x, dim)))
     return cast(prims.truediv(e, _row_sum(e, dim)), input.dtype)
 
 
-@operator(fused=True, batch=by_names)
+@operator(fused=True, batch=by_names, aten=_of_softmax("_log_softmax_backward_data"))
 def log_softmax_backward(g: Tensor, out: Tensor, dim: int) -> Tensor:
     """Gradient of log_softmax from its output: g - exp(out) * sum(g)."""
     gw = widened(g)
     return cast(prims.sub(gw, prims.mul(prims.exp(widened(out)), _row_sum(gw, dim))), g.dtype)
 
 
-@operator(name="_log_softmax", fused=True, batch=by_names, vjp=lambda g, out, dim: (log_softmax_backward(g, out, dim),))
+@operator(name="_log_softmax", fused=True, batch=by_names,
+          aten=InAten(steps=lambda call, x, dim: call("_log_softmax", x, dim, False)),
+          vjp=lambda g, out, dim: (log_softmax_backward(g, out, dim),))
 def _log_softmax(input: Tensor, dim: int) -> Tensor:
     x = widened(input)
     shifted = prims.sub(x, _row_max(x, dim))
@@ -124,7 +132,8 @@ def softmin(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
 
 
 # -- gelu, silu, mish ---------------------------------------------------------------------------------------
-@operator(fused=True, batch=by_names)
+@operator(fused=True, batch=by_names, aten=InAten(
+    steps=lambda call, g, x, approximate: call("gelu_backward", g, x, approximate=approximate)))
 @in_float
 def gelu_backward(g: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
     """Gradient of gelu: g * (cdf(x) + x * pdf(x)), or that of its tanh form."""
@@ -139,7 +148,8 @@ def gelu_backward(g: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
     return prims.mul(g, prims.add(prims.mul(prims.add(t, 1.0), 0.5), slope))
 
 
-@operator(name="_gelu", aten="gelu", fused=True, batch=by_names, vjp=lambda g, input, approximate: (gelu_backward(g, input, approximate),))
+@operator(name="_gelu", aten=InAten("gelu", steps=lambda call, x, approximate: call("gelu", x, approximate=approximate)),
+          fused=True, batch=by_names, vjp=lambda g, input, approximate: (gelu_backward(g, input, approximate),))
 @in_float
 def _gelu(input: Tensor, approximate: str) -> Tensor:
     return (gelu_erf if approximate == "none" else gelu_tanh)(prims, input)
@@ -154,7 +164,7 @@ def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
     return _gelu(check_float(input, "gelu"), approximate)
 
 
-@operator(fused=True, batch=by_names)
+@operator(fused=True, batch=by_names, aten=InAten(steps=lambda call, g, x: call("silu_backward", g, x)))
 @in_float
 def silu_backward(g: Tensor, x: Tensor) -> Tensor:
     """Gradient of silu: g * s * (1 + x * (1 - s)), s = sigmoid(x)."""
@@ -162,7 +172,8 @@ def silu_backward(g: Tensor, x: Tensor) -> Tensor:
     return prims.mul(prims.mul(g, s), prims.add(prims.mul(x, prims.sub(1.0, s)), 1.0))
 
 
-@operator(name="_silu", aten="silu", fused=True, batch=by_names, vjp=lambda g, input: (silu_backward(g, input),))
+@operator(name="_silu", aten=InAten("silu", steps=lambda call, x: call("silu", x)), fused=True, batch=by_names,
+          vjp=lambda g, input: (silu_backward(g, input),))
 @in_float
 def _silu(input: Tensor) -> Tensor:
     return prims.mul(input, prims.sigmoid(input))
@@ -272,7 +283,7 @@ def _logsigmoid_backward(g: Tensor, x: Tensor) -> Tensor:
     return prims.mul(g, prims.sigmoid(prims.neg(x)))
 
 
-@operator(name="_logsigmoid", fused=True, batch=by_names, vjp=lambda g, input: (_logsigmoid_backward(g, input),))
+@operator(name="_logsigmoid", aten="log_sigmoid", fused=True, batch=by_names, vjp=lambda g, input: (_logsigmoid_backward(g, input),))
 @in_float
 def _logsigmoid(input: Tensor) -> Tensor:
     low = prims.where(prims.lt(input, 0.0), input, 0.0)
@@ -420,7 +431,8 @@ def _prelu_backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tenso
     return prims.where(above, g, prims.mul(g, weight)), prims.where(above, 0.0, prims.mul(g, x))
 
 
-@operator(name="_prelu", fused=True, batch=by_names, vjp=lambda g, input, weight: _prelu_backward(g, input, weight))
+@operator(name="_prelu", aten=InAten(node="_prelu_kernel"), fused=True, batch=by_names,
+          vjp=lambda g, input, weight: _prelu_backward(g, input, weight))
 def _prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, else weight * x, element by element."""
     return prims.where(prims.gt(input, 0.0), input, prims.mul(input, weight))

@@ -117,8 +117,7 @@ def flash_attention_backward(g: Tensor, query: Tensor, key: Tensor, value: Tenso
             _by_rows(cast(_ungrouped(gv, key_heads), value.dtype)))
 
 
-def _flash_vjp(gs: tuple, query: Tensor, key: Tensor, value: Tensor, out0: Tensor, out1: Tensor, is_causal: bool,
-               scale: float) -> tuple:
+def _flash_vjp(gs: tuple, query: Tensor, key: Tensor, value: Tensor, out0: Tensor, out1: Tensor, is_causal: bool, scale: float) -> tuple:
     grads = flash_attention_backward(gs[0], query, key, value, out0, out1, is_causal, scale)
     return tuple(prims.permute(grad, (0, 2, 1, 3)) for grad in grads)
 
@@ -184,8 +183,7 @@ def _wide_product_vjp(g: Tensor, x: Tensor, y: Tensor, needs: tuple) -> tuple:
     return (prims.bmm(narrow, y.transpose(1, 2)) if needs[0] else None, prims.bmm(x.transpose(1, 2), narrow) if needs[1] else None)
 
 
-@operator(name="_wide_product", vjp=_wide_product_vjp, batch=all_merged,
-          flops=lambda out, x, y: 2 * math.prod(x) * y[2])
+@operator(name="_wide_product", vjp=_wide_product_vjp, batch=all_merged, flops=lambda out, x, y: 2 * math.prod(x) * y[2])
 def _wide_product(x: Tensor, y: Tensor) -> Tensor:
     """x (n, L, E) times y (n, E, S), narrow floats, in float32: what they were accumulated in is not rounded."""
     return prims.bmm(widened(x), widened(y))

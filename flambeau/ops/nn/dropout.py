@@ -9,6 +9,7 @@ from ...core.size import elementwise_order, is_contiguous
 from ...core.symbolic import sym_float
 from ...core.tensor import Tensor
 from .. import prims
+from ..primitives import InAten
 from ..promotion import expand_to
 from ..random import coins
 from ..registry import operator
@@ -16,7 +17,7 @@ from ..writing import assign
 from .activations import SELU_ALPHA, SELU_SCALE
 
 
-@operator(fused=True, vjp=lambda g, mask, scale: (masked_scale(g, mask, scale),))
+@operator(fused=True, aten=InAten(node="mul"), vjp=lambda g, mask, scale: (masked_scale(g, mask, scale),))
 def masked_scale(input: Tensor, mask: Tensor, scale: float) -> Tensor:
     """input * scale where `mask` holds, else 0. Saves the mask alone for backward."""
     return prims.where(mask, prims.mul(input, scale), 0.0)
@@ -52,6 +53,8 @@ def _dropped(input: Tensor, p: float, training: bool, inplace: bool | None, by: 
     is nothing to drop."""
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not isinstance(input, Tensor):
+        raise TypeError(f"dropout: argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     if not training or p == 0.0 or not input.numel():
         return input
     if p == 1.0:

@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ...core.dtypes import FLOAT, int64
+from ...core.dtypes import FLOAT, int64, scalar_type
 from ...core.tensor import Tensor
 from .. import prims
 from ..joining import cat
 from ..random import rand
-from ..reductions import scalar_type
 from ..registry import operator
 from .windows import _batched, ntuple, window_maxima
 

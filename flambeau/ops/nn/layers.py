@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from ...backends.cpu import blas
 from ...core import dispatch
 from ...core.dtypes import int64
 from ...core.sparse import sparse_rows
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, is_example
 from .. import prims
 from ..batching import first_alone
+from ..primitives import InAten
 from ..promotion import cast
 from ..registry import COMPOSITES, Linear, operator
 from ..writing import with_out
@@ -30,7 +32,18 @@ def _conj(x: Tensor) -> Tensor:
     return x.conj() if x.dtype.is_complex else x
 
 
-@operator(name="_linear", aten=lambda x, w, bias: "mm" if bias is None else "addmm", batch=first_alone, vjp=Linear(
+def _linear_in_aten(call: Callable, x: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
+    rows = x if x.ndim == 2 else call("view" if x.is_contiguous() else "reshape", x, [-1, x.shape[-1]])
+    out = call("mm", rows, call("t", weight)) if bias is None else call("addmm", bias, rows, call("t", weight))
+    return out if x.ndim == 2 else call("view", out, [*x.shape[:-1], weight.shape[0]])
+
+
+def _linear_node(x: Tensor, weight: Tensor, bias: Tensor | None) -> str:
+    return ("mm" if bias is None else "addmm") if x.ndim == 2 else "_unsafe_view" if bias is None else "view"
+
+
+@operator(name="_linear", aten=InAten(lambda x, w, bias: "mm" if bias is None else "addmm", steps=_linear_in_aten, node=_linear_node),
+          batch=first_alone, vjp=Linear(
     input=lambda g, weight, input_shape: prims.mm(_flat(g), _conj(weight)).reshape(input_shape),
     weight=lambda g, input: prims.mm(prims.permute(_flat(g), (1, 0)), _conj(_flat(input))),
     bias=lambda g: prims.sum(_flat(g), (0,))), flops=lambda out, input, weight, bias: 2 * math.prod(input) * weight[0])
@@ -117,7 +130,11 @@ def _embedding_vjp(g: Tensor, weight_shape: tuple, indices: Tensor, padding_idx:
     return (embedding_backward(g, indices, weight_shape[0], padding_idx, scale_grad_by_freq),)
 
 
-@operator(name="_embedding", aten="embedding", vjp=_embedding_vjp)
+def _embedding_in_aten(call: Callable, weight: Tensor, indices: Tensor, padding_idx: int | None, scale_grad_by_freq: bool) -> Any:
+    return call("embedding", weight, indices, -1 if padding_idx is None else padding_idx, scale_grad_by_freq)
+
+
+@operator(name="_embedding", aten=InAten("embedding", steps=_embedding_in_aten), vjp=_embedding_vjp)
 def _embedding(weight: Tensor, indices: Tensor, padding_idx: int | None, scale_grad_by_freq: bool) -> Tensor:
     return prims.index_select(weight, 0, indices)
 
@@ -182,18 +199,28 @@ def _bags(input: Tensor, offsets: Tensor, include_last_offset: bool) -> tuple[Te
     return marks[:-1].cumsum(0) - 1, bags
 
 
+def _check_offsets(offsets: Tensor, length: int) -> None:
+    """The first bag begins where the indices do, the last one not behind them; not looked at where that would wait for a device."""
+    if offsets.device.type != "cpu" or offsets.is_fake or is_example(offsets) or not offsets.shape[0]:
+        return
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first != 0:
+        raise RuntimeError("offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got "
+                           f"{first}")
+    if last > length:
+        raise RuntimeError(f"offsets[-1] can not be greater than input's length {length} but got offsets[-1] of {last}")
+
+
 @operator(name="functional_embedding_bag")
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
                   norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
-                  per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
-                  padding_idx: int | None = None) -> Tensor:
+                  per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None) -> Tensor:
     """Sum, mean or max of the embeddings of each bag: the rows of a 2-D `input`, or the runs that `offsets` begin in a 1-D one."""
     if mode not in ("sum", "mean", "max"):
         raise ValueError("mode has to be one of sum, mean or max")
     if input.ndim == 2:
         if offsets is not None:
-            raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of "
-                             "fixed length sequences.")
+            raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences.")
         flat = cast(input, int64)
     elif input.ndim == 1:
         if offsets is None:
@@ -202,6 +229,7 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
             raise TypeError(f"embedding_bag(): argument 'offsets' must be a Tensor, not {type(offsets).__name__}")
         if offsets.ndim != 1:
             raise ValueError(f"offsets has to be a 1D Tensor, but got shape {list(offsets.shape)}")
+        _check_offsets(offsets, input.shape[0])
         flat = cast(input, int64)
         bag, bags = _bags(flat, cast(offsets, int64), include_last_offset)
     else:

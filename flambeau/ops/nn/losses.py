@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.cpu import ctc as ctc_kernels
-from ...core.dtypes import FLOAT, int64, uint8
+from ...core.dtypes import FLOAT, bool_, int64, uint8
 from ...core.size import broadcast_shapes
 from ...core.symbolic import sym_float
 from ...core.tensor import Tensor
@@ -18,6 +18,7 @@ from .. import prims
 from ..checks import checked
 from ..order import like
 from ..pointwise import where
+from ..primitives import InAten
 from ..promotion import broadcast, cast, fitting, prepare
 from ..registry import COMPOSITES, operator
 from .activations import log_softmax, logsigmoid, widened
@@ -138,6 +139,8 @@ def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _check_shapes(input: Tensor, target: Tensor, name: str) -> None:
+    if input.ndim == 1 and target.ndim == 1 and target.shape[0] != 1:
+        raise ValueError(f"For 1D input, 1D target must have size 1, but got target size: {target.shape[0]} ({name})")
     expected = tuple(input.shape[:1] + input.shape[2:]) if input.ndim > 1 else ()
     if not input.ndim:
         raise RuntimeError(f"{name}: expected an input of at least 1 dimension, got a 0-dim tensor")
@@ -178,7 +181,7 @@ def mean_of_kept_backward(g: Tensor, kept: Tensor) -> Tensor:
     return prims.where(kept, prims.expand(prims.truediv(g, count), tuple(kept.shape)), 0.0)
 
 
-@operator(fused=True, vjp=lambda g, kept: (mean_of_kept_backward(g, kept),))
+@operator(fused=True, aten=InAten(node="nll_loss"), vjp=lambda g, kept: (mean_of_kept_backward(g, kept),))
 def mean_of_kept(losses: Tensor, kept: Tensor) -> Tensor:
     """The mean of those of a row of losses that a mask keeps; NaN if it keeps none."""
     total = prims.sum(prims.where(kept, losses, 0.0), (0,))
@@ -223,8 +226,7 @@ def _soft_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, re
 
 @operator(autocast="wide")
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-                  ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
-                  label_smoothing: float = 0.0) -> Tensor:
+                  ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0) -> Tensor:
     """-log softmax(input)[target] over the classes (dimension 1): target holds class indices, or probabilities of input's shape.
 
     `weight` weighs the classes, `ignore_index` leaves targets out, `label_smoothing` mixes in the uniform distribution.
@@ -232,6 +234,10 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, s
     reduction, label_smoothing = legacy_reduction(size_average, reduce, reduction), sym_float(label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    if not (input.dtype.is_floating_point or input.dtype.is_complex):
+        raise NotImplementedError(f"cross_entropy is not implemented for an input of {input.dtype}, which holds scores of classes (target "
+                                  f"holds their numbers); got input {input.dtype} {list(input.shape)}, target {target.dtype} "
+                                  f"{list(target.shape)}")
     if input.ndim and tuple(target.shape) == tuple(input.shape):
         if ignore_index >= 0:
             raise RuntimeError(f"ignore_index is not supported for floating point target, got ignore_index={ignore_index}")
@@ -307,10 +313,13 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
         raise ValueError(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. "
                          "Please ensure they have the same size.")
     _refuse_other(weight)
+    if target.dtype is not input.dtype:
+        raise RuntimeError(f"Found dtype {target.dtype} but expected {input.dtype} (binary_cross_entropy's target); convert it with "
+                           f".to({input.dtype})")
     for name, x in (("input", input), ("target", target)):
         if x._data is not None and x.numel() and not bool(((x >= 0) & (x <= 1)).all()):
             raise RuntimeError(f"all elements of {name} should be between 0 and 1")
-    loss = like(_bce(input, cast(target, input.dtype)), input)
+    loss = like(_bce(input, target), input)
     answer = reduced(_weighed(loss, weight), reduction)
     return answer if input._data is not None else checked(answer, (input >= 0) & (input <= 1))
 
@@ -340,6 +349,7 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
     reduction = legacy_reduction(size_average, reduce, reduction)
     if input.shape != target.shape:
         raise ValueError(f"Target size ({target.shape}) must be the same as input size ({input.shape})")
+    _refuse_integers("binary_cross_entropy_with_logits", target, input)
     if pos_weight is None:
         loss = like(_bce_with_logits(input, cast(target, input.dtype)), target)
     else:
@@ -351,10 +361,9 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
 # -- distances -------------------------------------------------------------------------------------------------
 def _pair(input: Tensor, target: Tensor, name: str) -> tuple[Tensor, Tensor]:
     if input.shape != target.shape:
-        warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). "
-                      f"This will likely lead "
+        warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely lead "
                       f"to incorrect results due to broadcasting. Please ensure they have the same size. ({name})", stacklevel=4)
-    x, t = broadcast(input, target)
+    x, t = broadcast(input, cast(target, input.dtype) if target.dtype is bool_ else target)
     return x, t
 
 
@@ -421,8 +430,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = No
 
 
 @operator(autocast={"cpu": "wide"})
-def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
-               weight: Tensor | None = None) -> Tensor:
+def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None) -> Tensor:
     """d^2 / 2 where d = |input - target| is at most delta, else delta (d - delta / 2)."""
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
@@ -432,11 +440,20 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
 
 
 # -- divergences ---------------------------------------------------------------------------------------------
+def _refuse_integers(name: str, x: Tensor, beside: Tensor) -> None:
+    """RuntimeError for probabilities that are no floats."""
+    if not x.dtype.is_floating_point:
+        raise RuntimeError(f"{name}(): expected probabilities of a floating point dtype, got {x.dtype} beside {beside.dtype}; convert "
+                           "with .float()")
+
+
 @operator(autocast="wide")
 def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
            reduction: str = "mean", log_target: bool = False) -> Tensor:
     """t (log t - input): input holds log-probabilities, and so does the target with `log_target`."""
     reduction = legacy_reduction(size_average, reduce, reduction)
+    _refuse_integers("kl_div", input, target)
+    _refuse_integers("kl_div", target, input)
     loss = target.exp() * (target - input) if log_target else target.xlogy(target) - target * input
     if reduction == "batchmean":
         return loss.sum() / (input.shape[0] if input.ndim else 1)
@@ -449,8 +466,7 @@ def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, redu
 
 @operator(autocast="wide")
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
-                     size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
-                     reduction: str = "mean") -> Tensor:
+                     size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """exp(input) - target * input (input - target log input without `log_input`); `full` adds Stirling's term."""
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -715,11 +731,8 @@ def _ctc_backward(g: Tensor, log_probs: Tensor, path: Tensor, steps: Tensor, lab
     return (log_probs * 0).scatter_add(2, prims.expand(path.unsqueeze(0), tuple(emit.shape)), parts)
 
 
-def _ctc_vjp(g: Tensor, log_probs: Tensor, path: Tensor, steps: Tensor, labels: Tensor, blank: int) -> tuple:
-    return (_ctc_backward(g, log_probs, path, steps, labels, blank),)
-
-
-@operator(name="_ctc", vjp=_ctc_vjp)
+@operator(name="_ctc", vjp=lambda g, log_probs, path, steps, labels, blank: (
+    _ctc_backward(g, log_probs, path, steps, labels, blank),))
 def _ctc(log_probs: Tensor, path: Tensor, steps: Tensor, labels: Tensor, blank: int) -> Tensor:
     """The losses of the rows (batch,): log_probs (time, batch, classes), path (batch, places), both lengths (batch,)."""
     emit, skips, start, ends = _ctc_parts(log_probs, path, labels, blank)
@@ -742,5 +755,7 @@ def _check_ctc(logp: Tensor, targets: Tensor, in_lengths: list[int], out_lengths
                            f"{list(logp.shape)})")
     room = targets.shape[1] if targets.ndim == 2 else targets.numel()
     needed = max(out_lengths, default=0) if targets.ndim == 2 else sum(out_lengths)
+    if targets.ndim == 1 and needed != room:
+        raise RuntimeError(f"Expected tensor to have size {needed} at dimension 0, but got size {room} for argument #2 'targets'")
     if needed > room:
         raise RuntimeError(f"ctc_loss: target_lengths ask for {needed} labels, but targets of shape {list(targets.shape)} have {room}")

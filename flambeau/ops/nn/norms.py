@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import getitem
 from typing import Any
 
 from ...core import dispatch
@@ -14,6 +15,7 @@ from ...core.tensor import Tensor
 from .. import prims
 from ..batching import first_alone, merged
 from ..order import as_images, has_images, in_images, in_rows
+from ..primitives import InAten
 from ..promotion import cast
 from ..registry import operator
 from ..writing import with_out
@@ -117,7 +119,14 @@ def _layer_statistics(input: Tensor, dims: int, eps: float) -> tuple[Tensor, Ten
     return mean, prims.rsqrt(prims.add(var, eps))
 
 
-@operator(name="_layer_norm", aten="native_layer_norm", fused=True, batch=first_alone, vjp=_layer_norm_vjp)
+def _layer_norm_in_aten(call: Callable, x: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int, eps: float) -> tuple:
+    made, rows = call("native_layer_norm", x, list(x.shape[x.ndim - dims:]), weight, bias, eps), list(x.shape[:x.ndim - dims])
+    out, mean, rstd = (call(getitem, made, i) for i in range(3))
+    return out, call("view", mean, rows), call("view", rstd, rows)      # which ATen keeps the dimensions of
+
+
+@operator(name="_layer_norm", aten=InAten("native_layer_norm", steps=_layer_norm_in_aten), fused=True, batch=first_alone,
+          vjp=_layer_norm_vjp)
 def _layer_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int,
                 eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(normalised, mean, 1 / sqrt(var + eps)) over the last `dims` dimensions."""
@@ -245,8 +254,7 @@ def batch_norm_backward_sums(g: Tensor, x: Tensor, mean: Tensor, rstd: Tensor) -
 
 
 @operator(fused=True)
-def batch_norm_backward_input(g: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, gw: Tensor,
-                              gb: Tensor) -> Tensor:
+def batch_norm_backward_input(g: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, gw: Tensor, gb: Tensor) -> Tensor:
     """Gradient for x in training: weight * rstd * (g - gb / n - xhat * gw / n)."""
     shape = tuple(x.shape)
     n = 1.0 * _count(shape, _over(x.ndim))
@@ -398,8 +406,7 @@ def channel_affine(input: Tensor, weight: Tensor | None, bias: Tensor | None) ->
 
 
 @operator(autocast={"cuda": "wide"})
-def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
-               eps: float = 1e-5) -> Tensor:
+def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     """Normalise each group of channels of each sample; weight and bias are per channel."""
     shape = tuple(input.shape)
     if len(shape) < 2:

@@ -47,6 +47,21 @@ def unpacked(data: Tensor, counts: Sequence[int], steps: int, padding: float) ->
     return out.reshape(steps, batch, *data.shape[1:]), indices([sum(count > b for count in counts) for b in range(batch)])
 
 
+def padded(sequences: Sequence[Tensor], batch_first: bool, padding: float, side: str) -> Tensor:
+    """Tensors (length, ...) of different lengths as one (longest, batch, ...) tensor."""
+    if side not in ("left", "right"):
+        raise RuntimeError(f"Expected padding_side to be one of left or right, but got {side}.")
+    longest = max(s.shape[0] for s in sequences)
+    rows = []
+    for s in sequences:
+        missing = longest - s.shape[0]
+        if missing:
+            filler = s.new_full((missing, *s.shape[1:]), padding)
+            s = s.new_cat([s, filler] if side == "right" else [filler, s], 0)
+        rows.append(s.unsqueeze(0 if batch_first else 1))
+    return rows[0].new_cat(rows, 0 if batch_first else 1)
+
+
 # -- LSTM ----------------------------------------------------------------------------------------------------
 @operator(fused=True)
 def lstm_gates_backward(gh: Tensor, gc: Tensor, projected: Tensor, recurrent: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,12 +117,14 @@ def gru_gates(projected: Tensor, recurrent: Tensor, h: Tensor) -> Tensor:
 
 # -- all steps -----------------------------------------------------------------------------------------------
 def _lstm_back(gs: list, projected: Tensor, recurrent: Tensor, before: State, after: State) -> tuple:
-    slope, cell = lstm_gates_backward(*gs, projected, recurrent, before[1])
+    g_hidden, g_cell = gs
+    slope, cell = lstm_gates_backward(g_hidden, g_cell, projected, recurrent, before[1])
     return slope, slope, [None, cell]
 
 
 def _gru_back(gs: list, projected: Tensor, recurrent: Tensor, before: State, after: State) -> tuple:
-    for_projected, for_recurrent, direct = gru_gates_backward(*gs, projected, recurrent, before[0])
+    (g,) = gs
+    for_projected, for_recurrent, direct = gru_gates_backward(g, projected, recurrent, before[0])
     return for_projected, for_recurrent, [direct]
 
 

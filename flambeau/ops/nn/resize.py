@@ -20,7 +20,7 @@ from ..creation import constant_on
 from ..joining import stack
 from ..order import in_rows
 from ..pointwise import where
-from ..primitives import channels_last_like
+from ..primitives import InAten, channels_last_like
 from ..promotion import apart, cast, fitting
 from ..registry import operator
 from .windows import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, as_laid_out
@@ -352,7 +352,7 @@ _LINEAR_RANK = {"linear": 3, "bilinear": 4, "trilinear": 5, "bicubic": 4}
 
 def _output_sizes(input: Tensor, size: Any, scale_factor: Any, recompute: bool | None) -> tuple[tuple, tuple]:
     """Output sizes, and the scale to use per dimension (None: the ratio of the sizes)."""
-    spatial = input.ndim - 2
+    spatial = max(input.ndim - 2, 0)
     if (size is None) == (scale_factor is None):
         raise ValueError("either size or scale_factor should be defined" if size is None else
                          "only one of size or scale_factor should be defined")
@@ -385,9 +385,11 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
     filter when shrinking.
     """
     if align_corners is not None and mode in ("nearest", "area", "nearest-exact"):
-        raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | "
-                         "bicubic | trilinear")
+        raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear")
     sizes, scales = _output_sizes(input, size, scale_factor, recompute_scale_factor)
+    if input.ndim not in (3, 4, 5) or _LINEAR_RANK.get(mode, input.ndim) != input.ndim:
+        raise NotImplementedError(f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.ndim}D) for the modes: nearest | "
+                                  f"linear (3D) | bilinear (4D) | bicubic (4D) | trilinear (5D) | area | nearest-exact (got {mode})")
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
     if mode == "area":
@@ -395,10 +397,8 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
     if any(n < 1 for n in (*input.shape[2:], *sizes)):
         raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(input.shape[2:])} output {list(sizes)}")
     if not mode.startswith("nearest"):
-        if _LINEAR_RANK.get(mode) != input.ndim:
-            raise NotImplementedError("Input Error: Only 3D, 4D and 5D input Tensors supported (got "
-                                      f"{input.ndim}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | area | "
-                                      f"nearest-exact (got {mode})")
+        if mode not in _LINEAR_RANK:
+            raise NotImplementedError(f"interpolate() has no mode {mode!r}; it has nearest, nearest-exact, area, {', '.join(_LINEAR_RANK)}")
         if input.dtype is uint8 and input.ndim == 4:     # images, whose pixels are rounded
             out = interpolate(input.float(), size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
             return cast(out.round().clamp(0, 255), uint8)
@@ -416,8 +416,7 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
     return apart(out, input)
 
 
-def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-             align_corners: bool | None = None) -> Tensor:
+def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None) -> Tensor:
     """The old name of `interpolate`."""
     warnings.warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2)
     return interpolate(input, size, scale_factor, mode, align_corners)
@@ -441,7 +440,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     return _pixels_spread(input, r)
 
 
-@operator(name="_pixels_spread", vjp=lambda g, r: (_pixels_gathered(g, r),))
+@operator(name="_pixels_spread", aten=InAten(node="pixel_shuffle"), vjp=lambda g, r: (_pixels_gathered(g, r),))
 def _pixels_spread(input: Tensor, r: int) -> Tensor:
     *lead, c, h, w = input.shape
     parts = input.reshape(math.prod(lead), c // (r * r), r, r, h, w).permute(0, 1, 4, 2, 5, 3)
@@ -457,7 +456,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     return _pixels_gathered(input, r)
 
 
-@operator(name="_pixels_gathered", vjp=lambda g, r: (_pixels_spread(g, r),))
+@operator(name="_pixels_gathered", aten=InAten(node="pixel_unshuffle"), vjp=lambda g, r: (_pixels_spread(g, r),))
 def _pixels_gathered(input: Tensor, r: int) -> Tensor:
     *lead, c, h, w = input.shape
     parts = input.reshape(math.prod(lead), c, h // r, r, w // r, r).permute(0, 1, 3, 5, 2, 4)
@@ -496,6 +495,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     if theta.ndim != 3 or tuple(theta.shape[1:]) != (rank, rank + 1):
         raise ValueError(f"Expected a batch of {rank}D affine matrices of shape Nx{rank}x{rank + 1} for size {tuple(size)}. "
                          f"Got {theta.shape}.")
+    if any(not is_symbolic(n) and n <= 0 for n in size):
+        raise ValueError(f"Expected non-zero, positive output size. Got {tuple(size)}")
     axes = []
     for d, n in enumerate(spatial):
         line = prims.iota(n, 1 - n, 2, float64, theta.device) / (sym_max(n - 1, 1) if align_corners else n)
@@ -658,8 +659,7 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
     rank = input.ndim - 2
     if rank not in (2, 3) or grid.ndim != input.ndim or grid.shape[-1] != rank or grid.shape[0] != input.shape[0]:
         raise RuntimeError("grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, batch size and a last "
-                           f"dimension of {rank}, but got input with sizes {list(input.shape)} and grid with sizes "
-                           f"{list(grid.shape)}")
+                           f"dimension of {rank}, but got input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}")
     if mode not in ("bilinear", "nearest", "bicubic"):
         raise ValueError(f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'")
     if padding_mode not in ("zeros", "border", "reflection"):

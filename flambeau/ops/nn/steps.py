@@ -65,6 +65,11 @@ def step_number(step: Any) -> Any:
     return step if step._data is None or dispatch.state.modes or step.device.type != "cpu" else step.item()
 
 
+def in_float64(x: Any) -> Any:
+    """A count that is a tensor, to compute with as with a Python number: powers of it in float32 would be 1e-8 off."""
+    return x.double() if isinstance(x, Tensor) and x.dtype is float32 else x
+
+
 def _are_numbers(values: Sequence) -> bool:
     """Whether these numbers, or 0-dim tensors, are known on the host."""
     return not any(isinstance(v, Tensor) and v.device.type != "cpu" for v in values)
@@ -126,7 +131,7 @@ def adam_formula(param: Any, grad: Any, mean: Any, square: Any, top: Any, step: 
                  eps: float, weight_decay: float, decoupled: bool, maximize: bool) -> None:
     """The step of one parameter."""
     grad = -grad if maximize else grad
-    lr = as_number(lr)
+    lr = in_float64(as_number(lr))
     if weight_decay:
         if decoupled:
             param.mul_(1 - lr * weight_decay)
@@ -134,7 +139,7 @@ def adam_formula(param: Any, grad: Any, mean: Any, square: Any, top: Any, step: 
             grad = grad.add(param, alpha=weight_decay)
     mean.lerp_(grad, 1 - beta1)
     square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    t = step_number(step)
+    t = in_float64(step_number(step))
     correction1, correction2 = 1 - beta1**t, 1 - beta2**t
     if top is not None:
         top.copy_(top.maximum(square))

@@ -57,8 +57,7 @@ def native_layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: St
 
 
 @operator
-def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
-              sparse: bool = False) -> Tensor:
+def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
     """nn.functional.embedding with the table first; padding_idx -1 means none."""
     return layers.embedding(indices, weight, None if padding_idx < 0 else padding_idx, None, 2.0, scale_grad_by_freq, sparse)
 
@@ -66,8 +65,7 @@ def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad
 @operator
 def embedding_bag(*args: Any, **kwargs: Any) -> Any:
     """Refused: its four results are an implementation's own."""
-    raise NotImplementedError("torch.embedding_bag is not implemented; use torch.nn.functional.embedding_bag(input, "
-                              "weight, offsets)")
+    raise NotImplementedError("torch.embedding_bag is not implemented; use torch.nn.functional.embedding_bag(input, weight, offsets)")
 
 
 @operator
@@ -78,8 +76,7 @@ def convolution(input: Tensor, weight: Tensor, bias: Stats, stride: Sequence[int
     if transposed:
         function = (windows.conv_transpose1d, windows.conv_transpose2d, windows.conv_transpose3d)[rank - 1]
         return function(input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return (windows.conv1d, windows.conv2d, windows.conv3d)[rank - 1](input, weight, bias, stride, padding,
-                                                                               dilation, groups)
+    return (windows.conv1d, windows.conv2d, windows.conv3d)[rank - 1](input, weight, bias, stride, padding, dilation, groups)
 
 
 @operator

@@ -27,8 +27,8 @@ from .. import prims
 from ..batching import merged
 from ..order import as_images, has_images, in_rows
 from ..pointwise import where
-from ..primitives import channels_last_like
-from ..prims.windows import convolution_flops
+from ..primitives import InAten, channels_last_like
+from ..prims.windows import convolution_flops, convolution_in_aten
 from ..promotion import apart, cast, expand_to
 from ..registry import COMPOSITES, Linear, operator
 from ..writing import with_out
@@ -79,18 +79,17 @@ def _batched(input: Tensor, spatial: int, name: str) -> tuple[Tensor, bool]:
     if input.ndim == spatial + 1:
         return prims.unsqueeze(input, 0), True
     if input.ndim != spatial + 2:
-        raise RuntimeError(f"Expected {spatial + 1}D (unbatched) or {spatial + 2}D (batched) input to {name}, but got "
-                           f"input of size: "
+        raise RuntimeError(f"Expected {spatial + 1}D (unbatched) or {spatial + 2}D (batched) input to {name}, but got input of size: "
                            f"{list(input.shape)}")
     return input, False
 
 
 # -- convolution ---------------------------------------------------------------------------------------------
-@operator(name="_conv_bias", aten="convolution", batch=merged, flops=convolution_flops, vjp=Linear(
+@operator(name="_conv_bias", aten=InAten("convolution", steps=convolution_in_aten), batch=merged, flops=convolution_flops, vjp=Linear(
     input=lambda g, weight, input_shape, stride, padding, dilation, groups: prims.convolution_input_grad(
-        g, prims.conjugated(weight), tuple(input_shape), stride, padding, dilation, groups),
+        g, prims.conjugated(weight), tuple(input_shape), stride, padding, dilation, groups),  # type: ignore[misc]
     weight=lambda g, input, weight_shape, stride, padding, dilation, groups: prims.convolution_weight_grad(
-        g, prims.conjugated(input), tuple(weight_shape), stride, padding, dilation, groups),
+        g, prims.conjugated(input), tuple(weight_shape), stride, padding, dilation, groups),  # type: ignore[misc]
     bias=lambda g: prims.sum(g, (0, *range(2, g.ndim)))))
 def _conv_bias(input: Tensor, weight: Tensor, bias: Tensor, stride: tuple, padding: tuple, dilation: tuple, groups: int) -> Tensor:
     out = prims.convolution(input, weight, stride, padding, dilation, groups)
@@ -130,8 +129,7 @@ def _check_conv(input: Tensor, weight: Tensor, bias: Tensor | None, name: str, c
     if not isinstance(input, Tensor) or not isinstance(weight, Tensor):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     if bias is not None and (bias.ndim != 1 or (channels_at == 0 and bias.shape[0] != weight.shape[0])):
-        raise RuntimeError(f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with "
-                           f"{weight.shape[0]} elements, "
+        raise RuntimeError(f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with {weight.shape[0]} elements, "
                            f"but got bias of size {list(bias.shape)} instead")
     if input.dtype is not weight.dtype:
         raise RuntimeError(f"Input type ({input.dtype}) and weight type ({weight.dtype}) should be the same")
@@ -205,8 +203,7 @@ def _conv_transpose(spatial: int) -> Callable:
                                f"size {list(weight.shape)} instead")
         for extra, s, d in zip(more, steps, gaps):
             if extra >= s and extra >= d and 0 not in x.shape[:2]:
-                raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got "
-                                   f"output_padding: {list(more)} "
+                raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got output_padding: {list(more)} "
                                    f"stride: {list(steps)} dilation: {list(gaps)}")
         sizes = tuple((n - 1) * s - 2 * p + d * (k - 1) + 1 + extra for n, k, s, p, d, extra in
                       zip(x.shape[2:], weight.shape[2:], steps, pads, gaps, more))
@@ -261,8 +258,7 @@ def _padded(x: Tensor, low: Sequence[int], sizes: Sequence, kernel: Sequence[int
             dilation: Sequence[int]) -> Tensor:
     """Zeros around the spatial dimensions as far as the windows reach (cropped where they stop short)."""
     lead = x.ndim - len(sizes)
-    high = [(n - 1) * s + d * (k - 1) + 1 - lo - have for n, s, d, k, lo, have in
-            zip(sizes, stride, dilation, kernel, low, x.shape[lead:])]
+    high = [(n - 1) * s + d * (k - 1) + 1 - lo - have for n, s, d, k, lo, have in zip(sizes, stride, dilation, kernel, low, x.shape[lead:])]
     return prims.pad_zeros(x, (0,) * lead + tuple(low), (0,) * lead + tuple(high), (0,) * x.ndim)
 
 
@@ -277,8 +273,7 @@ def _check_pool(x: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilatio
 def _check_sizes(x: Tensor, sizes: Sequence, name: str) -> None:
     if any(n <= 0 for n in sizes):
         raise RuntimeError(f"Given input size: {list(x.shape[1:])}. Calculated output size: {[x.shape[1], *sizes]}. "
-                           f"Output size is too small "
-                           f"({name})")
+                           f"Output size is too small ({name})")
 
 
 # -- max pooling -------------------------------------------------------------------------------------------------
@@ -299,8 +294,7 @@ def _max_pool_backward_vjp(g: Tensor, indices: Tensor) -> tuple:
 
 
 @operator(name="max_pool_backward", fused=True, vjp=_max_pool_backward_vjp)
-def max_pool_backward(g_: Tensor, indices: Tensor, shape: tuple, kernel: tuple, stride: tuple, padding: tuple,
-                      dilation: tuple) -> Tensor:
+def max_pool_backward(g_: Tensor, indices: Tensor, shape: tuple, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple) -> Tensor:
     """Gradient of max pooling: each window's gradient goes to the element it took, tap by tap."""
     rank = len(kernel)
     sizes, spatial = tuple(g_.shape[-rank:]), shape[-rank:]
@@ -313,16 +307,15 @@ def max_pool_backward(g_: Tensor, indices: Tensor, shape: tuple, kernel: tuple, 
     return functools.reduce(prims.add, map(share, _taps(kernel)))
 
 
-def _max_pool_vjp(gs: tuple, input_shape: tuple, out1: Tensor, kernel: tuple, stride: tuple, padding: tuple,
-                  dilation: tuple) -> tuple:
+def _max_pool_vjp(gs: tuple, input_shape: tuple, out1: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple) -> tuple:
     if gs[0] is None:
         return (None,)
     return (max_pool_backward(gs[0], out1, tuple(input_shape), kernel, stride, padding, dilation),)
 
 
-@operator(name="_max_pool", aten="max_pool2d_with_indices", fused=True, batch=merged, vjp=_max_pool_vjp)
-def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple,
-              ceil_mode: bool) -> tuple[Tensor, Tensor]:
+@operator(name="_max_pool", fused=True, batch=merged, vjp=_max_pool_vjp, aten=InAten(
+    "max_pool2d_with_indices", node=lambda x, kernel, *_: f"max_pool{len(kernel)}d_with_indices"))
+def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple, ceil_mode: bool) -> tuple[Tensor, Tensor]:
     """(maxima, their positions in the flattened spatial dimensions); the first of equals, NaN wins."""
     rank = len(kernel)
     spatial = tuple(input.shape[-rank:])
@@ -351,8 +344,7 @@ def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilat
     return peak, _taken_positions(taken, kernel, sizes, stride, padding, dilation, spatial)     # type: ignore[return-value]
 
 
-def _taken_positions(taken: Any, kernel: tuple, sizes: tuple, stride: tuple, padding: tuple, dilation: tuple,
-                     spatial: tuple) -> Tensor:
+def _taken_positions(taken: Any, kernel: tuple, sizes: tuple, stride: tuple, padding: tuple, dilation: tuple, spatial: tuple) -> Tensor:
     """The flattened positions (i64) that the taps of these numbers read, window by window.
 
     A graph keeps the numbers for backward, which are eight times smaller, and finds the positions again.
@@ -371,12 +363,9 @@ def _taken_positions(taken: Any, kernel: tuple, sizes: tuple, stride: tuple, pad
     return total
 
 
-def _max_pool_backward_kernel(g: Any, indices: Any, shape: tuple, *window: Any) -> Any:
-    return pool_kernels.max_pool_backward(g, indices, shape)
-
-
 COMPOSITES["_max_pool"].has_kernel("cpu", pool_kernels.max_pool_with_indices, stays_whole=lambda args: True)
-COMPOSITES["max_pool_backward"].has_kernel("cpu", _max_pool_backward_kernel, stays_whole=lambda args: True)
+COMPOSITES["max_pool_backward"].has_kernel("cpu", lambda g, indices, shape, *window: pool_kernels.max_pool_backward(g, indices, shape),
+                                           stays_whole=lambda args: True)
 
 
 def window_maxima(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -492,7 +481,8 @@ def _avg_pool_vjp(g: Tensor, input_shape: tuple, kernel: tuple, stride: tuple, p
     return (avg_pool_backward(g, tuple(input_shape), kernel, stride, padding, ceil_mode, count_include_pad, divisor),)
 
 
-@operator(name="_avg_pool", aten="avg_pool2d", fused=True, batch=merged, vjp=_avg_pool_vjp)
+@operator(name="_avg_pool", fused=True, batch=merged, vjp=_avg_pool_vjp,
+          aten=InAten("avg_pool2d", node=lambda x, kernel, *_: f"avg_pool{len(kernel)}d"))
 def _avg_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, ceil_mode: bool, count_include_pad: bool,
               divisor: int | None) -> Tensor:
     rank = len(kernel)
@@ -508,8 +498,7 @@ def _avg_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, ceil_
 MOST_TAPS = 9       # windows up to which generated code averages faster than the kernel
 
 COMPOSITES["_avg_pool"].has_kernel("cpu", pool_kernels.avg_pool, stays_whole=lambda args: math.prod(args[1]) > MOST_TAPS)
-COMPOSITES["avg_pool_backward"].has_kernel("cpu", pool_kernels.avg_pool_backward,
-                                           stays_whole=lambda args: math.prod(args[2]) > MOST_TAPS)
+COMPOSITES["avg_pool_backward"].has_kernel("cpu", pool_kernels.avg_pool_backward, stays_whole=lambda args: math.prod(args[2]) > MOST_TAPS)
 
 
 def _averaged(x: Tensor, single: bool) -> tuple[Tensor, bool]:
@@ -588,11 +577,7 @@ def _shares(n: Any, out: Any, like: Tensor) -> Tensor:
     return cast((first <= i.unsqueeze(1)) & (i.unsqueeze(1) < end), like.dtype) / (end - first)
 
 
-def _adaptive_avg_backward_vjp(g: Tensor, g__shape: tuple) -> tuple:
-    return (_adaptive_avg_cells(g, tuple(g__shape[2:])),)
-
-
-@operator(name="_adaptive_avg_backward", vjp=_adaptive_avg_backward_vjp)
+@operator(name="_adaptive_avg_backward", vjp=lambda g, g__shape: (_adaptive_avg_cells(g, tuple(g__shape[2:])),))
 def _adaptive_avg_backward(g_: Tensor, shape: tuple) -> Tensor:
     """Gradient of uneven adaptive averaging: each cell's gradient, divided, goes to all its elements, one dimension at a time."""
     out = g_
@@ -742,11 +727,8 @@ def _columns(sizes: Sequence, kernel: tuple, stride: tuple, padding: tuple, dila
     return tuple(pool_size(n, k, s, p, d, False) for n, k, s, p, d in zip(sizes, kernel, stride, padding, dilation))
 
 
-def _unfold_vjp(g: Tensor, input_shape: tuple, kernel: tuple, dilation: tuple, padding: tuple, stride: tuple) -> tuple:
-    return (_fold_columns(g, tuple(input_shape[2:]), kernel, dilation, padding, stride),)
-
-
-@operator(name="_unfold_columns", vjp=_unfold_vjp)
+@operator(name="_unfold_columns", aten=InAten(node="im2col"), vjp=lambda g, input_shape, kernel, dilation, padding, stride: (
+    _fold_columns(g, tuple(input_shape[2:]), kernel, dilation, padding, stride),))
 def _unfold_columns(input: Tensor, kernel: tuple, dilation: tuple, padding: tuple, stride: tuple) -> Tensor:
     sizes = _columns(input.shape[2:], kernel, stride, padding, dilation)
     padded = _padded(input, padding, sizes, kernel, stride, dilation)
@@ -756,7 +738,7 @@ def _unfold_columns(input: Tensor, kernel: tuple, dilation: tuple, padding: tupl
     return apart(in_rows(windows).reshape(lead[0], lead[1] * math.prod(kernel), math.prod(sizes)), input)
 
 
-@operator(name="_fold_columns", vjp=lambda g, target, kernel, dilation, padding, stride: (
+@operator(name="_fold_columns", aten=InAten(node="col2im"), vjp=lambda g, target, kernel, dilation, padding, stride: (
     _unfold_columns(g, kernel, dilation, padding, stride),))
 def _fold_columns(input: Tensor, target: tuple, kernel: tuple, dilation: tuple, padding: tuple, stride: tuple) -> Tensor:
     """The sum over the taps of where each puts its elements."""
@@ -790,8 +772,7 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
 
 
 @operator
-def fold(input: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0,
-         stride: Sizes = 1) -> Tensor:
+def fold(input: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:
     """The transpose of `unfold`: columns (n, c * taps, windows) added up into (n, c, *output_size)."""
     single = input.ndim == 2
     if input.ndim not in (2, 3):
@@ -804,10 +785,8 @@ def fold(input: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes 
         raise RuntimeError("Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
                            f"input.size(1)={x.shape[1]} and kernel_size={kernel}.")
     if x.shape[2] != math.prod(sizes):
-        raise RuntimeError(f"Given output_size={target}, kernel_size={kernel}, dilation={gap}, padding={pad}, "
-                           f"stride={step}, expected size "
-                           f"of input's dimension 2 to match the calculated number of sliding blocks "
-                           f"{' * '.join(map(str, sizes))} = "
+        raise RuntimeError(f"Given output_size={target}, kernel_size={kernel}, dilation={gap}, padding={pad}, stride={step}, expected size "
+                           f"of input's dimension 2 to match the calculated number of sliding blocks {' * '.join(map(str, sizes))} = "
                            f"{math.prod(sizes)}, but got input.size(2)={x.shape[2]}.")
     out = _fold_columns(x, target, kernel, gap, pad, step)
     return prims.squeeze(out, (0,)) if single else out

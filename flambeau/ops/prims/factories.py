@@ -58,17 +58,14 @@ def _full(shape: Sequence, value: Any, kind: dtype, where: device) -> np.ndarray
     return made
 
 
-@_factory("full", _full,
-          lambda o, idx, shape, value, kind, where: o.constant(value, kind),
-          lambda r: [((2, 3), 1.5, float32, CPU)],
+@_factory("full", _full, lambda o, idx, shape, value, kind, where: o.constant(value, kind), lambda r: [((2, 3), 1.5, float32, CPU)],
           lambda shape, value, kind, where: ("full", (list(shape), value), {"dtype": kind, "device": where}))
 def full(shape: tuple[int, ...], value: Any, kind: dtype, where: device) -> Spec:
     """A tensor of `shape` filled with the number `value`."""
     return Spec(tuple(shape), kind)
 
 
-@_factory("empty", lambda shape, kind, where: np.empty(shape, kind.numpy),
-          lambda o, idx, shape, kind, where: o.constant(0, kind),
+@_factory("empty", lambda shape, kind, where: np.empty(shape, kind.numpy), lambda o, idx, shape, kind, where: o.constant(0, kind),
           lambda r: [((2, 3), float32, CPU)], lambda shape, kind, where: ("empty", (list(shape),), {"dtype": kind, "device": where}))
 def empty(shape: tuple[int, ...], kind: dtype, where: device) -> Spec:
     """An uninitialised tensor of `shape`."""

@@ -378,8 +378,7 @@ def _index_add_axes(x: Tensor, dim: int, index: Tensor, src: Tensor) -> list:
 
 
 @primitive("index_add", sharding=_index_add_axes, batch=_index_add_batch, kernel=_index_add_kernel, loop="scatter", tensors=4,
-           tags=("linear", "positioned"),
-           derivative=Linear(x=lambda g: g, src=lambda g, dim, index: index_select(g, dim, index)),
+           tags=("linear", "positioned"), derivative=Linear(x=lambda g: g, src=lambda g, dim, index: index_select(g, dim, index)),
            samples=lambda r: [(r.standard_normal((3, 4)), 1, r.integers(0, 4, 5), r.standard_normal((3, 5)))])
 def index_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Spec:
     """A copy of `x` with the slices of `src` added at `index` along `dim` (the transpose of index_select)."""

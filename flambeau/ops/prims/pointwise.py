@@ -35,19 +35,27 @@ def _whole(high: int, inputs: int = 2) -> Any:
     return lambda r: [tuple(r.integers(0, high, (2, 3)) for _ in range(inputs))]
 
 
+def _beside(name: str) -> InAten:
+    """Of an operator whose forms are those of a tensor and a number, of two tensors, of a number and a tensor."""
+    return InAten(node=lambda x, y: name if not hasattr(y, "dtype") else f"{name}.1" if hasattr(x, "dtype") else f"{name}.2")
+
+
 # -- arithmetic
 add = pointwise("add", lambda o, x, y: o.add(x, y), d=dict(x=1, y=1))
-sub = pointwise("sub", lambda o, x, y: o.sub(x, y), d=dict(x=1, y=-1))
+sub = pointwise("sub", lambda o, x, y: o.sub(x, y), d=dict(x=1, y=-1),
+                aten=InAten(node=lambda x, y: "sub" if hasattr(x, "dtype") else "rsub.1"))
 mul = pointwise("mul", lambda o, x, y: o.mul(x, y), d=dict(x=lambda y: y, y=lambda x: x))
-truediv = pointwise("truediv", lambda o, x, y: o.truediv(x, y), aten=InAten("div", True),
+truediv = pointwise("truediv", lambda o, x, y: o.truediv(x, y),
+                    aten=InAten("div", True, lambda x, y: "div" if hasattr(x, "dtype") else "mul"),
                     samples=lambda r: [(r.standard_normal((2, 3)), r.uniform(0.5, 2, (2, 3)))],
                     d=dict(x=lambda g, y: g / conjugated(y), y=lambda g, x, y: -g * conjugated((x / y) / y)))
 floordiv = pointwise("floordiv", lambda o, x, y: o.floordiv(x, y), samples=_between(0.3, 2, 2), d=dict(x=0, y=0))
 truncdiv = pointwise("truncdiv", lambda o, x, y: o.truncdiv(x, y), samples=_between(0.3, 2, 2), d=dict(x=0, y=0))
-remainder = pointwise("remainder", lambda o, x, y: o.remainder(x, y), samples=_between(0.3, 2, 2),
+remainder = pointwise("remainder", lambda o, x, y: o.remainder(x, y), aten=_beside("remainder"), samples=_between(0.3, 2, 2),
                       d=dict(x=1, y=lambda x, y: -floordiv(x, y)))
-fmod = pointwise("fmod", lambda o, x, y: o.fmod(x, y), samples=_between(0.3, 2, 2), d=dict(x=1, y=lambda x, y: -(x / y).trunc()))
-pow = pointwise("pow", lambda o, x, y: o.pow(x, y), samples=_between(0.3, 2, 2), d=dict(
+fmod = pointwise("fmod", lambda o, x, y: o.fmod(x, y), aten=_beside("fmod"), samples=_between(0.3, 2, 2),
+                 d=dict(x=1, y=lambda x, y: -(x / y).trunc()))
+pow = pointwise("pow", lambda o, x, y: o.pow(x, y), aten=_beside("pow"), samples=_between(0.3, 2, 2), d=dict(
     x=lambda g, x, y: _pow_grad_base(g, x, y), y=lambda g, x, out: _pow_grad_exponent(g, x, out)))
 neg = pointwise("neg", lambda o, x: o.neg(x), d=dict(x=-1))
 reciprocal = pointwise("reciprocal", lambda o, x: o.reciprocal(x), d=dict(x=lambda out: -out * out))
@@ -58,13 +66,10 @@ maximum = pointwise("maximum", lambda o, x, y: o.maximum(x, y),
                     d=dict(x=lambda g, x, y: _to_the_chosen(g, x, y, x <= y), y=lambda g, x, y: _to_the_chosen(g, y, x, y <= x)))
 minimum = pointwise("minimum", lambda o, x, y: o.minimum(x, y),
                     d=dict(x=lambda g, x, y: _to_the_chosen(g, x, y, x >= y), y=lambda g, x, y: _to_the_chosen(g, y, x, y >= x)))
-fmax = pointwise("fmax", lambda o, x, y: o.fmax(x, y),
-                 d=dict(x=lambda x, y: (x >= y) | y.isnan(), y=lambda x, y: ~((x >= y) | y.isnan())))
-fmin = pointwise("fmin", lambda o, x, y: o.fmin(x, y),
-                 d=dict(x=lambda x, y: (x <= y) | y.isnan(), y=lambda x, y: ~((x <= y) | y.isnan())))
+fmax = pointwise("fmax", lambda o, x, y: o.fmax(x, y), d=dict(x=lambda x, y: (x >= y) | y.isnan(), y=lambda x, y: ~((x >= y) | y.isnan())))
+fmin = pointwise("fmin", lambda o, x, y: o.fmin(x, y), d=dict(x=lambda x, y: (x <= y) | y.isnan(), y=lambda x, y: ~((x <= y) | y.isnan())))
 hypot = pointwise("hypot", lambda o, x, y: o.hypot(x, y), d=dict(x=lambda x, out: x / out, y=lambda y, out: y / out))
-copysign = pointwise("copysign", lambda o, x, y: o.copysign(x, y),
-                     d=dict(x=lambda x, out: (out / x).masked_fill(x == 0, 0), y=0))
+copysign = pointwise("copysign", lambda o, x, y: o.copysign(x, y), d=dict(x=lambda x, out: (out / x).masked_fill(x == 0, 0), y=0))
 # not of narrow floats, whose neighbours are not float32's
 nextafter = pointwise("nextafter", lambda o, x, y: o.nextafter(x, y), d=dict(x=lambda x, y: x != y, y=0))
 
@@ -107,8 +112,7 @@ def _turn(side: Any, x: Any, y: Any) -> Any:
     return (side / square).masked_fill(square == 0, 0)
 
 
-atan2 = pointwise("atan2", lambda o, x, y: o.atan2(x, y),
-                  d=dict(x=lambda x, y: _turn(y, x, y), y=lambda x, y: _turn(-x, x, y)))
+atan2 = pointwise("atan2", lambda o, x, y: o.atan2(x, y), d=dict(x=lambda x, y: _turn(y, x, y), y=lambda x, y: _turn(-x, x, y)))
 sinh = pointwise("sinh", lambda o, x: o.sinh(x), d=dict(x=lambda x: x.cosh()))
 cosh = pointwise("cosh", lambda o, x: o.cosh(x), d=dict(x=lambda x: x.sinh()))
 tanh = pointwise("tanh", lambda o, x: o.tanh(x), d=dict(x=lambda out: 1 - out * out))
@@ -121,6 +125,7 @@ sigmoid = pointwise("sigmoid", lambda o, x: o.sigmoid(x), d=dict(x=lambda out: o
 relu_backward = pointwise("relu_backward", lambda o, grad, result: o.where(o.le(result, 0), 0, grad),
                           d=dict(grad=lambda result: ~(result <= 0)),
                           doc="The gradient, but 0 where the result of relu is 0: one pass over memory, where a mask takes two.")
+relu_backward.aten = InAten(steps=lambda call, g, result: call("threshold_backward", g, result, 0))
 relu = pointwise("relu", lambda o, x: o.relu(x), d=dict(x=lambda g, out: relu_backward(g, out)))
 erf = pointwise("erf", lambda o, x: o.erf(x), d=dict(x=lambda x: _TWO_OVER_SQRT_PI * (-x * x).exp()))
 erfc = pointwise("erfc", lambda o, x: o.erfc(x), d=dict(x=lambda x: -_TWO_OVER_SQRT_PI * (-x * x).exp()))

@@ -12,7 +12,7 @@ from ...core import dispatch
 from ...core.dtypes import FLOAT, bool_, int64
 from ...core.scalar import compute_dtype
 from ...core.tensor import Tensor
-from ..primitives import InAten, compiled, lies_like
+from ..primitives import InAten, compiled, lies_like, told_by_dimensions
 from ..registry import General, Linear, Spec, primitive
 
 
@@ -45,7 +45,8 @@ def _sum_kernel(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 
 
 @primitive("sum", kernel=_sum_kernel, loop="sum", tags=("reduction", "linear"),
-           aten=InAten(call=lambda x, dims: ("sum", (x, list(dims)), _kept(x))),
+           aten=told_by_dimensions("sum")._replace(
+               call=lambda x, dims: ("sum", (x,) if len(dims) == x.ndim else (x, list(dims)), _kept(x))),
            derivative=Linear(x=lambda g, x_shape, dims: _restore(g, dims, x_shape)),
            samples=lambda r: [(r.standard_normal((2, 3, 4)), (0, 2)), (r.standard_normal((2, 3)), (0, 1))])
 def sum(x: Tensor, dims: tuple[int, ...]) -> Spec:
@@ -87,9 +88,8 @@ def _prod_kernel(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 
 
 @primitive("prod", kernel=_quiet(_prod_kernel), loop="prod",
-           aten=InAten(call=lambda x, dims: ("prod", (x, *dims), _kept(x)) if len(dims) == 1 else None),
-           tags=("reduction",), derivative=General(_prod_vjp),
-           samples=lambda r: [(r.standard_normal((2, 3, 4)), (1,))])
+           aten=told_by_dimensions("prod")._replace(call=lambda x, dims: ("prod", (x, *dims), _kept(x)) if len(dims) == 1 else None),
+           tags=("reduction",), derivative=General(_prod_vjp), samples=lambda r: [(r.standard_normal((2, 3, 4)), (1,))])
 def prod(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """Product over `dims`."""
     return Spec(_reduced(x, dims), x.dtype)
@@ -115,6 +115,7 @@ def _extremum(name: str, ufunc: Any, loop: str, doc: str) -> Any:
         _check_not_empty(x, dims, name)
         return Spec(_reduced(x, dims), x.dtype)
     return primitive(name, kernel=_quiet(lambda x, dims: np.asarray(ufunc.reduce(x, axis=dims))), loop=loop, doc=doc,
+                     aten=InAten(node=lambda x, dims: f"{loop}.1" if len(dims) == x.ndim else name),
                      tags=("reduction", "ordered"), derivative=General(_extremum_vjp),
                      samples=lambda r: [(r.standard_normal((2, 3, 4)), (0, 2))])(shape)
 

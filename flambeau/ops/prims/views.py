@@ -12,7 +12,7 @@ from ...core.dtypes import float32, float64, int64
 from ...core.size import contiguous_strides, elementwise_strides, known_zero, may_overlap
 from ...core.symbolic import SymInt, expr_of
 from ...core.tensor import Tensor
-from ..primitives import channels_last_like
+from ..primitives import InAten, channels_last_like
 from ..registry import Linear, Spec, primitive, view
 
 
@@ -29,6 +29,8 @@ def _permute_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
 
 @view("permute", tags=("moving",),
       batch=_permute_batch, derivative=Linear(x=lambda g, dims: permute(g, _inverse(dims))), loop=_view_loop_permute,
+      aten=InAten(node=lambda x, dims: "t" if tuple(dims) == (1, 0) else
+                  "transpose" if sum(i != d for i, d in enumerate(dims)) == 2 else "permute"),
            samples=lambda r: [(r.standard_normal((2, 3, 4)), (2, 0, 1))])
 def permute(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """The dimensions in the order `dims` (a permutation of all of them)."""
@@ -113,8 +115,7 @@ def _reshape_axes(x: Tensor, shape: Sequence) -> list:
 
 
 @view("view", sharding=_reshape_axes, tags=("moving",), derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))),
-           loop=_reshape_loop,
-           samples=lambda r: [(r.standard_normal((2, 6)), (3, 4)), (r.standard_normal((1, 6)), (6,))])
+           loop=_reshape_loop, samples=lambda r: [(r.standard_normal((2, 6)), (3, 4)), (r.standard_normal((1, 6)), (6,))])
 def view_(x: Tensor, shape: tuple[int, ...]) -> Spec:
     """The same elements in row-major order under another shape; RuntimeError if no strides can express it."""
     old, strides, offset = x._layout
@@ -168,8 +169,7 @@ def _slice_loop(o: Any, idx: Sequence, x: Any, dim: int, start: Any, stop: Any, 
 
 
 @view("slice", tags=("moving",),
-      derivative=Linear(x=lambda g, x_shape, dim, start, stop, step: _slice_back(g, x_shape, dim, start, stop, step)),
-      loop=_slice_loop,
+      derivative=Linear(x=lambda g, x_shape, dim, start, stop, step: _slice_back(g, x_shape, dim, start, stop, step)), loop=_slice_loop,
            samples=lambda r: [(r.standard_normal((3, 7)), 1, 1, 6, 2), (r.standard_normal((3, 7)), 0, 1, 3, 1)])
 def slice_(x: Tensor, dim: int, start: int, stop: int, step: int) -> Spec:
     """Elements start, start+step, ... before stop along `dim`; 0 <= start <= stop <= size, step >= 1."""
@@ -222,7 +222,8 @@ def _squeeze_loop(o: Any, idx: Sequence, x: Any, dims: Sequence[int]) -> Any:
     return x([0 if d in dims else next(rest) for d in range(len(x.shape))])
 
 
-@view("squeeze", tags=("moving",), derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))), loop=_squeeze_loop,
+@view("squeeze", tags=("moving",), aten=InAten(node=lambda x, dims: "squeeze.1" if len(dims) == 1 else "squeeze"),
+      derivative=Linear(x=lambda g, x_shape: g.reshape(tuple(x_shape))), loop=_squeeze_loop,
            samples=lambda r: [(r.standard_normal((3, 1, 2, 1)), (1, 3))])
 def squeeze(x: Tensor, dims: tuple[int, ...]) -> Spec:
     """Without the dimensions `dims`, each of size 1."""
@@ -247,13 +248,11 @@ def unsqueeze(x: Tensor, dim: int) -> Spec:
 def _diagonal_loop(o: Any, idx: Sequence, x: Any, offset: int, dim1: int, dim2: int) -> Any:
     rest = iter(idx[:-1])
     last = idx[-1]
-    return x([last + max(-offset, 0) if d == dim1 else last + max(offset, 0) if d == dim2 else next(rest)
-              for d in range(len(x.shape))])
+    return x([last + max(-offset, 0) if d == dim1 else last + max(offset, 0) if d == dim2 else next(rest) for d in range(len(x.shape))])
 
 
 @view("diagonal", tags=("moving",),
-      derivative=Linear(x=lambda g, x_shape, offset, dim1, dim2: _diagonal_back(g, x_shape, offset, dim1, dim2)),
-      loop=_diagonal_loop,
+      derivative=Linear(x=lambda g, x_shape, offset, dim1, dim2: _diagonal_back(g, x_shape, offset, dim1, dim2)), loop=_diagonal_loop,
            samples=lambda r: [(r.standard_normal((3, 4, 2)), 1, 0, 1), (r.standard_normal((4, 3)), -1, 0, 1)])
 def diagonal(x: Tensor, offset: int, dim1: int, dim2: int) -> Spec:
     """The diagonal `offset` of the planes (dim1, dim2), as a new last dimension."""
@@ -318,7 +317,7 @@ def _pad_loop(o: Any, idx: Sequence, x: Any, low: Sequence, high: Sequence, inne
     return x(source) if mask is None else o.masked(mask, lambda: x(source), 0)
 
 
-@primitive("pad_zeros", kernel=_pad_kernel, loop=_pad_loop, tags=("recomputable", "linear"),
+@primitive("pad_zeros", aten=InAten(node="constant_pad_nd"), kernel=_pad_kernel, loop=_pad_loop, tags=("recomputable", "linear"),
            derivative=Linear(x=lambda g, x_shape, low, high, inner: _pad_back(g, x_shape, low, inner)),
            samples=lambda r: [(r.standard_normal((2, 3)), (1, 0), (0, 2), (0, 0)),
                               (r.standard_normal((3, 3)), (0, 1), (1, 0), (1, 2)),
@@ -471,8 +470,7 @@ def view_as_real(x: Tensor) -> Spec:
     return Spec(shape + (2,), x.dtype.to_real(), tuple(2 * s for s in strides) + (1,), 2 * offset)
 
 
-@view("view_as_complex", derivative=Linear(x=lambda g: view_as_real(g)),
-      loop=lambda o, idx, x: o.complex(x([*idx, 0]), x([*idx, 1])),
+@view("view_as_complex", derivative=Linear(x=lambda g: view_as_real(g)), loop=lambda o, idx, x: o.complex(x([*idx, 0]), x([*idx, 1])),
            samples=lambda r: [(r.standard_normal((3, 2)),)])
 def view_as_complex(x: Tensor) -> Spec:
     """Pairs of real numbers in the last dimension (size 2, stride 1) as complex numbers."""
@@ -494,15 +492,14 @@ def alias(x: Tensor) -> Spec:
     return Spec(shape, x.dtype, strides, offset)
 
 
-@view("conj_view", derivative=Linear(x=lambda g: g.conj()), loop=lambda o, idx, x: o.conj(x(idx)),
+@view("conj_view", aten=InAten(node="conj"), derivative=Linear(x=lambda g: g.conj()), loop=lambda o, idx, x: o.conj(x(idx)),
       samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)])
 def conj_view(x: Tensor) -> Spec:
     """The conjugates of a complex tensor's elements, in the same memory."""
     return Spec(x._layout.shape, x.dtype, x._layout.strides, x._layout.offset)
 
 
-@view("neg_view", derivative=Linear(x=lambda g: -g), loop=lambda o, idx, x: o.neg(x(idx)),
-      samples=lambda r: [(r.standard_normal((2, 3)),)])
+@view("neg_view", derivative=Linear(x=lambda g: -g), loop=lambda o, idx, x: o.neg(x(idx)), samples=lambda r: [(r.standard_normal((2, 3)),)])
 def neg_view(x: Tensor) -> Spec:
     """The negatives of a tensor's elements, in the same memory."""
     return Spec(x._layout.shape, x.dtype, x._layout.strides, x._layout.offset)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...backends.cpu import conv
@@ -69,7 +69,13 @@ def _sharded(letters: str, of_images: str, groups: int) -> str:
     return letters if groups == 1 else of_images
 
 
-@primitive("convolution",
+def convolution_in_aten(call: Callable, x: Tensor, w: Tensor, *rest: Any) -> Any:
+    """`(x, w, [bias,] stride, padding, dilation, groups)` as ATen's convolution."""
+    *bias, stride, padding, dilation, groups = rest
+    return call("convolution", x, w, *(bias or [None]), list(stride), list(padding), list(dilation), False, [0] * len(stride), groups)
+
+
+@primitive("convolution", aten=InAten(steps=convolution_in_aten),
            sharding=lambda x, w, *rest: _sharded("nc*,oc*->no*", "n*,**->n*", rest[-1]),
            batch=_convolution_batch, flops=convolution_flops,
            kernel=lambda x, w, *attrs: conv.convolution(x, w, None, *attrs), loop="extern", tensors=2,
@@ -79,8 +85,7 @@ def _sharded(letters: str, of_images: str, groups: int) -> str:
                w=lambda g, x, w_shape, stride, padding, dilation, groups: convolution_weight_grad(
                    g, conjugated(x), tuple(w_shape), stride, padding, dilation, groups)),
            samples=lambda r: [(r.standard_normal((2, 4, 5, 5)), r.standard_normal((6, 2, 3, 3)), (2, 1), (1, 0), (1, 1), 2)])
-def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
-                groups: int) -> Spec:
+def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> Spec:
     """(n, c, *spatial) with (o, c / groups, *kernel) -> (n, o, *spatial'): cross-correlation with zero padding."""
     xs, ws = x._layout.shape, w._layout.shape
     if len(xs) != len(ws) or len(xs) != len(stride) + 2:
@@ -112,7 +117,8 @@ def _cropped(x: Tensor, shape: Sequence) -> Tensor:
 
 @primitive("convolution_input_grad",
            sharding=lambda g, w, *rest: _sharded("no*,oc*->nc*", "n*,**->n*", rest[-1]),
-           batch=_input_grad_batch, aten=InAten("convolution_backward"), flops=lambda out, g, w, *attrs: convolution_flops(g, out, w),
+           batch=_input_grad_batch, aten=InAten("convolution_backward", node="convolution"),
+           flops=lambda out, g, w, *attrs: convolution_flops(g, out, w),
            kernel=lambda g, w, *attrs: conv.convolution_input_grad(g, w, *attrs), loop="extern",
            tensors=2, tags=("linear", "extern"), derivative=Linear(
                g_=lambda g, w, g__shape, x_shape, stride, padding, dilation, groups: _cropped(convolution(

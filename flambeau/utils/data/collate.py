@@ -94,8 +94,7 @@ def collate(batch: Sequence[Any], *, collate_fn_map: Collaters | None = None) ->
         return _collate_mapping(batch, collate_fn_map)
     if isinstance(first, Sequence):
         return _collate_sequence(batch, collate_fn_map)
-    raise TypeError("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
-                    f"{type(first)}")
+    raise TypeError(f"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {type(first)}")
 
 
 def default_collate(batch: Sequence[Any]) -> Any:

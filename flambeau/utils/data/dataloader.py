@@ -20,6 +20,8 @@ from types import GenericAlias
 from typing import Any, Self
 
 from ..._absent import absent
+from ...core import dispatch
+from ...core.watching import watched
 from ...cuda.library import device_count
 from ...ops.generators import random_seed
 from .collate import default_collate, default_convert, pinned
@@ -99,8 +101,7 @@ class DataLoader:
             raise ValueError("sampler option is mutually exclusive with shuffle")
         if batch_sampler is not None:
             if batch_size != 1 or shuffle or sampler is not None or drop_last:
-                raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, "
-                                 "and drop_last")
+                raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last")
             batch_size = None
         elif batch_size is None and drop_last:
             raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
@@ -214,12 +215,10 @@ def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None
 
 def _check_stream(shuffle: bool | None, sampler: Any, batch_sampler: Any) -> None:
     if shuffle:
-        raise ValueError("DataLoader with IterableDataset: expected unspecified shuffle option, but got "
-                         f"shuffle={shuffle}")
+        raise ValueError(f"DataLoader with IterableDataset: expected unspecified shuffle option, but got shuffle={shuffle}")
     for name, given in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         if given is not None:
-            raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got "
-                             f"{name}={given}")
+            raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={given}")
 
 
 class _BaseDataLoaderIter:
@@ -229,7 +228,12 @@ class _BaseDataLoaderIter:
         return self
 
     def __next__(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} must define __next__")
+        if dispatch.state.watchers:
+            return watched(f"enumerate(DataLoader)#{type(self).__name__}.__next__", self._next_data, (), None, 7)
+        return self._next_data()
+
+    def _next_data(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define _next_data")
 
 
 class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
@@ -240,7 +244,7 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
         self._order = iter(loader._index_sampler)
         self._fetch = _fetcher(loader)(loader.dataset)
 
-    def __next__(self) -> Any:
+    def _next_data(self) -> Any:
         indices = next(self._order)
         try:
             return self._fetch(indices)
@@ -257,7 +261,7 @@ class _MappedIterator(_BaseDataLoaderIter):
     def __init__(self, function: Callable[[Any], Any], batches: Iterator[Any]) -> None:
         self._function, self._inner = function, batches
 
-    def __next__(self) -> Any:
+    def _next_data(self) -> Any:
         return self._function(next(self._inner))
 
 
@@ -386,7 +390,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         worker.tasks.put((number, indices))
         self.waiting.append((number, worker))
 
-    def __next__(self) -> Any:
+    def _next_data(self) -> Any:
         while self.waiting and not self.finished:
             number, worker = self.waiting.popleft()
             answer = self._answer(number, worker)

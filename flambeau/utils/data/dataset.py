@@ -153,8 +153,7 @@ def random_split(dataset: Dataset[T_co], lengths: Sequence[int | float], generat
     else:
         sizes = [int(length) for length in lengths]
     if sum(sizes) != total:
-        raise ValueError(f"Sum of input lengths does not equal the length of the input dataset: {sum(sizes)} and "
-                         f"{total}")
+        raise ValueError(f"Sum of input lengths does not equal the length of the input dataset: {sum(sizes)} and {total}")
     order = randperm(total, generator=generator).tolist()
     ends = itertools.accumulate(sizes)
     return [Subset(dataset, order[end - size : end]) for size, end in zip(sizes, ends, strict=True)]

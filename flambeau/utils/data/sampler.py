@@ -48,8 +48,7 @@ class RandomSampler(Sampler[int]):
     Without a generator of its own each pass is seeded from the default one, so `torch.manual_seed` fixes the order.
     """
 
-    def __init__(self, data_source: Sized, replacement: bool = False, num_samples: int | None = None,
-                 generator: Any = None) -> None:
+    def __init__(self, data_source: Sized, replacement: bool = False, num_samples: int | None = None, generator: Any = None) -> None:
         if not isinstance(replacement, bool):
             raise TypeError(f"replacement should be a boolean value, but got replacement={replacement}")
         self.data_source, self.replacement, self.generator = data_source, replacement, generator
@@ -92,8 +91,7 @@ class SubsetRandomSampler(Sampler[int]):
 class WeightedRandomSampler(Sampler[int]):
     """`num_samples` indices, each drawn with a chance proportional to its weight."""
 
-    def __init__(self, weights: Sequence[float], num_samples: int, replacement: bool = True,
-                 generator: Any = None) -> None:
+    def __init__(self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Any = None) -> None:
         if not isinstance(replacement, bool):
             raise ValueError(f"replacement should be a boolean value, but got replacement={replacement}")
         self.weights = as_tensor(weights, dtype=float64)

@@ -154,6 +154,8 @@ def ring_attention(query: Tensor, key: Tensor, value: Tensor, group: ProcessGrou
 class _RingMode(TorchFunctionMode):
     """Attention goes round."""
 
+    operators_only = True
+
     def __init__(self, group: ProcessGroup) -> None:
         super().__init__()
         self.group = group

@@ -1,0 +1,150 @@
+"""What errors say of the call that they end: which argument is wrong, and on what the operator was called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..core.device import device
+from ..core.dtypes import FLOAT, dtype
+from ..core.tensor import Tensor, shape_of
+
+MAY_BE_THE_CALL = (AttributeError, TypeError, ValueError, RuntimeError)
+"""What an operator may fail with for an argument that can't stand where it is."""
+_SHOWN = 4      # entries of a list
+
+
+class NotANumber(TypeError):
+    """An operand is neither a tensor nor a number; `obj` is the operand, by which the operator finds its name."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(f"expected a Tensor or a number, got {type(obj).__name__}")
+        self.obj = obj
+
+
+class _Call(str):
+    """The note of an error that names the operator; one of an operator further out takes its place."""
+
+    __slots__ = ()
+
+
+def tell(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception, answered: bool = False) -> None:
+    """Raise a TypeError that says what is wrong with the arguments of a call that failed, if that is why; else let the error name the
+    call, with shapes and dtypes, in its note. `answered`: by a class that took the call over, which has its own reasons."""
+    kinds = MAY_BE_THE_CALL[:2] if answered else MAY_BE_THE_CALL
+    if isinstance(error, kinds) and (wrong := wrong_argument(name, fn, args, kwargs, error)) is not None:
+        raise TypeError(wrong) from None
+    if isinstance(error, IndexError) and str(error) == "tuple index out of range":
+        shapes = [list(a.shape) for a in args if isinstance(a, Tensor)]
+        raise RuntimeError(f"{name}() expects tensors of more dimensions, got shapes {shapes}") from error
+    notes = getattr(error, "__notes__", [])
+    if notes and isinstance(notes[-1], _Call):
+        notes.pop()
+    error.add_note(_Call(f"in {called(name, args, kwargs)}"))
+
+
+def called(name: str, args: tuple, kwargs: dict) -> str:
+    """A call as text: `softmax(float32[2, 3], dim=5)`."""
+    return f"{name}({', '.join([*map(shown, args), *(f'{key}={shown(value)}' for key, value in kwargs.items())])})"
+
+
+def shown(value: Any) -> str:
+    """An argument as text: a tensor by its dtype, shape and device, if that is not the CPU; other objects by their class."""
+    if isinstance(value, Tensor):
+        place = "" if value.device.type == "cpu" else f" on {value.device}"
+        return f"{str(value.dtype).removeprefix('torch.')}{list(shape_of(value))}{place}"
+    if isinstance(value, (list, tuple)):
+        parts = [*map(shown, value[:_SHOWN]), *(["..."] if len(value) > _SHOWN else [])]
+        return f"[{', '.join(parts)}]" if isinstance(value, list) else f"({', '.join(parts)}{',' * (len(value) == 1)})"
+    return repr(value) if value is None or isinstance(value, (bool, int, float, complex, str, dtype, device)) else type(value).__name__
+
+
+class _Bare(str):
+    """An annotation that a signature prints without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def signature_text(name: str, signature: inspect.Signature) -> str:
+    """How a function is called: `sum(input: Tensor, dim: Dims = None, keepdim: bool = False)`."""
+    bare = [p.replace(annotation=_Bare(p.annotation)) if isinstance(p.annotation, str) else p for p in signature.parameters.values()]
+    return f"{name}{signature.replace(parameters=bare, return_annotation=signature.empty)}"
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a value may stand for an int: a tensor does if it holds one integer."""
+    if isinstance(value, Tensor) and not value.is_fake:
+        return value.numel() == 1 and value.dtype.category < FLOAT
+    return hasattr(type(value), "__index__")
+
+
+_MAY_STAND: dict[Any, Callable[[Any], bool]] = {
+    "Tensor": lambda value: hasattr(type(value), "__torch_function__"),
+    "int": _is_whole,
+    "bool": lambda value: not isinstance(value, (str, float)) and (not isinstance(value, Tensor) or value.is_fake or value.numel() == 1),
+    "float": lambda value: hasattr(type(value), "__float__") and (not isinstance(value, Tensor) or value.is_fake or value.numel() == 1),
+}
+_MAY_STAND["Sizes"] = _MAY_STAND["Sequence[int]"] = _MAY_STAND["int | Sequence[int]"] = lambda value: all(
+    v is None or _is_whole(v) for v in (value if isinstance(value, (tuple, list)) else [value]))
+"""By annotation: whether a value may stand there."""
+
+
+def _is_misplaced(value: Any, annotation: Any) -> bool:
+    """Whether no value like this may stand where the signature has the annotation."""
+    may_stand = _MAY_STAND.get(str(annotation).removesuffix(" | None").removesuffix(" | Absent"))
+    return may_stand is not None and not may_stand(value) and (value is not None or annotation in _MAY_STAND)
+
+
+def _within(value: Any) -> Iterator:
+    """An argument, and what it holds if it is a sequence."""
+    yield value
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _within(item)
+
+
+def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception) -> str | None:
+    """What is wrong with a call that failed, if an argument is missing, unknown, or no Tensor or int where the signature says so, or
+    if it is the one that is no number or lacked an attribute."""
+    signature = inspect.signature(fn)
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    if not takes_any and (unknown := [key for key in kwargs if key not in signature.parameters]):
+        return f"{name}() got an unexpected keyword argument '{unknown[0]}'; it is called as {signature_text(name, signature)}"
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError as unbound:
+        if not isinstance(error, MAY_BE_THE_CALL[:2]):
+            return None
+        return f"{name}(): {unbound}; it is called as {signature_text(name, signature)}"
+    places = [(position, key, parameter, given.get(key, parameter.default))
+              for position, (key, parameter) in enumerate(signature.parameters.items(), 1)]
+    for position, key, parameter, found in places:
+        several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if key in given and not several and found is not parameter.default and _is_misplaced(found, parameter.annotation):
+            return f"{name}(): argument '{key}' (position {position}) must be {parameter.annotation}, not {type(found).__name__}"
+    if isinstance(error, NotANumber):
+        for position, key, _, found in places:
+            if found is error.obj:
+                return f"{name}(): argument '{key}' (position {position}) must be Tensor or a number, not {type(found).__name__}"
+    elif isinstance(error, AttributeError):
+        for position, key, parameter, found in places:
+            for value in _within(found):
+                if value is error.obj and value is not parameter.default and not (
+                        isinstance(value, Tensor) and hasattr(Tensor, str(error.name))):
+                    return (f"{name}(): argument '{key}' (position {position}) cannot be {type(value).__name__}: it has no "
+                            f"{error.name}; the argument is {parameter.annotation}")
+    return None
+
+
+def parameters_in(given: Any, whose: str) -> list:
+    """Parameters as a list. TypeError for a module or a method in their place, with what to give instead."""
+    try:
+        return list(given)
+    except TypeError as error:
+        if hasattr(given, "parameters"):
+            raise TypeError(f"{error}: {whose} takes its parameters, {type(given).__name__}.parameters()") from None
+        raise TypeError(f"{error}: {whose} takes what it gives when called, with ()") from None if callable(given) else error
