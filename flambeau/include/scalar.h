@@ -34,7 +34,11 @@ struct bfloat16 {
     __attribute__((always_inline)) void operator=(float x) { word = uint16_t(bfloat16_word(x)); }
     __attribute__((always_inline)) operator float() const { return bits<float>(uint32_t(word) << 16); }
 };
+#if defined(__aarch64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
+typedef __fp16 float16;  // what this GCC calls it in C++
+#else
 typedef _Float16 float16;
+#endif
 FL_INLINE float round_to_float16(float x) { return float(float16(x)); }
 FL_INLINE float round_to_bfloat16(float x) { return bits<float>(bfloat16_word(x) << 16); }
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 from ... import linalg
 from ...core import dispatch
 from ...core.tensor import Tensor
@@ -39,7 +42,17 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     """Split a weight into magnitude and direction (Salimans and Kingma 2016)."""
     if getattr(module, name, None) is None:
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
-    return parametrize.register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+    parametrize.register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+    module._register_load_state_dict_pre_hook(partial(_rename_old, name))
+    return module
+
+
+def _rename_old(name: str, state: dict, prefix: str, *rest: Any) -> None:
+    """States of `nn.utils.weight_norm`, which had name_g and name_v, in the place of this one's."""
+    old = [f"{prefix}{name}_g", f"{prefix}{name}_v"]
+    if all(key in state for key in old):
+        for i, key in enumerate(old):
+            state[f"{prefix}parametrizations.{name}.original{i}"] = state.pop(key)
 
 
 class _SpectralNorm(Module):

@@ -60,3 +60,21 @@ def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     """Put the weight back as one parameter."""
     return put_back(module, SpectralNorm, "spectral_norm", name, ("_u", "_v", "_orig"), False)
+
+
+class SpectralNormStateDictHook:
+    """What PyTorch's pickled modules have as a hook of `state_dict`: it notes a version there, which nothing reads."""
+
+    fn: SpectralNorm
+
+    def __call__(self, module: Any, state: dict, prefix: str, local_metadata: dict) -> None:
+        pass
+
+
+class SpectralNormLoadStateDictPreHook:
+    """What they have as a hook of loading: states that have weight_orig, weight_u and weight_v need nothing."""
+
+    fn: SpectralNorm
+
+    def __call__(self, *state: Any) -> None:
+        pass
