@@ -18,7 +18,8 @@ NAMESPACES = ("", "nn", "nn.functional", "nn.init", "nn.utils", "optim", "optim.
               "profiler", "sparse", "signal.windows", "cuda")
 TUTORIALS = ("first_training", "compile", "distributed", "cpp", "backend", "operator")
 HOUSE = ("architecture", "interfaces", "ops", "autograd", "nn", "dynamo", "aot", "inductor", "onednn", "cuda", "distributed",
-         "export", "aoti", "onnx", "jit", "fx", "sparse", "random", "memory", "mobile", "native", "compat", "coverage", "testing")
+         "export", "aoti", "onnx", "jit", "fx", "sparse", "random", "memory", "mobile", "native", "profiler", "compat", "coverage",
+         "testing", "releasing")
 
 
 def documented(module: Any) -> Iterator[tuple[str, Any]]:
