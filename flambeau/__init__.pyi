@@ -15,6 +15,7 @@ from flambeau import _lazy as _lazy
 from flambeau import _left_out as _left_out
 from flambeau import _logging as _logging
 from flambeau import _lowrank as _lowrank
+from flambeau import _openmp as _openmp
 from flambeau import _ops as _ops
 from flambeau import _prims as _prims
 from flambeau import _prims_common as _prims_common

@@ -145,7 +145,7 @@ def _found() -> dict[str, dict[str, Callable]]:
             fn: Any = getattr(members, name, None)
             if _asks(fn) and id(fn) not in seen and _belongs(fn, name, space):
                 seen.add(id(fn))
-                found[space][name] = fn  # type: ignore[assignment]
+                found[space][name] = fn
     return found
 
 

@@ -70,7 +70,7 @@ class Normal(_LocationScale, ExponentialFamily):
     _natural_params = property(lambda self: (self.loc / self.scale**2, -0.5 / self.scale**2))
     _mean_carrier_measure = 0.0
 
-    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:  # type: ignore[override]
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
         return -0.25 * x**2 / y + 0.5 * (-math.pi / y).log()
 
     def _standard(self, shape: Size) -> Tensor:
@@ -207,7 +207,7 @@ class Exponential(ExponentialFamily):
     _natural_params = property(lambda self: (-self.rate,))
     _mean_carrier_measure = 0.0
 
-    def _log_normalizer(self, x: Tensor) -> Tensor:  # type: ignore[override]
+    def _log_normalizer(self, x: Tensor) -> Tensor:
         return -(-x).log()
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
@@ -244,7 +244,7 @@ class Gamma(ExponentialFamily):
     _natural_params = property(lambda self: (self.concentration - 1, -self.rate))
     _mean_carrier_measure = 0.0
 
-    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:  # type: ignore[override]
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
         return _op("lgamma", x + 1) - (x + 1) * (-y).log()
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
@@ -292,7 +292,7 @@ class Dirichlet(ExponentialFamily):
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
     _natural_params = property(lambda self: (self.concentration,))
 
-    def _log_normalizer(self, x: Tensor) -> Tensor:  # type: ignore[override]
+    def _log_normalizer(self, x: Tensor) -> Tensor:
         return _op("lgamma", x).sum(-1) - _op("lgamma", x.sum(-1))
 
     def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
@@ -341,7 +341,7 @@ class Beta(ExponentialFamily):
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     _natural_params = property(lambda self: (self.concentration1, self.concentration0))
 
-    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:  # type: ignore[override]
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
         return _log_beta(x, y)
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:

@@ -69,7 +69,7 @@ class Bernoulli(_Binary, ExponentialFamily):
     _natural_params = property(lambda self: (self.logits,))
     _mean_carrier_measure = 0.0
 
-    def _log_normalizer(self, x: Tensor) -> Tensor:  # type: ignore[override]
+    def _log_normalizer(self, x: Tensor) -> Tensor:
         return _op("softplus", x)
 
     support = constraints.boolean
@@ -328,7 +328,7 @@ class Poisson(ExponentialFamily):
     arg_constraints = {"rate": constraints.nonnegative}
     _natural_params = property(lambda self: (self.rate.log(),))
 
-    def _log_normalizer(self, x: Tensor) -> Tensor:  # type: ignore[override]
+    def _log_normalizer(self, x: Tensor) -> Tensor:
         return x.exp()
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
