@@ -19,7 +19,7 @@ LISTS = {
     "dynamo/operations.py": "Python's operators", "dynamo/variables/floats.py": "Python's operators",
     "dynamo/variables/sequences.py": "Python's operators", "dynamo/variables/tensor.py": "Python's operators",
     "dynamo/variables/toolbox.py": "Python's operators", "fx/codegen.py": "Python's operators",
-    "fx/experimental/normalize.py": "Python's operators", "fx/proxy.py": "Python's operators",
+    "fx/proxy.py": "Python's operators",
     "dynamo/policy.py": "functions of NumPy", "dynamo/variables/arrays.py": "functions of NumPy, and what computes them here",
     "core/scalar.py": "what libraries do to products", "inductor/loop/ranges.py": "scalar operations of the loop IR",
     "distributed/tensor/rules.py": "folds, and the reductions of collectives that they are",
