@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..core.settings import told
 from ..dynamo.counts import counters
 from . import profile
 from .advice import Advice, advise
@@ -46,7 +47,7 @@ def run_profiled(run: Callable[[], Any], command: str, output: Path, trace: Path
 
 
 def _of_rank(path: Path) -> Path:
-    rank = os.environ.get("RANK", "")
+    rank = told("RANK")
     return path.with_suffix(f".rank{rank}{path.suffix}") if rank.isdigit() else path
 
 

@@ -13,7 +13,7 @@ REFUSED: dict[str, tuple] = {
     "one_hot": (lambda x: F.one_hot(x, 3), torch.tensor([0, 5])),
     "one_hot of less than none": (lambda x: F.one_hot(x, 3), torch.tensor([-1])),
     "binary_cross_entropy": (lambda x: F.binary_cross_entropy(x, x.round()), torch.tensor([0.5, 2.0])),
-    "bernoulli": (lambda x: torch.bernoulli(torch.rand(2), p=x), torch.tensor([0.5, 2.0])),
+    "bernoulli": (lambda x: torch.bernoulli(x), torch.tensor([0.5, 2.0])),
     "poisson": (lambda x: torch.poisson(x), torch.tensor([0.5, -2.0])),
     "multinomial": (lambda x: torch.multinomial(x, 1), torch.tensor([0.5, -2.0])),
     "gaussian_nll_loss": (lambda x: F.gaussian_nll_loss(x, x, x), torch.tensor([0.5, -2.0])),

@@ -28,7 +28,7 @@ def test_signatures_are_torchs():
     (lambda x: x / 2, "aten.div.Tensor"), (lambda x: x ** 2, "aten.pow.Tensor_Scalar"), (lambda x: x % 2, "aten.remainder.Scalar"),
     (lambda x: x.sum(), "aten.sum.default"), (lambda x: x.sum(-1), "aten.sum.dim_IntList"), (lambda x: x.mean(1), "aten.mean.dim"),
     (lambda x: x.max(1), "aten.max.dim"), (lambda x: x.view(2, 6), "aten.view.default"), (lambda x: x.float(), "aten.to.dtype"),
-    (lambda x: x.to(fl.float64), "aten.to.dtype"), (lambda x: F.softmax(x, -1), "aten.softmax.int"),
+    (lambda x: x.to(fl.float64), "aten.to.dtype"), (lambda x: x.softmax(-1), "aten.softmax.int"),
     (lambda x: F.linear(x, x), "aten.linear.default"), (lambda x: F.dropout(x, 0.0), "aten.dropout.default"),
     (lambda x: F.layer_norm(x, (4,)), "aten.layer_norm.default"), (lambda x: fl.cat([x, x], 1), "aten.cat.default"),
     (lambda x: fl.arange(3), "aten.arange.default"), (lambda x: x.split(2), "aten.split.Tensor"),

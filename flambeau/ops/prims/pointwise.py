@@ -46,7 +46,7 @@ sub = pointwise("sub", lambda o, x, y: o.sub(x, y), d=dict(x=1, y=-1),
                 aten=InAten(node=lambda x, y: "sub" if hasattr(x, "dtype") else "rsub.1"))
 mul = pointwise("mul", lambda o, x, y: o.mul(x, y), d=dict(x=lambda y: y, y=lambda x: x))
 truediv = pointwise("truediv", lambda o, x, y: o.truediv(x, y),
-                    aten=InAten("div", True, lambda x, y: "div" if hasattr(x, "dtype") else "mul"),
+                    aten=InAten("div", True, node=lambda x, y: "div" if hasattr(x, "dtype") else "mul"),
                     samples=lambda r: [(r.standard_normal((2, 3)), r.uniform(0.5, 2, (2, 3)))],
                     d=dict(x=lambda g, y: g / conjugated(y), y=lambda g, x, y: -g * conjugated((x / y) / y)))
 floordiv = pointwise("floordiv", lambda o, x, y: o.floordiv(x, y), samples=_between(0.3, 2, 2), d=dict(x=0, y=0))
