@@ -183,13 +183,14 @@ class MemoryLog:
         def enter(address: int, size: int) -> None:
             if len(changes) >= self._most < most:
                 return
-            places = tuple(_places(sys._getframe(2))) if with_stack else ()
+            caller = sys._getframe(1).f_back    # None where memory goes at the end of the program
+            places = tuple(_places(caller)) if with_stack and caller is not None else ()
             changes.append((address, size, time.perf_counter_ns(), threading.get_ident(), places))
 
         class Hook(hooks.MemoryHook):
             """Writes down what is taken and given back."""
 
-            name = "flambeau memory history"
+            name = f"flambeau memory history {id(changes)}"    # several may be kept at once
 
             def malloc_postprocess(self, **facts: Any) -> None:
                 enter(facts["mem_ptr"], facts["mem_size"])

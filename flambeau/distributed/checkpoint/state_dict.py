@@ -56,7 +56,7 @@ def _in_parts(model: Module) -> Iterator[None]:
             module.reshard()
     with FullyShardedDataParallel.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
         for unit in FullyShardedDataParallel.fsdp_modules(model):
-            unit._group.reshard()
+            unit._fsdp_group.reshard()
         yield
 
 

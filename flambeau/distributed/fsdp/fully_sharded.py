@@ -81,7 +81,7 @@ class FullyShardedDataParallel(OptimStateDicts, Module):
         keeps = strategy in (ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy.NO_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)
         if sync_module_states:
             _same_buffers(module, ignored, mesh)
-        self._group = ParamGroup([module], mesh, policy, not keeps, ignored, 0 if sync_module_states else None)
+        self._fsdp_group = ParamGroup([module], mesh, policy, not keeps, ignored, 0 if sync_module_states else None)
         self._settings = StateDictSettings()
         self._register_state_dict_hook(_leave)
         self.register_load_state_dict_pre_hook(_take)
@@ -111,8 +111,8 @@ class FullyShardedDataParallel(OptimStateDicts, Module):
             yield name.replace(_INNER, ""), b
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = self._group.before(args, kwargs)
-        return self._group.after(self._fsdp_wrapped_module(*args, **kwargs))
+        args, kwargs = self._fsdp_group.before(args, kwargs)
+        return self._fsdp_group.after(self._fsdp_wrapped_module(*args, **kwargs))
 
     # -- units ---------------------------------------------------------------------------------------------------------------------
     @staticmethod
@@ -129,7 +129,7 @@ class FullyShardedDataParallel(OptimStateDicts, Module):
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Gradients stay this process's own, whole, and add up until the next backward pass outside."""
-        groups = [m._group for m in self.fsdp_modules(self)]
+        groups = [m._fsdp_group for m in self.fsdp_modules(self)]
         before = [g.syncs for g in groups]
         for g in groups:
             g.syncs = False
@@ -150,7 +150,7 @@ class FullyShardedDataParallel(OptimStateDicts, Module):
             raise NotImplementedError("summon_full_params(with_grads=True) is not implemented; use p.grad.full_tensor()")
         del offload_to_cpu      # they are there
         every = FullyShardedDataParallel.fsdp_modules(module)
-        groups = [m._group for m in (every if recurse else [m for m in every if m is module])]
+        groups = [m._fsdp_group for m in (every if recurse else [m for m in every if m is module])]
         for g in groups:
             g.unshard()
         try:
@@ -168,7 +168,7 @@ class FullyShardedDataParallel(OptimStateDicts, Module):
             spread = [g._local_tensor for g in grads if isinstance(g, DTensor)]
             total = _power(spread, norm_type)
             how = RedOpType.MAX if norm_type == float("inf") else RedOpType.SUM
-            self._group.shards.allreduce(total, how).wait()
+            self._fsdp_group.shards.allreduce(total, how).wait()
             rest = _power([g for g in grads if not isinstance(g, DTensor)], norm_type)
             total = total.maximum(rest) if norm_type == float("inf") else (total + rest) ** (1 / norm_type)
             scale = (max_norm / (total + 1e-6)).clamp(max=1.0)
@@ -268,7 +268,7 @@ def _leave(unit: Any, state: dict, prefix: str, metadata: Any) -> None:
 def _take(unit: Any, state: dict, prefix: str, *rest: Any) -> None:
     """The names of a state dict as the unit has them, and parts as DTensors."""
     del rest
-    unit._group.reshard()
+    unit._fsdp_group.reshard()
     for key in [k for k in state if k.startswith(prefix) and not k.startswith(prefix + _INNER)]:
         state[prefix + _INNER + key[len(prefix):]] = state.pop(key)
     if unit._settings.state_dict_type is StateDictType.LOCAL_STATE_DICT:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from ...autograd.engine import queue_callback
 from ...autograd.grad_mode import is_grad_enabled, no_grad
@@ -31,10 +31,8 @@ from ..tensor.placement_types import Placement, Replicate, Shard
 from ..work import Work
 from .policies import MixedPrecisionPolicy
 
-# Which group's reduction was begun last, and which one's forward, by process group.
-_Latest: TypeAlias = "weakref.WeakKeyDictionary[Any, weakref.ref[ParamGroup]]"
-_reduced: _Latest = weakref.WeakKeyDictionary()
-_ran: _Latest = weakref.WeakKeyDictionary()
+# Whose reduction was begun last, by process group.
+_last: weakref.WeakKeyDictionary[Any, weakref.ref[ParamGroup]] = weakref.WeakKeyDictionary()
 
 
 class _Place(NamedTuple):
@@ -92,6 +90,13 @@ class _Gathering(NamedTuple):
     versions: list[int]
 
 
+class _Family:
+    """The groups of one model: `ran` is the one whose forward began last. All processes see the same, whatever else they hold."""
+
+    def __init__(self) -> None:
+        self.ran: ParamGroup | None = None
+
+
 class ParamGroup:
     """The parameters of `modules` that no group has yet."""
 
@@ -110,9 +115,12 @@ class ParamGroup:
         self.preceding: ParamGroup | None = None
         self._under_way: list[Callable[[], None]] = []  # what ends reductions that were begun
         self._missing: set[int] = set()
+        self.family = _Family()
         places: dict[int, tuple[Any, list[_Place]]] = {}
         for root in modules:
             for module in root.modules():
+                if isinstance(inner := module.__dict__.get("_fsdp_group"), ParamGroup):
+                    inner.family = self.family
                 for name, p in module._parameters.items():
                     if p is not None and id(p) not in ignored and not isinstance(p, DTensor):
                         places.setdefault(id(p), (p, []))[1].append(_Place(module, name))
@@ -217,8 +225,7 @@ class ParamGroup:
         return pytree.tree_map_only(Tensor, self._cast, (args, kwargs))
 
     def _note_order(self) -> None:
-        before = _ran.get(self.shards, lambda: None)()
-        _ran[self.shards] = weakref.ref(self)
+        before, self.family.ran = self.family.ran, self
         if before is None or before is self or before.following is self:
             return
         if before.following is not None:
@@ -266,10 +273,10 @@ class ParamGroup:
     def reduce(self) -> None:
         """Begin to reduce everyone's gradients to their mean; another group's that was begun before ends, so that few are under way.
         At the end of the backward pass the shards have theirs."""
-        before = _reduced.get(self.shards, lambda: None)()
+        before = _last.get(self.shards, lambda: None)()
         if before is not None and before is not self:
             before.settle()
-        _reduced[self.shards] = weakref.ref(self)
+        _last[self.shards] = weakref.ref(self)
         with no_grad():
             trained = [p for p in self.params if p.shard.requires_grad]
             for kind in dict.fromkeys(p.leaf.dtype for p in trained):
