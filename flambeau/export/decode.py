@@ -96,7 +96,8 @@ class Decoder:
             what = find_target(target) if op == "call_function" else _identifier(target)
             if op == "get_attr" and what not in inner:
                 raise ValueError(f"the graph has no attribute {what!r}")
-            node = graph.create_node(op, what, self.value(args, nodes), self.value(kwargs, nodes), _identifier(name))
+            node = graph.own_name(
+                graph.create_node(op, what, self.value(args, nodes), self.value(kwargs, nodes), _identifier(name)), name)
             if node.name != name or name in nodes:
                 raise ValueError(f"the name {name!r:.80} of a step")
             nodes[name] = node

@@ -103,7 +103,7 @@ class Recorder:
     # -- inputs ------------------------------------------------------------------------------------------------------
     def input(self, name: str, value: Any) -> Node:
         """A placeholder; `value` is a fake tensor, a symbol or a constant."""
-        node = self.graph.placeholder(name)
+        node = self.graph.own_name(self.graph.placeholder(name), name)
         node.meta["val"] = value
         if isinstance(value, Tensor):
             node.meta["val"] = stand_in(value)

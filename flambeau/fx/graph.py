@@ -170,6 +170,13 @@ class Graph:
         args = () if default_value is ... else (default_value,)
         return self.create_node("placeholder", name, args, type_expr=type_expr)
 
+    @staticmethod
+    def own_name(node: Node, name: str) -> Node:
+        """Let an input be called as in the program, where Python has a function of that name (`input`, `max`)."""
+        if node.op == "placeholder" and hasattr(builtins, name):
+            node.name = name
+        return node
+
     def get_attr(self, qualified_name: str, type_expr: Any = None) -> Node:
         """An attribute of the owning module by dotted path."""
         return self.create_node("get_attr", qualified_name, type_expr=type_expr)

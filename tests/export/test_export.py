@@ -345,3 +345,19 @@ def test_tied_tensors_keep_both_names():
         assert set(run.state_dict()) == set(tied.state_dict()) and len(list(run.parameters())) == 3
         run.load_state_dict({name: fl.ones_like(value) for name, value in tied.state_dict().items()})
         assert (run(i) == 4).all()
+
+
+def test_inputs_are_called_as_in_the_program() -> None:
+    """Those that Python has functions of, too."""
+    class Program(fl.nn.Module):
+        def forward(self, input: fl.Tensor, max: fl.Tensor, x: fl.Tensor) -> fl.Tensor:
+            return input * 2 + max.max() - x
+
+    args = (fl.ones(2), fl.ones(3), fl.ones(2))
+    program = export(Program(), args)
+    stored = io.BytesIO()
+    fl.export.save(program, stored)
+    stored.seek(0)
+    for one in (program, program.run_decompositions(), fl.export.load(stored)):
+        assert [n.name for n in one.graph.nodes if n.op == "placeholder"] == ["input", "max", "x"] == list(one.graph_signature.user_inputs)
+        assert fl.equal(one.module()(*args), Program()(*args))
