@@ -52,6 +52,7 @@ class _Sharded:
         self.width = 1
         for n in self.shape[1:]:
             self.width *= n
+        self.count = self.full * self.width     # of each process's part
         self.leaf: Any = None
         self.nothing: Any = None    # what the leaf's memory is while it isn't gathered
 
@@ -64,7 +65,7 @@ class _Bundle:
     """Parameters of one dtype, whose parts lie one after another in `flat`, with zeros where the last process has fewer rows."""
 
     def __init__(self, params: list[_Sharded]) -> None:
-        self.params, self.counts = params, [p.full * p.width for p in params]
+        self.params, self.counts = params, [p.count for p in params]
         first = params[0].shard._local_tensor
         self.flat = zeros(sum(self.counts), dtype=first.dtype, device=first.device)
         self.places = [part[: p.shard._local_tensor.numel()].view(p.shard._local_tensor.shape)
@@ -75,7 +76,7 @@ class _Bundle:
 
     def holds(self) -> bool:
         """Whether the parameters' parts are those that lie here."""
-        return all(p.shard._local_tensor is place or _lies_at(p.shard._local_tensor, place) for p, place in zip(self.params, self.places))
+        return all(_lies_at(p.shard._local_tensor, place) for p, place in zip(self.params, self.places))
 
 
 def _lies_at(x: Tensor, place: Tensor) -> bool:
@@ -286,7 +287,7 @@ class ParamGroup:
 
     def _reduce(self, params: list[_Sharded]) -> None:
         n, kind = self.shards.size(), self.policy.reduce_dtype or params[0].leaf.dtype
-        counts = [p.full * p.width for p in params]
+        counts = [p.count for p in params]
         grads = []
         for p in params:
             grad = zeros(p.shape, dtype=kind, device=p.leaf.device) if p.leaf.grad is None else p.leaf.grad.to(kind)
@@ -312,7 +313,7 @@ class ParamGroup:
         del grads
         if self.replicas is not None:
             self.replicas.allreduce(mine, RedOpType.AVG).wait()
-        for p, part in zip(params, mine.split([p.full * p.width for p in params])):
+        for p, part in zip(params, mine.split([p.count for p in params])):
             local = p.shard._local_tensor
             grad = part.reshape(p.full, *p.shape[1:])[: local.shape[0]].to(local.dtype)
             made = dtensor(grad, self.mesh, self.placements, p.shape)
