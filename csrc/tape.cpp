@@ -50,12 +50,14 @@ enum { plan_derivative, plan_kind, plan_rules, plan_saves, plan_vjp };
 Slots rule_slots = {{"fn", "names"}};
 enum { rule_fn, rule_names };
 Slots sink_slots = {{"variable"}};
+enum { variable };
 
 PyTypeObject *primitive_node, *sink, *saved, *edge_type, *spec_type;
-PyObject *gone, *zero, *one;    // `gone`: stands where a saved tensor was
+PyObject *gone, *zero, *one, *earliest;     // `gone`: stands where a saved tensor was; `earliest`: a sink's place among the nodes
 PyObject* python;               // what is left to Python, by name: a dict
 
-PyObject *positions_name, *plans_name, *derivative_name, *pre_hooks, *post_hooks, *knows_last, *last_name, *node_name, *g_name;
+constexpr long first_differentiable = 2;     // category of floating-point dtypes
+PyObject *category_name, *positions_name, *plans_name, *derivative_name, *pre_hooks, *post_hooks, *knows_last, *last_name, *node_name, *g_name, *grad_dtype_name;
 
 void put(PyObject*& slot, PyObject* value) { Py_XSETREF(slot, Py_NewRef(value)); }
 
@@ -76,6 +78,13 @@ PyObject* named_tuple(PyTypeObject* type, std::initializer_list<PyObject*> value
 }
 
 bool is_list(PyObject* value) { return PyList_Check(value) || PyTuple_Check(value); }
+
+bool holds_tensors(PyObject* value) {
+    if (!is_list(value)) return false;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); i++)
+        if (is_tensor(PySequence_Fast_GET_ITEM(value, i))) return true;
+    return false;
+}
 
 // ------------------------------------------------------------------------------------------------------------ recording
 enum class Done { yes, by_python, failed };     // by_python: nothing was done yet
@@ -98,7 +107,7 @@ enum How { of_input, of_output, of_shape, of_dtype };
 PyObject* value_to_keep(PyObject* how, PyObject* index, PyObject* args, PyObject* out) {
     PyObject* value = PyTuple_GET_ITEM(args, PyLong_AsSsize_t(index));
     switch (PyLong_AsLong(how)) {
-        case of_input: return is_tensor(value) ? keep(value, Py_None) : is_list(value) ? nullptr : Py_NewRef(value);
+        case of_input: return is_tensor(value) ? keep(value, Py_None) : holds_tensors(value) ? nullptr : Py_NewRef(value);
         case of_shape: return is_tensor(value) ? shape_of(value) : nullptr;
         case of_dtype: return is_tensor(value) ? Py_NewRef(read_slot(value, known_slots().dtype)) : nullptr;
         case of_output: return index == zero ? keep(out, zero) : nullptr;
@@ -106,13 +115,42 @@ PyObject* value_to_keep(PyObject* how, PyObject* index, PyObject* args, PyObject
     }
 }
 
+// What the node of an output must know of it.
+PyObject* spec_of(PyObject* tensor) {
+    PyObject* layout = layout_of(tensor);
+    if (layout == nullptr) return nullptr;
+    return named_tuple(spec_type, {PyTuple_GET_ITEM(layout, 0), read_slot(tensor, known_slots().dtype), read_slot(tensor, known_slots().device)});
+}
+
+// The sink of a leaf, made on first use and kept as long as somebody else does.
+PyObject* sink_of(PyObject* leaf) {
+    Ref spec(spec_of(leaf)), none(PyList_New(0));
+    Ref specs(spec != nullptr ? PyTuple_Pack(1, spec.object) : nullptr);
+    Ref node(specs != nullptr && none != nullptr ? sink->tp_alloc(sink, 0) : nullptr);
+    if (node == nullptr) return nullptr;
+    put(node_slots(node, edges), none), put(node_slots(node, output_specs), specs), put(node_slots(node, sequence), earliest);
+    put(sink_slots(node, variable), leaf);
+    Ref weak(PyWeakref_NewRef(node, nullptr));
+    return weak != nullptr && set_sink(leaf, weak) ? node.give() : nullptr;
+}
+
+// The same as leaves with a wish of their own have it.
+PyObject* ask_of_leaf(PyObject* leaf) {
+    Ref attributes(PyObject_GenericGetDict(leaf, nullptr));
+    if (attributes == nullptr) return nullptr;
+    PyObject* made = PyDict_GET_SIZE(attributes.object) == 0 || !PyDict_Contains(attributes, grad_dtype_name) ? sink_of(leaf) : nullptr;
+    return made != nullptr || PyErr_Occurred() ? made : ask("accumulator", leaf);
+}
+
 // The edges that lead into the tensors among the arguments, and the positions of those that need a gradient.
 Done find_edges(PyObject* positions, PyObject* args, PyObject* found, PyObject* needs) {
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(positions); k++) {
         PyObject *position = PyTuple_GET_ITEM(positions, k), *value = PyTuple_GET_ITEM(args, PyLong_AsSsize_t(position)), *node, *output;
-        if (is_list(value)) return Done::by_python;
+        if (holds_tensors(value)) return Done::by_python;
         int needed = is_tensor(value) ? history_of(value, &node, &output) : 0;
         if (needed < 0) return Done::by_python;
+        Ref made(needed != 0 && node == nullptr ? ask_of_leaf(value) : nullptr);
+        if (needed != 0 && node == nullptr && (node = made) == nullptr) return Done::failed;
         Ref edge(needed != 0 ? named_tuple(edge_type, {node, output}) : Py_NewRef(Py_None));
         if (edge == nullptr || (needed != 0 && PyList_Append(needs, position) < 0)) return Done::failed;
         PyList_SET_ITEM(found, k, edge.give());
@@ -131,18 +169,17 @@ PyObject* find_plan(PyObject* prim, PyObject* needs) {
 // A node of the plan with all that it keeps, for one output; null without an error where Python has to.
 PyObject* new_node(PyObject* prim, PyObject* plan, PyObject* needs, PyObject* to, PyObject* args, PyObject* out) {
     Ref kept(PyDict_New()), number(next_node());
-    PyObject *saves = plan_slots(plan, plan_saves), *layout = layout_of(out);
-    if (kept == nullptr || number == nullptr || layout == nullptr) return nullptr;
+    PyObject* saves = plan_slots(plan, plan_saves);
+    if (kept == nullptr || number == nullptr) return nullptr;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(saves); i++) {
         PyObject* save = PyList_GET_ITEM(saves, i);
         Ref value(value_to_keep(PyTuple_GET_ITEM(save, 1), PyTuple_GET_ITEM(save, 2), args, out));
         if (value == nullptr || PyDict_SetItem(kept, PyTuple_GET_ITEM(save, 0), value) < 0) return nullptr;
     }
-    PyObject *dtype = read_slot(out, known_slots().dtype), *device = read_slot(out, known_slots().device);
-    Ref spec(named_tuple(spec_type, {PyTuple_GET_ITEM(layout, 0), dtype, device}));
-    Ref specs(spec != nullptr ? PyTuple_Pack(1, spec.object) : nullptr);
-    PyTypeObject* kind = (PyTypeObject*)plan_slots(plan, plan_kind);
-    PyObject* node = specs != nullptr ? kind->tp_alloc(kind, 0) : nullptr;
+    Ref spec(spec_of(out)), specs(spec != nullptr ? PyTuple_Pack(1, spec.object) : nullptr);
+    Ref told(plan_slots(plan, plan_kind) == Py_None ? ask("kind", prim, args) : Py_NewRef(plan_slots(plan, plan_kind)));
+    PyTypeObject* kind = (PyTypeObject*)told.object;
+    PyObject* node = specs != nullptr && kind != nullptr ? kind->tp_alloc(kind, 0) : nullptr;
     if (node == nullptr) return nullptr;
     put(node_slots(node, edges), to), put(node_slots(node, output_specs), specs), put(node_slots(node, sequence), number);
     put(primitive_slots(node, prim_of), prim), put(primitive_slots(node, needs_of), needs), put(primitive_slots(node, plan_of), plan);
@@ -152,15 +189,17 @@ PyObject* new_node(PyObject* prim, PyObject* plan, PyObject* needs, PyObject* to
 
 Done try_hang(PyObject* prim, PyObject* args, PyObject* out) {
     if (python == nullptr || !is_plain_tensor(out) || !keeps_plainly()) return Done::by_python;
-    Ref positions(PyObject_GetAttr(prim, positions_name));
-    if (positions == nullptr) return Done::failed;
+    Ref positions(PyObject_GetAttr(prim, positions_name)), category(PyObject_GetAttr(read_slot(out, known_slots().dtype), category_name));
+    if (positions == nullptr || category == nullptr) return Done::failed;
+    if (PyLong_AsLong(category) < first_differentiable) return Done::yes;
     Ref found(PyList_New(PyTuple_GET_SIZE(positions.object))), list(PyList_New(0));
     if (found == nullptr || list == nullptr) return Done::failed;
     Done looked = find_edges(positions, args, found, list);
     if (looked != Done::yes || PyList_GET_SIZE(list.object) == 0) return looked;
     Ref needs(PyList_AsTuple(list));
     Ref plan(Ref::to(needs != nullptr ? find_plan(prim, needs) : nullptr));
-    if (plan == nullptr || plan_slots(plan, plan_kind) == Py_None) return PyErr_Occurred() ? Done::failed : Done::by_python;
+    if (plan == nullptr) return PyErr_Occurred() ? Done::failed : Done::by_python;
+    if (PyList_GET_SIZE(plan_slots(plan, plan_rules)) == 0 && plan_slots(plan, plan_vjp) == Py_None) return Done::yes;
     Ref node(new_node(prim, plan, needs, found, args, out));
     if (node == nullptr) return PyErr_Occurred() ? Done::failed : Done::by_python;
     return attach(out, node, zero) ? Done::yes : Done::failed;
@@ -169,7 +208,7 @@ Done try_hang(PyObject* prim, PyObject* args, PyObject* out) {
 // ------------------------------------------------------------------------------------------------------------ the walk back
 // A saved tensor, or another value that a node keeps; null without an error where Python has to.
 PyObject* value_of(PyObject* value) {
-    if (value == gone || is_list(value)) return nullptr;
+    if (value == gone || PyList_CheckExact(value)) return nullptr;   // a list may hold saved tensors
     if (!Py_IS_TYPE(value, saved)) return Py_NewRef(value);
     PyObject* tensor = saved_slots(value, saved_tensor);
     if (saved_slots(value, saved_unpack) != Py_None || !is_tensor(tensor)) return nullptr;
@@ -412,7 +451,7 @@ struct Walk {
         Ref g(Ref::to(PyList_GET_ITEM(gs.object, 0)));
         if (hooks == nullptr || (hooks != Py_None && taken == nullptr)) return false;
         gs = Ref();
-        bool stored = own && !is_watched() && !dispatch_state.grad_enabled && take_first_gradient(sink_slots(node, 0), g);
+        bool stored = own && !is_watched() && !dispatch_state.grad_enabled && take_first_gradient(sink_slots(node, variable), g);
         if (!stored && is_watched()) {
             Ref box(PyList_New(1));
             if (box == nullptr) return false;
@@ -490,10 +529,10 @@ PyObject* know_tape(PyObject*, PyObject* args) {
         return PyErr_Format(PyExc_TypeError, "these classes do not have the slots of the tape's");
     saved = kept;
     for (PyObject* held : {(PyObject*)primitive_node, (PyObject*)sink, (PyObject*)saved, (PyObject*)edge_type, (PyObject*)spec_type, gone}) Py_INCREF(held);
-    zero = PyLong_FromLong(0), one = PyLong_FromLong(1);
+    zero = PyLong_FromLong(0), one = PyLong_FromLong(1), earliest = PyLong_FromLongLong(1LL << 62);
     const std::pair<PyObject**, const char*> names[] = {
-        {&positions_name, "tensor_positions"}, {&plans_name, "plans"}, {&derivative_name, "derivative"}, {&pre_hooks, "pre_hooks"},
-        {&post_hooks, "post_hooks"}, {&knows_last, "knows_last"}, {&last_name, "last"}, {&node_name, "node"}, {&g_name, "g"},
+        {&category_name, "category"}, {&positions_name, "tensor_positions"}, {&plans_name, "plans"}, {&derivative_name, "derivative"}, {&pre_hooks, "pre_hooks"},
+        {&post_hooks, "post_hooks"}, {&knows_last, "knows_last"}, {&last_name, "last"}, {&node_name, "node"}, {&g_name, "g"}, {&grad_dtype_name, "_grad_dtype"},
     };
     for (const auto& [name, text] : names)
         if ((*name = PyUnicode_InternFromString(text)) == nullptr) return nullptr;

@@ -7,6 +7,7 @@
 #include "gpu_arrays.h"
 #include "module.h"
 #include "state.h"
+#include "tape.h"
 
 namespace {
 
@@ -344,6 +345,16 @@ PyObject* view_key(PyObject* const* args, Py_ssize_t count) {
     return key;
 }
 
+// Puts a view on the tape that is one step, (primitive, its arguments but the first).
+bool hang_view(PyObject* source, PyObject* step, PyObject* made) {
+    PyObject* first = PyTuple_Pack(1, source);
+    PyObject* args = first != nullptr ? PySequence_Concat(first, PyTuple_GET_ITEM(step, 1)) : nullptr;
+    bool good = args != nullptr && hang(PyTuple_GET_ITEM(step, 0), args, made);
+    Py_XDECREF(first);
+    Py_XDECREF(args);
+    return good;
+}
+
 // Views recorded step by step.
 PyObject* step_by_step(PyObject* tensor, PyObject* steps) {
     PyObject* at = Py_NewRef(tensor);
@@ -392,9 +403,11 @@ PyObject* remembered_call(PyObject* object, PyObject* const* args, size_t flags,
     if (found != nullptr) {
         Py_INCREF(found);
         PyObject *steps = PyTuple_GET_ITEM(found, 0), *layout = PyTuple_GET_ITEM(found, 1);
-        made = !dispatch_state.grad_enabled || needs_no_grad(args[0])
-            ? new_view(args[0], steps, PyTuple_GET_ITEM(layout, 0), PyTuple_GET_ITEM(layout, 1), PyTuple_GET_ITEM(layout, 2), layout)
-            : step_by_step(args[0], steps);
+        bool recorded = dispatch_state.grad_enabled && !needs_no_grad(args[0]);
+        made = recorded && PyTuple_GET_SIZE(steps) != 1
+            ? step_by_step(args[0], steps)
+            : new_view(args[0], steps, PyTuple_GET_ITEM(layout, 0), PyTuple_GET_ITEM(layout, 1), PyTuple_GET_ITEM(layout, 2), layout);
+        if (recorded && made != nullptr && PyTuple_GET_SIZE(steps) == 1 && !hang_view(args[0], PyTuple_GET_ITEM(steps, 0), made)) Py_CLEAR(made);
         Py_DECREF(found);
     }
     if (made == nullptr && !PyErr_Occurred()) {
@@ -503,8 +516,16 @@ int history_of(PyObject* tensor, PyObject** node, PyObject** output) {
     if ((*node = read_slot(record, meta.slots[meta_grad_fn])) != Py_None) return *output = read_slot(record, meta.slots[meta_output_nr]), 1;
     if (read_slot(record, meta.slots[meta_requires_grad]) != Py_True) return 0;
     PyObject* sink = read_slot(record, meta.slots[meta_accumulator]);
-    if (!PyWeakref_Check(sink) || (*node = PyWeakref_GET_OBJECT(sink)) == Py_None) return -1;
+    *node = PyWeakref_Check(sink) ? PyWeakref_GET_OBJECT(sink) : nullptr;
+    if (*node == Py_None) *node = nullptr;
     return *output = zero, 1;
+}
+
+bool set_sink(PyObject* leaf, PyObject* weak) {
+    PyObject* record = read_slot(leaf, known_slots().grad);
+    if (Py_TYPE(record) != meta.type) return PyErr_SetString(PyExc_TypeError, "a tensor without a record of autograd has no sink"), false;
+    Py_SETREF(*(PyObject**)((char*)record + meta.slots[meta_accumulator]), Py_NewRef(weak));
+    return true;
 }
 
 bool attach(PyObject* tensor, PyObject* node, PyObject* output) {

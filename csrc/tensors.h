@@ -25,9 +25,12 @@ PyObject* shape_of(PyObject* tensor);
 // Whether autograd certainly has nothing to do with `tensor`: false also where that takes Python to find out.
 bool needs_no_grad(PyObject* tensor);
 
-// The history of a tensor: 1 and what is its grad_fn, or the sink of its gradients, and as which output (borrowed); 0: it needs no
-// gradient; -1: that takes Python to find out.
+// The history of a tensor: 1 and what is its grad_fn, or the sink of its gradients (null if there is none yet), and as which output
+// (borrowed); 0: it needs no gradient; -1: that takes Python to find out.
 int history_of(PyObject* tensor, PyObject** node, PyObject** output);
+
+// Enters a weak reference to the sink of a leaf; false with an error set.
+bool set_sink(PyObject* leaf, PyObject* weak);
 
 // Makes `node` the grad_fn of a fresh result, its output of this number; false with an error set.
 bool attach(PyObject* tensor, PyObject* node, PyObject* output);

@@ -342,12 +342,12 @@ class Replays:
 
 # -- calls of records (csrc/eager.cpp)
 class Eager:
-    """A call of a record in native code: its results, or NotImplemented; also where a mode or a gradient has to do with it."""
+    """A call of a record in native code, put on the tape where that is wanted: its results, or NotImplemented."""
 
     scalar: Elementwise | None
     replays: Replays | None
     gpu: GpuPrograms | None
-    def __init__(self, scalar: Elementwise | None, replays: Replays | None, /) -> None: ...
+    def __init__(self, scalar: Elementwise | None, replays: Replays | None, record: Any, small: str | None = None, /) -> None: ...
     def __call__(self, *args: Any) -> Any: ...
     def below(self, args: tuple[Any, ...], /) -> Any: ...
 
@@ -358,9 +358,9 @@ class Remembered:
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 class Shortcut:
-    """Calls `body` where `scalar` has no answer or one of the first `tensors` arguments is none."""
+    """Calls `body` where `eager` has no answer or one of the first `tensors` arguments is none."""
 
-    def __init__(self, scalar: Elementwise, body: Callable[..., Any], tensors: int, /) -> None: ...
+    def __init__(self, eager: Eager, body: Callable[..., Any], tensors: int, /) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 # -- attention (csrc/attention.cpp; flambeau/backends/cpu/attention.py is the interface)

@@ -138,6 +138,11 @@ def node_type(of: Any, base: type[Node], name: str) -> type[Any]:
     return made
 
 
+def kind_of(prim: Any, args: tuple) -> type[Any]:
+    """The class of the node of a primitive's call."""
+    return node_type(prim, PrimitiveNode, node_name(prim, args))
+
+
 class AccumulateGrad(Node):
     """The sink of a leaf: adds what arrives to `variable.grad`."""
 
@@ -320,7 +325,7 @@ class Plan:
             names = {name for _, rule, _ in self.rules for name in rule.names}
         self.saves = [(name, *_source(prim, name)) for name in names - {"g", "gs", "needs"}]
         aten = prim.aten
-        self.kind = node_type(prim, PrimitiveNode, node_name(prim, ())) if isinstance(aten.node or aten.name, str) else None
+        self.kind = kind_of(prim, ()) if isinstance(aten.node or aten.name, str) else None
 
     @staticmethod
     def of(prim: Any, needs: tuple[int, ...]) -> Plan:
@@ -526,7 +531,7 @@ def hang(prim: Any, args: tuple, out: Any) -> None:
     plan = Plan.of(prim, positions := tuple(needs))
     if not plan.rules and plan.vjp is None:
         return
-    node = (plan.kind or node_type(prim, PrimitiveNode, node_name(prim, args)))(prim, edges, positions, list_sizes, plan)
+    node = (plan.kind or kind_of(prim, args))(prim, edges, positions, list_sizes, plan)
     outs = out if type(out) is tuple else (out,)
     node.saved = plan.keep(prim, args, outs)
     _attach(node, outs)

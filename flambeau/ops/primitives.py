@@ -71,7 +71,12 @@ class InAten(NamedTuple):
 def node_name(record: Any, args: tuple) -> str:
     """What the node of a recorded call is called, as PyTorch spells it: `NativeLayerNormBackward0`."""
     told = record.aten.node or record.aten.name or record.name
-    base, _, number = (told if isinstance(told, str) else told(*args)).partition(".")
+    return _spelt(told if isinstance(told, str) else told(*args))
+
+
+@functools.cache
+def _spelt(told: str) -> str:
+    base, _, number = told.partition(".")
     return f"{base.replace('_', ' ').title().replace(' ', '')}Backward{number or 0}"
 
 
@@ -96,7 +101,7 @@ class Primitive:
     def __init__(self, name: str, shape: Callable, *, kernel: Callable | None = None, loop: Any = None,
                  derivative: Derivative | None = None, tags: Iterable[str] = (), batch: batching.Rule = batching.by_names,
                  samples: Callable | None = None, doc: str = "", kind: str = "general", tensors: int | None = None,
-                 why_absent: dict[str, str] | None = None, scalar: _C.Elementwise | None = None):
+                 why_absent: dict[str, str] | None = None, scalar: _C.Elementwise | None = None, small: str | None = None):
         self.name, self.shape, self.loop, self.derivative = name, shape, loop, derivative
         self.kind, self.tags, self.batch, self.samples, self.__doc__ = kind, frozenset(tags), batch, samples, doc
         self.kernels: dict[str, Callable] = {} if kernel is None else {"cpu": kernel}
@@ -104,7 +109,7 @@ class Primitive:
         self.params = tuple(inspect.signature(shape).parameters)
         self.tensors = 1 if tensors is None else tensors
         self.tensor_positions = tuple(range(self.tensors))
-        self.eager = _C.Eager(scalar, replayed(self) if may_be_replayed(self) else None)     # what native code makes of a call
+        self.eager = _C.Eager(scalar, replayed(self) if may_be_replayed(self) else None, self, small)     # what native code makes of a call
         self.refuses = NO_ORDER if "ordered" in self.tags or (callable(loop) and compares(loop, len(self.params))) else None
         self.__name__ = self.__qualname__ = name
         self.__module__ = "flambeau.ops.prims"
@@ -524,15 +529,16 @@ def view(name: str, *, derivative: Derivative, loop: Callable | str | None = Non
 def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, derivative: Derivative | None = None,
               tags: Iterable[str] = (), tensors: int = 1, batch: batching.Rule = batching.by_names, samples: Callable | None = None,
               why_absent: dict[str, str] | None = None, doc: str = "", flops: Flops | None = None,
-              sharding: str | Callable | None = None, aten: InAten = InAten()) -> Callable[[Callable], Any]:
-    """Decorate a shape rule: registers a primitive whose first `tensors` parameters are tensors (or lists of them).
+              sharding: str | Callable | None = None, aten: InAten = InAten(), small: str | None = None) -> Callable[[Callable], Any]:
+    """Decorate a shape rule: registers a primitive whose first `tensors` parameters are tensors (or lists of them). `small`: the name of
+    a library's call in native code, for small tensors on the CPU (csrc/products.cpp).
 
     `sharding`: a letter for each dimension, "nk,km->nm", * for those that are needed whole; or a function of the arguments that
     gives `distributed.tensor.rules.Axis`es as (dimensions of the tensors, dimension of the result, reduction, which tensors add up).
     """
     def add(shape: Callable) -> Primitive:
         record = Primitive(name, shape, kernel=kernel, loop=loop, derivative=derivative, tags=tags, tensors=tensors,
-                           batch=batch, samples=samples, doc=doc or shape.__doc__ or "", why_absent=why_absent)
+                           batch=batch, samples=samples, doc=doc or shape.__doc__ or "", why_absent=why_absent, small=small)
         record.flops, record.sharding, record.aten = flops, sharding, aten
         return register(PRIMITIVES, name, record)
     return add

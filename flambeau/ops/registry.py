@@ -221,7 +221,7 @@ def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Se
         record.answers_views, record.batch, record.flops, record.aten = "views" in tags, batch, flops, \
             aten if isinstance(aten, InAten) else InAten(aten)
     if shortcut is not None and shortcut.eager.scalar is not None:
-        body = _C.Shortcut(shortcut.eager.scalar, body, sum(p.annotation == "Tensor" for p in inspect.signature(fn).parameters.values()))
+        body = _C.Shortcut(shortcut.eager, body, sum(p.annotation == "Tensor" for p in inspect.signature(fn).parameters.values()))
     never_none = _never_none(fn)
     if "view" in tags:  # what is remembered was looked at
         body, never_none = _C.Remembered(_refusing_none(op_name, never_none, body)), ()
@@ -356,7 +356,7 @@ class CompositeRecord:
         self.tags = frozenset({"operator"})
         self.kernels: dict[str, Callable] = {}
         self.whole: dict[str, Callable[[tuple], bool]] = {}
-        self.eager = _C.Eager(None, replayed(fn) if fused else None)
+        self.eager = _C.Eager(None, replayed(fn) if fused else None, self)
         self.__name__ = name
 
     def stays_whole(self, args: tuple) -> bool:
@@ -366,13 +366,14 @@ class CompositeRecord:
         rule = self.whole.get(first_tensor(args).device.type)
         return rule is not None and rule(args)
 
-    def has_kernel(self, device: str, kernel: Callable, stays_whole: Callable[[tuple], bool] | None = None) -> None:
-        """Add a kernel, which compiled code calls too where `stays_whole(args)`, as it is faster there than code made of the body."""
+    def has_kernel(self, device: str, kernel: Callable, stays_whole: Callable[[tuple], bool] | None = None,
+                   small: str | None = None) -> None:
+        """Add a kernel (`small`: as for a primitive), which compiled code calls too where `stays_whole(args)`, as it is faster there than code made of the body."""
         self.kernels[device] = kernel
         if stays_whole is not None:
             self.whole[device] = stays_whole
         if device == "cpu":
-            self.eager = _C.Eager(None, None)
+            self.eager = _C.Eager(None, None, self, small)
 
     def __repr__(self) -> str:
         return f"ops.{self.name}"

@@ -41,7 +41,7 @@ def _product_flops(out: Sequence[int], a: Sequence[int], b: Sequence[int]) -> in
 
 
 @primitive("mm", sharding="nk,km->nm", batch=_mm_batch,
-           kernel=lambda a, b: blas.mm(a, b), loop="extern", tensors=2, tags=("linear", "extern"),
+           kernel=lambda a, b: blas.mm(a, b), small="mm", loop="extern", tensors=2, tags=("linear", "extern"),
            flops=_product_flops, derivative=Linear(a=lambda g, b: mm(g, _h(b)), b=lambda g, a: mm(_h(a), g)),
            samples=lambda r: [(r.standard_normal((2, 3)), r.standard_normal((3, 4)))])
 def mm(a: Tensor, b: Tensor) -> Spec:
@@ -57,8 +57,8 @@ def _by(shape: tuple) -> str:
     return "x".join(map(str, shape))
 
 
-@primitive("bmm", sharding="...nk,...km->...nm", kernel=lambda a, b: blas.bmm(a, b), loop="extern", tensors=2, tags=("linear", "extern"),
-           flops=_product_flops, aten=InAten(call=lambda a, b: ("bmm", (a, b), {}) if a.ndim == 3 else None),
+@primitive("bmm", sharding="...nk,...km->...nm", kernel=lambda a, b: blas.bmm(a, b), small="bmm", loop="extern", tensors=2,
+           tags=("linear", "extern"), flops=_product_flops, aten=InAten(call=lambda a, b: ("bmm", (a, b), {}) if a.ndim == 3 else None),
            derivative=Linear(a=lambda g, b: bmm(g, _h(b)), b=lambda g, a: bmm(_h(a), g)),
            samples=lambda r: [(r.standard_normal((2, 3, 4)), r.standard_normal((2, 4, 2))),
                               (r.standard_normal((2, 1, 3, 4)), r.standard_normal((2, 1, 4, 2)))])
