@@ -221,7 +221,7 @@ PyObject* value_of(PyObject* value) {
 // What a rule of the node's comes to; null without an error where Python has to.
 PyObject* run_rule(PyObject* node, PyObject* rule, PyObject* gs) {
     constexpr Py_ssize_t most = 12;
-    PyObject *names = rule_slots(rule, rule_names), *kept = primitive_slots(node, saved_of), *values[most];
+    PyObject *names = rule_slots(rule, rule_names), *kept = primitive_slots(node, saved_of), *values[most] = {};
     Py_ssize_t count = PyTuple_GET_SIZE(names), have = 0;
     for (; count <= most && have < count; have++) {
         PyObject *name = PyTuple_GET_ITEM(names, have), *value = PyDict_GetItem(kept, name);

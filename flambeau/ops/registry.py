@@ -368,7 +368,8 @@ class CompositeRecord:
 
     def has_kernel(self, device: str, kernel: Callable, stays_whole: Callable[[tuple], bool] | None = None,
                    small: str | None = None) -> None:
-        """Add a kernel (`small`: as for a primitive), which compiled code calls too where `stays_whole(args)`, as it is faster there than code made of the body."""
+        """Add a kernel, which compiled code calls too where `stays_whole(args)`, as it is faster there than code made of the body; `small`:
+        as for a primitive."""
         self.kernels[device] = kernel
         if stays_whole is not None:
             self.whole[device] = stays_whole
