@@ -24,10 +24,10 @@ bool wants_gradient(PyObject* const* args, Py_ssize_t count) {
            !each_argument(args, count, [](PyObject* argument) { return !is_tensor(argument) || needs_no_grad(argument); });
 }
 
-// Null without an error where there is no answer.
-PyObject* compute(const Eager* self, PyObject* const* args, Py_ssize_t count, Asked asked) {
+// Null without an error where there is no answer. An operator's operands may have several shapes, which only the scalar operation takes.
+PyObject* compute(const Eager* self, PyObject* const* args, Py_ssize_t count, Asked asked, bool by_operator) {
     PyObject* made = self->scalar != nullptr ? run_scalar(self->scalar, args, count, asked) : nullptr;
-    if (made != nullptr || PyErr_Occurred()) return made;
+    if (made != nullptr || PyErr_Occurred() || by_operator) return made;
     if (self->small != nullptr && !dispatch_state.fake) made = self->small(args, count);
     if (made != nullptr || PyErr_Occurred()) return made;
     if (self->replays != nullptr) made = run_replay(self->replays, args, count);
@@ -36,11 +36,11 @@ PyObject* compute(const Eager* self, PyObject* const* args, Py_ssize_t count, As
 }
 
 // The same, put on the tape.
-PyObject* recorded(const Eager* self, PyObject* const* args, Py_ssize_t count) {
+PyObject* recorded(const Eager* self, PyObject* const* args, Py_ssize_t count, bool by_operator) {
     PyObject* derivative = self->record != nullptr ? PyObject_GetAttrString(self->record, "derivative") : nullptr;
     if (derivative == nullptr) return nullptr;
     Py_DECREF(derivative);
-    PyObject* made = derivative != Py_None ? compute(self, args, count, Asked::to_record) : nullptr;
+    PyObject* made = derivative != Py_None ? compute(self, args, count, Asked::to_record, by_operator) : nullptr;
     if (made == nullptr) return nullptr;
     PyObject* all = PyTuple_New(count);
     for (Py_ssize_t i = 0; all != nullptr && i < count; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
@@ -50,21 +50,21 @@ PyObject* recorded(const Eager* self, PyObject* const* args, Py_ssize_t count) {
 }
 
 // Where no mode has to do with the call.
-PyObject* answer(const Eager* self, PyObject* const* args, Py_ssize_t count) {
+PyObject* answer(const Eager* self, PyObject* const* args, Py_ssize_t count, bool by_operator) {
     if (dispatch_state.word != 0) return nullptr;
-    return wants_gradient(args, count) ? recorded(self, args, count) : compute(self, args, count, Asked::plainly);
+    return wants_gradient(args, count) ? recorded(self, args, count, by_operator) : compute(self, args, count, Asked::plainly, by_operator);
 }
 
 PyObject* or_not_implemented(PyObject* made) { return made != nullptr || PyErr_Occurred() ? made : Py_NewRef(Py_NotImplemented); }
 
 PyObject* call(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
     if (names != nullptr) Py_RETURN_NOTIMPLEMENTED;
-    return or_not_implemented(answer((Eager*)self, args, PyVectorcall_NARGS(flags)));
+    return or_not_implemented(answer((Eager*)self, args, PyVectorcall_NARGS(flags), false));
 }
 
 PyObject* below(PyObject* self, PyObject* args) {
     if (!PyTuple_Check(args)) return PyErr_Format(PyExc_TypeError, "below() takes the tuple of the record's arguments");
-    return or_not_implemented(compute((Eager*)self, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), Asked::below));
+    return or_not_implemented(compute((Eager*)self, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), Asked::below, false));
 }
 
 PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject*) {
@@ -132,7 +132,7 @@ PyObject* shortcut_call(PyObject* object, PyObject* const* args, size_t flags, P
     Py_ssize_t count = PyVectorcall_NARGS(flags);
     bool fits = names == nullptr && count >= self->tensors;
     for (Py_ssize_t i = 0; fits && i < self->tensors; i++) fits = is_tensor(args[i]);
-    PyObject* made = fits ? answer((Eager*)self->eager, args, count) : nullptr;
+    PyObject* made = fits ? answer((Eager*)self->eager, args, count, true) : nullptr;
     return made != nullptr || PyErr_Occurred() ? made : PyObject_Vectorcall(self->body, args, flags, names);
 }
 

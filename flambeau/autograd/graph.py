@@ -598,13 +598,10 @@ def _saved_input(value: Any) -> Any:
     return value
 
 
-def _property(of: Callable[[Tensor], Any], absent: Any = None) -> Callable[[Any, tuple, tuple, int], Any]:
-    def keep(prim: Any, args: tuple, outs: tuple, index: int) -> Any:
-        value = args[index]
-        if type(value) in (list, tuple):
-            return tuple([of(v) if isinstance(v, Tensor) else absent for v in value])
-        return of(value) if isinstance(value, Tensor) else absent
-    return keep
+def _property(of: Callable[[Tensor], Any], value: Any, absent: Any = None) -> Any:
+    if type(value) in (list, tuple):
+        return tuple([of(v) if isinstance(v, Tensor) else absent for v in value])
+    return of(value) if isinstance(value, Tensor) else absent
 
 
 def _spec_of(tensor: Tensor) -> registry.Spec:
@@ -617,10 +614,10 @@ _SUFFIXES = {SHAPE: "_shape", DTYPE: "_dtype", SPEC: "_spec", DEVICE: "_device"}
 KEPT: tuple[Callable[[Any, tuple, tuple, int], Any], ...] = (
     lambda prim, args, outs, i: _saved_input(args[i]),
     lambda prim, args, outs, i: Saved(outs[i], i),
-    _property(lambda tensor: tensor.shape, ()),
-    _property(lambda tensor: tensor.dtype),
-    _property(lambda tensor: tensor.device),
-    _property(_spec_of),
+    lambda prim, args, outs, i: _property(lambda tensor: tensor.shape, args[i], ()),
+    lambda prim, args, outs, i: _property(lambda tensor: tensor.dtype, args[i]),
+    lambda prim, args, outs, i: _property(lambda tensor: tensor.device, args[i]),
+    lambda prim, args, outs, i: _property(_spec_of, args[i]),
     lambda prim, args, outs, i: [Saved(o, nr) for nr, o in enumerate(outs)],
     lambda prim, args, outs, i: _kept_by(prim.setup_context(args, outs), outs),
 )
