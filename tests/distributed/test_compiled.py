@@ -408,3 +408,60 @@ def test_gradients_are_reduced_within_the_backward_graph(backend: str, names: li
             case = CASES[name]
             assert tuple(counts) == (0, 0, 0, *(case.other if rank and case.other else case.early)), f"rank {rank}, {name}"
 
+
+
+class _SumsGradients(fl.autograd.Function):
+    """Rank 0 takes the sum of everyone's gradients for its own; the others take part."""
+
+    @staticmethod
+    def forward(ctx: Any, x: fl.Tensor, rank: int) -> fl.Tensor:
+        ctx.rank = rank
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, g: fl.Tensor) -> Any:
+        total = fc.all_reduce(g, "sum", group)
+        return total if ctx.rank == 0 else g * 3, None
+
+
+def unread(torch: Any, rank: int, world: int, backend: str) -> list:
+    """Of programs in which one process needs the result of a collective and the other takes part: results, eager and compiled."""
+    begin(rank, world)
+
+    def functional(x: fl.Tensor) -> fl.Tensor:
+        everyone = fc.all_reduce(x * (rank + 1), "sum", group)
+        return everyone + 1 if rank == 0 else x * 2
+
+    def writing(x: fl.Tensor) -> fl.Tensor:
+        y, rows = x.detach() * (rank + 1), x.new_empty(2 * x.shape[0], *x.shape[1:])
+        dist.all_reduce(y)
+        dist.all_gather_into_tensor(rows, y + rank)
+        return rows[3:] + y if rank == 0 else x * 2
+
+    def alike(x: fl.Tensor) -> fl.Tensor:
+        """In rank 0 the two are the same call."""
+        return fc.all_reduce(x, "sum", group) * fc.all_reduce(x if rank == 0 else x * 5, "sum", group)
+
+    def backwards(x: fl.Tensor) -> fl.Tensor:
+        return _SumsGradients.apply(x.sin(), rank) * 2
+
+    made = []
+    for program in (functional, writing, alike, backwards):
+        for fn in (program, fl.compile(program, backend=backend, fullgraph=True)):
+            x = (fl.arange(6.0).reshape(3, 2) + rank).requires_grad_(program is backwards)
+            out = fn(x)
+            if out.requires_grad:
+                out.sum().backward()
+            made.append((out.detach().numpy(), None if x.grad is None else x.grad.numpy()))
+    return made
+
+
+@needs_mpi
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_process_takes_part_in_what_it_does_not_need(backend: str) -> None:
+    for results in run(unread, 2, backend):
+        for eager, compiled in zip(results[::2], results[1::2], strict=True):
+            for a, b in zip(eager, compiled, strict=True):
+                assert (a is None) == (b is None)
+                if a is not None:
+                    np.testing.assert_allclose(a, b, rtol=1e-6)

@@ -51,6 +51,43 @@ def sampled(condition=lambda p: True):
     return found
 
 
+# -- what is in a tensor and is refused -----------------------------------------------------------------------------
+def hostile(a):
+    """Arrays like `a` of values that something may refuse."""
+    if a.dtype.kind in "fc":
+        yield from (np.full_like(a, v) for v in (np.nan, 0, -1, np.inf))
+        yield np.where(np.arange(a.size).reshape(a.shape) == 0, np.nan, a)
+    elif a.dtype.kind in "iu":
+        yield from (np.full_like(a, v) for v in (-100, 100))
+    else:
+        yield np.zeros_like(a)
+
+
+def with_hostile_values(a):
+    """The argument (a list, or all of them) with another array in one place."""
+    if isinstance(a, np.ndarray):
+        yield from hostile(a)
+    elif isinstance(a, (list, tuple)):
+        for k, item in enumerate(a):
+            yield from (type(a)((*a[:k], other, *a[k + 1:])) for other in with_hostile_values(item))
+
+
+def refused(prim, args):
+    try:
+        prim.run(tuple(to_tensors(args)))
+    except (RuntimeError, IndexError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", sorted({p.values[0].name for p in sampled()}))
+def test_records_that_refuse_values_say_so(name):
+    """So that programs that do not read their results raise what they raise in eager mode, when compiled."""
+    prim = PRIMITIVES[name]
+    found = any(refused(prim, args) for sample in samples(prim) for args in with_hostile_values(tuple(sample)))
+    assert found == ("refuses_values" in prim.tags)
+
+
 # -- completeness -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", NAMES)
 def test_every_facet_or_a_reason(name):
