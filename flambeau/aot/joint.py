@@ -389,7 +389,7 @@ class _Finish:
         read = ancestors(walk_nodes(results))
         done = []
         for node in list(self.mode.graph.nodes):
-            if node not in read and has_effect(node):
+            if node not in read and has_effect(node) and node.meta["val"] != ():
                 done.append(self._truth_of(node))
                 read |= ancestors(done[-1:], read)
         return done

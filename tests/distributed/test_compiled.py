@@ -66,7 +66,26 @@ def written(x: fl.Tensor) -> fl.Tensor:
     return again * rows[: y.shape[0]] + part.sum()
 
 
-PROGRAMS: list[Callable] = [reduced, gathered, exchanged, through, written]
+class _Asks(fl.autograd.Function):
+    """What comes backward is combined, and then what forward was given, which hangs on no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: fl.Tensor) -> fl.Tensor:
+        ctx.save_for_backward(x)
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, g: fl.Tensor) -> fl.Tensor:
+        x, = ctx.saved_tensors
+        total = fc.all_reduce(g.sum(0), "sum", group)
+        return total * fc.all_reduce(x.sum(1), "max", group).unsqueeze(1) * g
+
+
+def asked(x: fl.Tensor) -> fl.Tensor:
+    return _Asks.apply(x.sin() + fc.all_reduce(x.detach(), "sum", group))
+
+
+PROGRAMS: list[Callable] = [reduced, gathered, exchanged, through, written, asked]
 
 
 def begin(rank: int, world: int, backend: str = "gloo") -> None:
@@ -98,7 +117,7 @@ def test_one_graph_holds_them(program: Callable, fake: None) -> None:
     assert fl._dynamo.explain(program)(fl.randn(4, 4)).graph_break_count == 0
     calls, sequences = group.calls, []
     for fn in (program, fl.compile(program, fullgraph=True)):
-        x = fl.randn(4, 4, requires_grad=True)
+        x = fl.randn(4, 4 if program is not asked else 6, requires_grad=True)
         del calls[:]
         out = fn(x)
         if out.requires_grad:

@@ -126,6 +126,8 @@ CASES: dict[str, tuple[Callable[..., Any], Any, Any]] = {
     "roll": (lambda x, i: x.roll(1, 5), x, x),
     "diag_embed": (lambda x, i: torch.diag_embed(x, 0, 0, 0), x, x),
     "ctc": (lambda x, i: F.ctc_loss(x[:, None, :], i, li(3), li(9)), x, T([[1, 2]])),
+    "ctc label": (lambda x, i: F.ctc_loss(x[:, None, :], i, li(3), li(2)), x, T([[1, 99]])),
+    "bce target": (lambda x, y: F.binary_cross_entropy(x/11, y), x, torch.full((3, 4), 1.5)),
     "ctc in": (lambda x, i: F.ctc_loss(x[:, None, :], i, li(9), li(1)), x, T([[1, 2]])),
     "max_unpool": (lambda x, i: F.max_unpool1d(x[:, :2], i, 2), x, T([[0, 9], [0, 1], [0, 1]])),
     "lu_unpack": (lambda x, i: torch.lu_unpack(x[:, :3], i.int()), x, li(9, 9, 9)),
