@@ -73,8 +73,7 @@ def _lapack(message: str) -> Callable:
         @functools.wraps(kernel)
         def call(*args: Any) -> Any:
             try:
-                with np.errstate(all="ignore"):
-                    return kernel(*args)
+                return kernel(*args)
             except np.linalg.LinAlgError as error:
                 raise LinAlgError(message) from error
         vars(call)["failing_alike"] = wrap  # for the kernels of other devices
@@ -83,8 +82,9 @@ def _lapack(message: str) -> Callable:
 
 
 def _of_any_float(kernel: Callable) -> Callable:
-    """LAPACK has no narrow floats; of those there is nothing here."""
+    """LAPACK has no narrow floats; of those there is nothing here, nor warnings of values."""
     @functools.wraps(kernel)
+    @np.errstate(all="ignore")
     def call(*args: Any) -> Any:
         kind = args[0].dtype
         if kind not in NARROW:

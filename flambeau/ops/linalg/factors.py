@@ -300,6 +300,7 @@ def linalg_ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bo
     return named("linalg_ldl_factor_ex", *_ldl(A, hermitian, "linalg.ldl_factor_ex", check_errors))
 
 
+@np.errstate(all="ignore")
 def _ldl_solve_kernel(ld: np.ndarray, pivots: np.ndarray, b: np.ndarray, hermitian: bool) -> np.ndarray:
     out, rows = np.empty_like(b, order="C"), np.abs(pivots)
     if ((rows < 1) | (rows > ld.shape[-1])).any():      # LAPACK would write outside of B
@@ -351,6 +352,7 @@ def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool =
 
 
 # -- Householder reflections -----------------------------------------------------------------------------------------------
+@np.errstate(all="ignore")
 def _geqrf_kernel(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     h, tau = np.linalg.qr(x, mode="raw")
     return np.swapaxes(h, -1, -2), tau

@@ -354,6 +354,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Spec:
     return Spec(shape[:dim] + index._layout.shape + shape[dim + 1:], x.dtype)
 
 
+@np.errstate(all="ignore")
 def _index_add_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray) -> np.ndarray:
     if not x.ndim:
         return np.asarray(x + src.sum(dtype=x.dtype), x.dtype)
@@ -549,6 +550,7 @@ def write_index(out: np.ndarray, indices: Sequence, values: np.ndarray, accumula
         native.copy_strided(out, made)
 
 
+@np.errstate(all="ignore")
 def _put_by_numpy(out: np.ndarray, indices: Sequence, values: np.ndarray, accumulate: bool) -> None:
     if accumulate:
         np.add.at(out, _advanced(indices), values)
@@ -586,7 +588,7 @@ def _broadcasts_to(shape: Sequence, wanted: Sequence) -> bool:
 @primitive("index_put", batch=_index_put_batch, kernel=_index_put_kernel, loop="scatter", tensors=3,
            tags=("positioned", "refuses_values"), derivative=General(_index_put_vjp),
            samples=lambda r: [(r.standard_normal((3, 4)), [r.permutation(3)[:2], None], r.standard_normal((2, 4)), add)
-                              for add in (False, True)])
+                              for add in (False, True)] + [(r.standard_normal((3, 4)), [np.array([1, 1, 0]), None], np.ones((3, 4)), True)])
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Spec:
     """A copy of `x` with `values` (broadcast to the indexed shape) written, or added, at `indices`."""
     _check_rooms(indices, x)
