@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import itertools
+import keyword
 import linecache
 import math
 import operator
@@ -111,7 +112,7 @@ class GraphBuilder:
     def _input_name(self, source: str) -> str:
         """A readable, unused identifier: `self._modules['lin']._parameters['weight']` -> `self_lin_weight`."""
         name = re.sub(r"\W+", "_", _PLUMBING.sub("", source)).strip("_")
-        name = f"input_{name}" if not name or name[0].isdigit() else name
+        name = f"input_{name}" if not name or name[0].isdigit() or name == "self" or keyword.iskeyword(name) else name
         taken = self._input_names
         if name in taken:
             name = next(n for i in itertools.count(1) if (n := f"{name}_{i}") not in taken)
@@ -128,7 +129,7 @@ class GraphBuilder:
         if plain:
             given = source.derive("{1}({0})", constant_source(as_plain))
             self.plain_of[given] = source
-        node = self.add_placeholder(str(source), given, example)
+        node = self.add_placeholder(source.words, given, example)
         node.meta["parameter"] = weakref.ref(value) if type(value).__name__ == "Parameter" else None
         own = self._fake_like(value, sizes, strides, plain)  # capture may change it in place; the example stays as it is at entry
         variable = SubclassVariable(node, own, type(value), source, value) if plain else TensorVariable(node, own, source, value)

@@ -88,7 +88,7 @@ class GuardSet:
 class GuardWriter:
     """Prints guards as statements; sub-expressions that are used twice are read once."""
 
-    def __init__(self, namespace: Namespace, prefix: str = "v") -> None:
+    def __init__(self, namespace: Namespace, prefix: str = "_v") -> None:
         self.namespace, self.prefix = namespace, prefix
         self.cache: dict[Source, str] = {}
         self.uses: Counter[Source] = Counter()
@@ -191,7 +191,7 @@ class Lasting:
         return [
             f"if not {self.name}({self.roots}):",
             f"    _seen = {self.name}.look({self.roots})",
-            *("    " + line for line in GuardWriter(namespace, "m").statements(self.guards, self.tensors)),
+            *("    " + line for line in GuardWriter(namespace, "_m").statements(self.guards, self.tensors)),
             f"    {self.name}.keep(_seen, {self.roots})",
         ]
 

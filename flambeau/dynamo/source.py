@@ -6,6 +6,7 @@ arguments and constants (objects kept alive by the compiled entry); everything e
 
 from __future__ import annotations
 
+import builtins
 import keyword
 import re
 from collections.abc import Callable, Iterator
@@ -147,12 +148,15 @@ FUNCTION = Source("__function")
 
 
 def argument_source(index: int, name: str, written: str = "") -> Source:
-    """An argument of the frame; `.0` of comprehensions and other odd names are made printable."""
-    return Source(argument_name(index, name), written=written)
+    """An argument of the frame."""
+    given = argument_name(index, name)
+    return Source(given, written=written or (name if name != given and name.isidentifier() else ""))
 
 
 def argument_name(index: int, name: str) -> str:
-    return name if name.isidentifier() and not name.startswith("__function") else f"_argument{index}"
+    """What generated functions call an argument of the frame: by its own name, unless that is odd (`.0` of comprehensions), may be one
+    that they give (all of these begin with an underscore) or is a builtin function's, which they may call."""
+    return name if name.isidentifier() and not name.startswith("_") and not hasattr(builtins, name) else f"_argument{index}"
 
 
 def constant_source(value: Any, *, trusted: bool = False) -> Source:

@@ -75,6 +75,10 @@ class CustomOperator:
     def __str__(self) -> str:
         return f"{self.namespace}.{self.__name__}.default"
 
+    def mark(self, tag: str) -> None:
+        """Add a tag (docs/interfaces.md)."""
+        self.tags = self.primitive.tags = self.tags | {tag}
+
     @property
     def overloadpacket(self) -> CustomOperator:
         """The operator, which has one overload."""

@@ -85,6 +85,17 @@ def told_by_dimensions(name: str) -> InAten:
     return InAten(node=lambda x, dims, *_: name if len(dims) == x.ndim else f"{name}.1")
 
 
+EFFECTS = frozenset({"refuses_values", "communicates"})
+"""Tags of what a call does beside computing results, which stays in a graph though nobody reads those: it raises an error for what is in
+some tensors, or other processes take part in it."""
+
+
+def has_effect(record: Any, tensors: int) -> bool:
+    """Whether a call of a record with so many tensors does more than to compute. A view that a second tensor tells the place of may not fit."""
+    tags = getattr(record, "tags", frozenset())
+    return not EFFECTS.isdisjoint(tags) or (tensors > 1 and "view" in tags)
+
+
 NO_CALL = InAten(call=lambda *args: None)
 Flops = Callable[..., int]
 """Multiplications and additions of a call: a function of the result's shape and the arguments, shapes in the places of tensors."""

@@ -66,7 +66,26 @@ def written(x: fl.Tensor) -> fl.Tensor:
     return again * rows[: y.shape[0]] + part.sum()
 
 
-PROGRAMS: list[Callable] = [reduced, gathered, exchanged, through, written]
+class _Asks(fl.autograd.Function):
+    """What comes backward is combined, and then what forward was given, which hangs on no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: fl.Tensor) -> fl.Tensor:
+        ctx.save_for_backward(x)
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, g: fl.Tensor) -> fl.Tensor:
+        x, = ctx.saved_tensors
+        total = fc.all_reduce(g.sum(0), "sum", group)
+        return total * fc.all_reduce(x.sum(1), "max", group).unsqueeze(1) * g
+
+
+def asked(x: fl.Tensor) -> fl.Tensor:
+    return _Asks.apply(x.sin() + fc.all_reduce(x.detach(), "sum", group))
+
+
+PROGRAMS: list[Callable] = [reduced, gathered, exchanged, through, written, asked]
 
 
 def begin(rank: int, world: int, backend: str = "gloo") -> None:
@@ -98,7 +117,7 @@ def test_one_graph_holds_them(program: Callable, fake: None) -> None:
     assert fl._dynamo.explain(program)(fl.randn(4, 4)).graph_break_count == 0
     calls, sequences = group.calls, []
     for fn in (program, fl.compile(program, fullgraph=True)):
-        x = fl.randn(4, 4, requires_grad=True)
+        x = fl.randn(4, 4 if program is not asked else 6, requires_grad=True)
         del calls[:]
         out = fn(x)
         if out.requires_grad:
@@ -408,3 +427,60 @@ def test_gradients_are_reduced_within_the_backward_graph(backend: str, names: li
             case = CASES[name]
             assert tuple(counts) == (0, 0, 0, *(case.other if rank and case.other else case.early)), f"rank {rank}, {name}"
 
+
+
+class _SumsGradients(fl.autograd.Function):
+    """Rank 0 takes the sum of everyone's gradients for its own; the others take part."""
+
+    @staticmethod
+    def forward(ctx: Any, x: fl.Tensor, rank: int) -> fl.Tensor:
+        ctx.rank = rank
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, g: fl.Tensor) -> Any:
+        total = fc.all_reduce(g, "sum", group)
+        return total if ctx.rank == 0 else g * 3, None
+
+
+def unread(torch: Any, rank: int, world: int, backend: str) -> list:
+    """Of programs in which one process needs the result of a collective and the other takes part: results, eager and compiled."""
+    begin(rank, world)
+
+    def functional(x: fl.Tensor) -> fl.Tensor:
+        everyone = fc.all_reduce(x * (rank + 1), "sum", group)
+        return everyone + 1 if rank == 0 else x * 2
+
+    def writing(x: fl.Tensor) -> fl.Tensor:
+        y, rows = x.detach() * (rank + 1), x.new_empty(2 * x.shape[0], *x.shape[1:])
+        dist.all_reduce(y)
+        dist.all_gather_into_tensor(rows, y + rank)
+        return rows[3:] + y if rank == 0 else x * 2
+
+    def alike(x: fl.Tensor) -> fl.Tensor:
+        """In rank 0 the two are the same call."""
+        return fc.all_reduce(x, "sum", group) * fc.all_reduce(x if rank == 0 else x * 5, "sum", group)
+
+    def backwards(x: fl.Tensor) -> fl.Tensor:
+        return _SumsGradients.apply(x.sin(), rank) * 2
+
+    made = []
+    for program in (functional, writing, alike, backwards):
+        for fn in (program, fl.compile(program, backend=backend, fullgraph=True)):
+            x = (fl.arange(6.0).reshape(3, 2) + rank).requires_grad_(program is backwards)
+            out = fn(x)
+            if out.requires_grad:
+                out.sum().backward()
+            made.append((out.detach().numpy(), None if x.grad is None else x.grad.numpy()))
+    return made
+
+
+@needs_mpi
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_process_takes_part_in_what_it_does_not_need(backend: str) -> None:
+    for results in run(unread, 2, backend):
+        for eager, compiled in zip(results[::2], results[1::2], strict=True):
+            for a, b in zip(eager, compiled, strict=True):
+                assert (a is None) == (b is None)
+                if a is not None:
+                    np.testing.assert_allclose(a, b, rtol=1e-6)

@@ -316,12 +316,14 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     if target.dtype is not input.dtype:
         raise RuntimeError(f"Found dtype {target.dtype} but expected {input.dtype} (binary_cross_entropy's target); convert it with "
                            f".to({input.dtype})")
+    answer = reduced(_weighed(like(_bce(input, target), input), weight), reduction)
     for name, x in (("input", input), ("target", target)):
-        if x._data is not None and x.numel() and not bool(((x >= 0) & (x <= 1)).all()):
+        fits = (x >= 0) & (x <= 1)
+        if x._data is None:
+            answer = checked(answer, fits)
+        elif x.numel() and not bool(fits.all()):
             raise RuntimeError(f"all elements of {name} should be between 0 and 1")
-    loss = like(_bce(input, target), input)
-    answer = reduced(_weighed(loss, weight), reduction)
-    return answer if input._data is not None else checked(answer, (input >= 0) & (input <= 1))
+    return answer
 
 
 @operator(fused=True)
@@ -731,7 +733,7 @@ def _ctc_backward(g: Tensor, log_probs: Tensor, path: Tensor, steps: Tensor, lab
     return (log_probs * 0).scatter_add(2, prims.expand(path.unsqueeze(0), tuple(emit.shape)), parts)
 
 
-@operator(name="_ctc", vjp=lambda g, log_probs, path, steps, labels, blank: (
+@operator(name="_ctc", tags=("refuses_values",), vjp=lambda g, log_probs, path, steps, labels, blank: (
     _ctc_backward(g, log_probs, path, steps, labels, blank),))
 def _ctc(log_probs: Tensor, path: Tensor, steps: Tensor, labels: Tensor, blank: int) -> Tensor:
     """The losses of the rows (batch,): log_probs (time, batch, classes), path (batch, places), both lengths (batch,)."""
