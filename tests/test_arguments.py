@@ -110,7 +110,6 @@ FUNCTIONS = {
     "fx/passes/split_module.py: split_module keep_original": "submodules come in the order in which they are needed, names stay",
     "profiler/by_autograd.py": "one way to record; the CPU alone",
     "profiler/events.py: key_averages group_by_overload_name": "operators have no overloads",
-    "testing/__init__.py: assert_close check_layout": "all tensors are strided",
 }
 
 
