@@ -13,6 +13,7 @@ from .amp.autocast_mode import without_casts
 from .autograd.batched import levels
 from .autograd.engine import current_pass
 from .autograd.grad_mode import is_grad_enabled
+from .backends.cpu import get_cpu_capability
 from .core import dispatch
 from .core.device import default_device, device
 from .core.dtypes import dtype
@@ -20,9 +21,24 @@ from .core.memory_format import layout, memory_format
 from .core.schema import Argument, FunctionSchema, parse_schema
 from .core.size import Size
 from .core.tensor import Tensor
+from .cpu import get_capabilities
+from .ops.custom import NAMESPACES, Namespace
 from .ops.generators import Generator, default_generator
 from .ops.linalg.decompositions import _LinAlgError
-from .overrides import DisableTorchFunctionSubclass, has_torch_function, has_torch_function_unary, has_torch_function_variadic
+from .overrides import (
+    DisableTorchFunction,
+    DisableTorchFunctionSubclass,
+    _get_function_stack_at,
+    _get_torch_function_state,
+    _len_torch_function_stack,
+    _pop_torch_function_stack,
+    _push_on_torch_function_stack,
+    _set_torch_function_state,
+    _TorchFunctionState,
+    has_torch_function,
+    has_torch_function_unary,
+    has_torch_function_variadic,
+)
 
 
 def _get_tracing_state() -> Any:
@@ -136,13 +152,17 @@ _NO_SCRIPT = "Flambeau has no TorchScript: compile with torch.compile"
 _SCRIPT_TYPES = (
     "Graph", "Value", "Node", "Block", "ScriptMethod", "ScriptModule", "ScriptFunction", "ScriptObject",
     "CompilationUnit", "Type", "TensorType", "IntType", "FloatType", "BoolType", "StringType", "ListType", "TupleType", "DictType",
-    "OptionalType", "ClassType", "NoneType", "AnyType", "JITException", "PyTorchFileReader", "PyTorchFileWriter")
+    "OptionalType", "ClassType", "ScriptList", "ScriptDict", "NoneType", "AnyType", "JITException", "PyTorchFileReader", "PyTorchFileWriter")
 globals().update({name: absent_type(f"torch._C.{name}", _NO_SCRIPT) for name in _SCRIPT_TYPES})
 _SWITCHES = (
     "_jit_set_profiling_executor", "_jit_set_profiling_mode", "_jit_override_can_fuse_on_cpu", "_jit_override_can_fuse_on_gpu",
     "_jit_set_texpr_fuser_enabled", "_jit_set_nvfuser_enabled", "_jit_set_nvfuser_guard_mode", "_jit_can_fuse_on_cpu",
     "_jit_can_fuse_on_gpu",
 )
+
+vars(NAMESPACES.setdefault("mkldnn", Namespace("mkldnn"))).update(
+    _is_mkldnn_acl_supported=lambda: False, _is_mkldnn_bf16_supported=lambda: bool(get_capabilities().get("avx512_f")),
+    _is_mkldnn_fp16_supported=lambda: bool(get_capabilities().get("avx512_fp16")))
 
 EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} | {
     "_is_tracing": _keeps_nothing(False),
@@ -185,7 +205,10 @@ EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} |
     "Generator": Generator,
     "is_grad_enabled": is_grad_enabled,
     "_current_graph_task_id": current_pass,
-    "DisableTorchFunctionSubclass": DisableTorchFunctionSubclass,
+    **{made.__name__: made for made in (
+        DisableTorchFunction, DisableTorchFunctionSubclass, _TorchFunctionState, _get_torch_function_state, _set_torch_function_state,
+        _len_torch_function_stack, _get_function_stack_at, _push_on_torch_function_stack, _pop_torch_function_stack)},
+    "_get_cpu_capability": get_cpu_capability,
     "_is_torch_function_mode_enabled": lambda: bool(dispatch.state.function_modes),
     "_is_torch_function_enabled": lambda: not dispatch.state.classes_off,
     "_has_torch_function": has_torch_function,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
 import inspect
 import sys
@@ -60,6 +61,62 @@ class DisableTorchFunctionSubclass(dispatch.scope):
 
     def __new__(cls) -> DisableTorchFunctionSubclass:
         return super().__new__(cls, classes_off=1)
+
+
+class DisableTorchFunction(_C.OverrideScope):
+    """Within the block nothing takes over operators: neither classes nor modes."""
+
+    def inside(self) -> tuple:
+        return (), dispatch.state.autocast
+
+    def __enter__(self) -> DisableTorchFunction:
+        super().__enter__()
+        dispatch.state.classes_off += 1
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        dispatch.state.classes_off -= 1
+        super().__exit__(*error)
+
+
+class _TorchFunctionState(enum.Enum):
+    """What may take over operators in this thread."""
+
+    ENABLED, SUBCLASSES_DISABLED, ALL_DISABLED = range(3)
+
+
+def _get_torch_function_state() -> _TorchFunctionState:
+    """Whether classes are asked. Where all is disabled there are no modes, which tells no more."""
+    return _TorchFunctionState.SUBCLASSES_DISABLED if dispatch.state.classes_off else _TorchFunctionState.ENABLED
+
+
+def _set_torch_function_state(state: _TorchFunctionState) -> None:
+    """Let classes be asked, or not."""
+    if state is _TorchFunctionState.ALL_DISABLED:
+        raise NotImplementedError("_set_torch_function_state(ALL_DISABLED) is not implemented; use with torch._C.DisableTorchFunction()")
+    dispatch.state.classes_off = state.value
+
+
+def _len_torch_function_stack() -> int:
+    """How many modes are on."""
+    return len(dispatch.state.function_modes)
+
+
+def _get_function_stack_at(level: int) -> Any:
+    """The mode of a level, 0 for the outermost."""
+    return dispatch.state.function_modes[level]
+
+
+def _push_on_torch_function_stack(mode: Any) -> None:
+    """Turn a mode on, until it is popped."""
+    dispatch.state.function_modes = (*dispatch.state.function_modes, mode)
+
+
+def _pop_torch_function_stack() -> Any:
+    """Turn the innermost mode off; it is the result."""
+    *rest, last = dispatch.state.function_modes
+    dispatch.state.function_modes = tuple(rest)
+    return last
 
 
 class TorchFunctionMode(_C.OverrideScope):
