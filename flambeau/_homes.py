@@ -48,11 +48,18 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "_C._distributed_rpc": ("distributed.rpc", "PyRRef WorkerInfo"),
     "_tensor_str": ("ops.printing", "set_printoptions get_printoptions PRINT_OPTS _tensor_str=tensor_text"),
     "_vendor.packaging.version": ("torch_version", "Version=TorchVersion parse=TorchVersion"),
-    "_higher_order_ops.local_map_hop": ("_homes", ""),
+    "_C._autograd": ("profiler", "DeviceType"),
+    "_C._profiler": ("utils._traceback", "gather_traceback symbolize_tracebacks"),
+    "_export.wrappers": ("_homes", "mark_subclass_constructor_exportable_experimental=same"),
+    "jit._logging": ("jit", ""),
+    "jit.quantized": ("jit", ""),
+    "testing._internal.common_utils": ("testing._case", "TestCase run_tests"),
+    "_functorch.face.experimental": ("_functorch.make_fx", ""),
+    "_functorch.face.experimental.control_flow": ("_higher_order_ops", "cond map"),
     "_VF": ("", "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell split stft meshgrid norm cdist"),
     "_jit_internal": ("jit", "Attribute BroadcastingList1=annotations.BroadcastingList1 "
                              "BroadcastingList2=annotations.BroadcastingList2 BroadcastingList3=annotations.BroadcastingList3 Final "
-                             "_copy_to_script_wrapper _overload _overload_method boolean_dispatch export ignore is_scripting unused"),
+                             "_copy_to_script_wrapper _disable_emit_hooks=contextlib.nullcontext _overload _overload_method boolean_dispatch export ignore is_scripting unused"),
     "package.package_exporter": ("package", "EmptyMatchError PackageExporter PackagingError"),
     "package.package_importer": ("package", "PackageImporter"),
     "package.importer": ("package", "Importer ObjMismatchError ObjNotFoundError OrderedImporter sys_importer"),
@@ -227,8 +234,9 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
                                                                         "_worker_loop"),
     "utils.data._utils.signal_handling": ("the loader looks after its workers itself", "_set_worker_signal_handlers _set_worker_pids "
                                           "_remove_worker_pids _set_SIGCHLD_handler"),
+    "_subclasses.schema_check_mode": ("torch.library.opcheck looks at what an operator does beside its schema", "SchemaCheckMode"),
     "testing._internal.composite_compliance": ("look at the operator's schema", "is_inplace is_inplace_view_fn is_view_fn"),
-    "testing._internal.common_utils": ("write unittest or pytest", "TestCase run_tests parametrize subtest instantiate_parametrized_tests "
+    "testing._internal.common_utils": ("write unittest or pytest", "parametrize subtest instantiate_parametrized_tests "
                                                                    "skipIfTorchDynamo IS_WINDOWS"),
     "testing._internal.common_distributed": ("write unittest or pytest", "MultiProcessTestCase MultiThreadedTestCase skip_if_lt_x_gpu "
                                                                          "requires_nccl"),
@@ -238,6 +246,11 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
 def no(*_: object) -> bool:
     """False: it is not there."""
     return False
+
+
+def same(fn: Any) -> Any:
+    """A function as it is: what some decorators do."""
+    return fn
 
 
 def _parents(names: Sequence[str]) -> frozenset[str]:

@@ -157,7 +157,11 @@ globals().update({name: absent_type(f"torch._C.{name}", _NO_SCRIPT) for name in 
 _SWITCHES = (
     "_jit_set_profiling_executor", "_jit_set_profiling_mode", "_jit_override_can_fuse_on_cpu", "_jit_override_can_fuse_on_gpu",
     "_jit_set_texpr_fuser_enabled", "_jit_set_nvfuser_enabled", "_jit_set_nvfuser_guard_mode", "_jit_can_fuse_on_cpu",
-    "_jit_can_fuse_on_gpu",
+    "_jit_can_fuse_on_gpu", "_get_graph_executor_optimize", "_jit_set_num_profiled_runs", "_jit_get_inline_everything_mode",
+    "_jit_set_inline_everything_mode", "_jit_get_te_must_use_llvm_cpu", "_jit_set_te_must_use_llvm_cpu", "_jit_texpr_fuser_enabled",
+    "_jit_set_symbolic_shapes_test_mode", "_jit_symbolic_shapes_test_mode_enabled", "_jit_set_emit_hooks", "_jit_clear_class_registry",
+    "_jit_override_can_fuse_on_cpu_legacy", "_jit_get_tracer_state_warn", "_jit_set_tracer_state_warn",
+    "_debug_get_fusion_group_inlining", "_debug_set_fusion_group_inlining", "_debug_set_autodiff_subgraph_inlining",
 )
 
 vars(NAMESPACES.setdefault("mkldnn", Namespace("mkldnn"))).update(

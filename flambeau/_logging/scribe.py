@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def open_source_signpost(subsystem: str, name: str, env_metadata: dict[str, Any] | None = None) -> None:
+def open_source_signpost(subsystem: str, name: str, parameters: Any = None, env_metadata: dict[str, Any] | None = None) -> None:
     """Nothing is reported."""
 
 

@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
     if name in OPERATORS:
         return OPERATORS[name]
     if name in ("nn", "special", "linalg", "fft", "_conversions"):
-        return importlib.import_module(f"flambeau.fft" if name == "fft" else f"{__name__}.{name}")
+        return importlib.import_module("flambeau.fft" if name == "fft" else f"{__name__}.{name}")
     if f"{name}_" in OPERATORS:
         return functools.partial(_drawn, f"{name}_")
     if name == "broadcast_shapes" or hasattr(Tensor, name):

@@ -331,6 +331,8 @@ def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor
             if kind is not None and kind is not made.dtype:     # as a tensor is converted, but past all modes
                 made = PRIMITIVES["convert"].run((made, kind))
     else:
+        if hasattr(data, "read_as"):        # a storage
+            return from_data(data.read_as(kind), None, where)
         if hasattr(data, "__array__") and not isinstance(data, (list, tuple, range)):
             return from_data(np.asarray(data), kind, where)
         array = _plain_array(data) if kind is not dtypes.uint64 else None  # type: ignore[assignment]
