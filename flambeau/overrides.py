@@ -15,6 +15,7 @@ from . import _C
 from .core import dispatch
 from .core.tensor import Tensor
 from .ops import registry
+from .ops.asked import members
 from .ops.aten import AtenOperator
 from .ops.custom import CustomOperator
 from .ops.registry import OPERATORS, handle_torch_function
@@ -194,15 +195,19 @@ def _found() -> dict[str, dict[str, Callable]]:
     seen: set[int] = set()
     found: dict[str, dict[str, Callable]] = {}
     for space in _NAMESPACES:
-        members = _namespace(space)
-        names = vars(members) if isinstance(members, type) else getattr(members, "__all__", dir(members))
+        owner = _namespace(space)
+        names = vars(owner) if isinstance(owner, type) else getattr(owner, "__all__", dir(owner))
         public = [n for n in names if not n.startswith("_") or space == "Tensor"]
         found[space] = {}
-        for name in sorted(public, key=lambda n: getattr(getattr(members, n, None), "__name__", "") != n):     # aliases last
-            fn: Any = getattr(members, name, None)
+        for name in sorted(public, key=lambda n: getattr(getattr(owner, n, None), "__name__", "") != n):     # aliases last
+            fn: Any = getattr(owner, name, None)
             if _asks(fn) and id(fn) not in seen and _belongs(fn, name, space):
                 seen.add(id(fn))
                 found[space][name] = fn
+    for name, member in members().items():
+        if not inspect.isdatadescriptor(member) and id(member) not in seen:
+            seen.add(id(member))
+            found["Tensor"][name] = member
     return found
 
 
@@ -211,8 +216,8 @@ def resolve_name(f: Any) -> str | None:
     `torch.nn.functional.relu`, `torch.Tensor.T.__get__`; None for another."""
     if isinstance(f, (AtenOperator, CustomOperator)):
         return repr(f)
-    for space, members in _found().items():
-        name = next((n for n, fn in members.items() if fn is f), None)
+    for space, found in _found().items():
+        name = next((n for n, fn in found.items() if fn is f), None)
         if name is not None:
             return ".".join(filter(None, ("torch", space, name)))
     owner, suffix = (f.__self__, f".{f.__name__}") if getattr(f, "__name__", "") in ("__get__", "__set__") else (f, "")
@@ -222,7 +227,7 @@ def resolve_name(f: Any) -> str | None:
 
 def get_overridable_functions() -> dict[Any, list[Callable]]:
     """The functions that classes and modes may take over, by the namespace of torch that has them."""
-    return {_namespace(space): list(members.values()) for space, members in _found().items()}
+    return {_namespace(space): list(found.values()) for space, found in _found().items()}
 
 
 def get_default_nowrap_functions() -> set[Callable]:
@@ -267,7 +272,8 @@ def enable_reentrant_dispatch() -> Iterator[None]:
 def get_testing_overrides() -> dict[Callable, Callable]:
     """For each operator a function of the same signature that returns -1: for tests of classes that override them all."""
     ignored = get_ignored_functions()
-    return {fn: _minus_one(fn) for members in _found().values() for fn in members.values() if fn not in ignored}
+    asked = {fn: _minus_one(fn) for found in _found().values() for fn in found.values() if fn not in ignored}
+    return asked | {member.__get__: lambda self: -1 for member in members().values() if inspect.isdatadescriptor(member)}
 
 
 def _minus_one(fn: Callable) -> Callable:

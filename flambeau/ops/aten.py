@@ -181,7 +181,8 @@ def _named(name: str, overload: str | None) -> AtenOperator:
 _NAMED = frozenset((
     "_assert_async", "_assert_scalar", "_assert_tensor_metadata", "_conj", "_convert_weight_to_int4pack",
     "_convert_weight_to_int4pack_for_cpu", "_dyn_quant_matmul_4bit", "_dyn_quant_pack_4bit_weight", "_efficientzerotensor",
-    "_efficient_attention_forward", "_embedding_bag_forward_only", "_flash_attention_forward", "_fused_adam", "_int_mm", "_is_all_true", "_mkldnn_transpose", "_nnz",
+    "_efficient_attention_forward",
+    "_embedding_bag_forward_only", "_flash_attention_forward", "_fused_adam", "_int_mm", "_is_all_true", "_mkldnn_transpose", "_nnz",
     "_pin_memory", "_reshape_alias", "_reshape_copy", "_scaled_dot_product_cudnn_attention_backward", "_scaled_mm", "_scaled_mm_v2",
     "_sparse_addmm", "_sparse_mm_reduce_impl", "_unsafe_index", "_weight_int4pack_mm",
     "_weight_int4pack_mm_for_cpu", "_weight_int4pack_mm_with_scales_and_zeros", "binary_cross_entropy_backward", "col_indices",

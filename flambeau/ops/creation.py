@@ -353,6 +353,8 @@ def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, require
                       UserWarning, stacklevel=3)
         if device is None:
             device = data.device
+        if type(data) is not Tensor:
+            data = data.as_subclass(Tensor)
     return finish(from_data(data, dtype, device), requires_grad, None, None, pin_memory)
 
 
