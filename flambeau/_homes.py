@@ -59,7 +59,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "_VF": ("", "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell split stft meshgrid norm cdist"),
     "_jit_internal": ("jit", "Attribute BroadcastingList1=annotations.BroadcastingList1 "
                              "BroadcastingList2=annotations.BroadcastingList2 BroadcastingList3=annotations.BroadcastingList3 Final "
-                             "_copy_to_script_wrapper _disable_emit_hooks=contextlib.nullcontext "
+                             "_copy_to_script_wrapper _disable_emit_hooks=language._disable_emit_hooks "
                              "_overload _overload_method boolean_dispatch export ignore is_scripting unused"),
     "package.package_exporter": ("package", "EmptyMatchError PackageExporter PackagingError"),
     "package.package_importer": ("package", "PackageImporter"),

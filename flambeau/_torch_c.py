@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ._absent import absent_type
+from ._absent import absent, absent_type
 from .amp.autocast_mode import without_casts
 from .autograd.batched import levels
 from .autograd.engine import current_pass
@@ -22,9 +22,11 @@ from .core.schema import Argument, FunctionSchema, parse_schema
 from .core.size import Size
 from .core.tensor import Tensor
 from .cpu import get_capabilities
+from .ops.aten_forms import FORMS
 from .ops.custom import NAMESPACES, Namespace
 from .ops.generators import Generator, default_generator
 from .ops.linalg.decompositions import _LinAlgError
+from .ops.registry import OPERATORS
 from .overrides import (
     DisableTorchFunction,
     DisableTorchFunctionSubclass,
@@ -168,7 +170,23 @@ vars(NAMESPACES.setdefault("mkldnn", Namespace("mkldnn"))).update(
     _is_mkldnn_acl_supported=lambda: False, _is_mkldnn_bf16_supported=lambda: bool(get_capabilities().get("avx512_f")),
     _is_mkldnn_fp16_supported=lambda: bool(get_capabilities().get("avx512_fp16")))
 
-EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} | {
+class _Functions:
+    """`torch._C._VariableFunctions` and its kin, where PyTorch has its operators. Those that there are not here refuse when they are
+    called."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__") and f"{name[2:-2]}" not in ("and", "or", "xor", "lshift", "rshift"):
+            raise AttributeError(f"torch._C.{self.__name__} has no {name}")
+        found = OPERATORS.get(name) or FORMS.get(name) or absent(f"torch._C.{self.__name__}.{name}", "use the public operators")
+        setattr(self, name, found)
+        return found
+
+
+_SPACES = ("_VariableFunctions", "_linalg", "_special", "_fft", "_sparse")
+EXPORTED: dict[str, Any] = {name: _Functions(name) for name in _SPACES} | {name: _keeps_nothing(False) for name in _SWITCHES} | {
     "_is_tracing": _keeps_nothing(False),
     "_AutoDispatchBelowAutograd": contextlib.nullcontext,    # what an operator's function for autograd calls is below it in any case
     "_get_tracing_state": _get_tracing_state,

@@ -236,8 +236,13 @@ def get_default_nowrap_functions() -> set[Callable]:
 
 
 def get_ignored_functions() -> set[Callable]:
-    """The operators that make tensors from data: no class can answer them."""
-    return {fn for fn in OPERATORS.values() if "from_data" in vars(fn)["_operator"].tags}
+    """The operators that make tensors of data, or of a shape: no class can answer them."""
+    return {fn for fn in OPERATORS.values() if "from_data" in vars(fn)["_operator"].tags or _is_factory(fn)}
+
+
+def _is_factory(fn: Callable) -> bool:
+    first, *_ = parameters = inspect.signature(fn).parameters.values() or [None]
+    return any(p.name == "device" for p in parameters if p) and "Tensor" not in str(getattr(first, "annotation", ""))
 
 
 class _NoModes(_C.OverrideScope):
@@ -279,11 +284,12 @@ def get_testing_overrides() -> dict[Callable, Callable]:
 def _minus_one(fn: Callable) -> Callable:
     signature = inspect.signature(fn)
 
-    @functools.wraps(fn)
     def answer(*args: Any, **kwargs: Any) -> int:
         signature.bind(*args, **kwargs)
         return -1
 
+    answer.__name__, answer.__doc__ = fn.__name__, fn.__doc__
+    answer.__signature__ = signature    # type: ignore[attr-defined]
     return answer
 
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="torch's wheel has the helpers")
 HELPERS = ["common_utils", "common_dtype", "common_cuda", "common_device_type", "common_methods_invocations", "common_modules", "common_nn",
            "common_optimizers", "common_jit", "jit_utils", "logging_tensor", "common_subclass", "composite_compliance", "custom_op_db",
            "autograd_function_db", "opinfo.core", "opinfo.definitions", "optests", "two_tensor", "subclasses", "hypothesis_utils",
-           "common_quantized", "common_mkldnn", "common_mps", "common_xpu", "jit_metaprogramming_utils"]
+           "common_quantized", "common_mkldnn", "common_mps", "common_xpu", "jit_metaprogramming_utils", "generated.annotated_fn_args"]
 
 PROGRAM = '''
 import importlib.util, os, sys, warnings
