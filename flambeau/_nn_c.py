@@ -13,7 +13,13 @@ from .ops.registry import OPERATORS
 col2im, im2col = functional.fold, functional.unfold
 cross_entropy_loss, log_sigmoid = functional.cross_entropy, functional.logsigmoid
 
-_KERNELS = frozenset(["_conv_depthwise2d", "_pad_circular", "_pad_enum", "_test_ambiguous_defaults", "_test_optional_filled_intlist", "_test_optional_floatlist", "_test_optional_intlist", "_test_string_default", "_test_warn_in_autograd", "_upsample_lanczos2d_aa", "conv_depthwise3d", "flatten_dense_tensors", "gelu_", "mkldnn_reorder_conv2d_weight", "mkldnn_reorder_conv3d_weight", "nll_loss2d", "nll_loss_nd", "pad_sequence", "rrelu_with_noise_", "slow_conv3d", "slow_conv_dilated2d", "slow_conv_dilated3d", "slow_conv_transpose2d", "slow_conv_transpose3d", "thnn_conv2d", "unflatten_dense_tensors"])
+_KERNELS = frozenset((
+    "_conv_depthwise2d", "_pad_circular", "_pad_enum", "_test_ambiguous_defaults", "_test_optional_filled_intlist",
+    "_test_optional_floatlist", "_test_optional_intlist", "_test_string_default", "_test_warn_in_autograd", "_upsample_lanczos2d_aa",
+    "conv_depthwise3d", "flatten_dense_tensors", "gelu_", "mkldnn_reorder_conv2d_weight", "mkldnn_reorder_conv3d_weight", "nll_loss2d",
+    "nll_loss_nd", "pad_sequence", "rrelu_with_noise_", "slow_conv3d", "slow_conv_dilated2d", "slow_conv_dilated3d",
+    "slow_conv_transpose2d", "slow_conv_transpose3d", "thnn_conv2d", "unflatten_dense_tensors"
+))
 """PyTorch's kernels that have no form here."""
 
 
