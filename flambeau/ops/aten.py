@@ -18,6 +18,7 @@ from .aten_forms import FORMS
 from .aten_schemas import behind, operation, overload_of, schema_of, schemas
 from .custom import CustomOperator
 from .registry import COMPOSITES, OPERATORS, PRIMITIVES, without_top_mode
+from .telling import wrong_argument
 
 
 class AtenOperator:
@@ -69,7 +70,13 @@ class AtenOperator:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         fn, args, kwargs = self.resolve(args, kwargs)       # type: ignore[assignment]
-        return fn(*args, **kwargs)
+        try:
+            return fn(*args, **kwargs)
+        except (TypeError, AttributeError) as error:
+            told = wrong_argument(repr(self), fn, args, kwargs, error)
+            if told is None and "(): argument '" not in str(error):
+                raise
+            raise RuntimeError(told or str(error)) from None       # as ATen says of a call that no overload fits
 
 
 class Overload(AtenOperator):

@@ -647,7 +647,7 @@ def arange(start: Any = None, end: Any = None, step: Any = 1, *, out: Tensor | N
         start, end = one_or_two_bounds("arange", start, end)
     if type(start) is int and type(end) is int and type(step) is int and start <= end and step > 0 and dtype is None and out is None:
         return finish(prims.iota(-((start - end) // step), start, step, int64, as_device(device)), requires_grad, None, layout, pin_memory)
-    start, end, step = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end, step))
+    start, end, step = (_bound(v) if isinstance(v, (Tensor, np.generic)) else v for v in (start, end, step))
     kind = kind_for(dtype, out, default_dtype() if max(map(category_of_number, (start, end, step))) >= FLOAT else int64)
     if kind is bool_:
         raise NotImplementedError('"arange_cpu" not implemented for \'Bool\'')
@@ -660,6 +660,13 @@ def arange(start: Any = None, end: Any = None, step: Any = 1, *, out: Tensor | N
     if _known_backwards(start, end, step):
         raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: arange({start}, {end}, {step})")
     return finish_line(prims.iota(_steps(start, end, step), start, step, kind, as_device(device)), requires_grad, out, layout, pin_memory)
+
+
+def _bound(value: Any) -> Any:
+    """A number out of a tensor of one element."""
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise TypeError(f"arange(): start, end and step must be numbers, not a Tensor of shape {list(value.shape)}")
+    return value.item()
 
 
 @operator(name="range")
