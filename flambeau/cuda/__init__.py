@@ -123,7 +123,7 @@ def _missing(name: str) -> Callable[..., NoReturn]:
     return raises
 
 
-_submodule = submodules(__name__, "amp", "nvtx")
+_submodule = submodules(__name__, "jiterator", "amp", "nvtx")
 
 
 def __getattr__(name: str) -> Any:

@@ -331,6 +331,8 @@ def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor
             if kind is not None and kind is not made.dtype:     # as a tensor is converted, but past all modes
                 made = PRIMITIVES["convert"].run((made, kind))
     else:
+        if hasattr(data, "read_as"):        # a storage
+            return from_data(data.read_as(kind), None, where)
         if hasattr(data, "__array__") and not isinstance(data, (list, tuple, range)):
             return from_data(np.asarray(data), kind, where)
         array = _plain_array(data) if kind is not dtypes.uint64 else None  # type: ignore[assignment]
@@ -351,6 +353,8 @@ def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, require
                       UserWarning, stacklevel=3)
         if device is None:
             device = data.device
+        if type(data) is not Tensor:
+            data = data.as_subclass(Tensor)
     return finish(from_data(data, dtype, device), requires_grad, None, None, pin_memory)
 
 
@@ -643,7 +647,7 @@ def arange(start: Any = None, end: Any = None, step: Any = 1, *, out: Tensor | N
         start, end = one_or_two_bounds("arange", start, end)
     if type(start) is int and type(end) is int and type(step) is int and start <= end and step > 0 and dtype is None and out is None:
         return finish(prims.iota(-((start - end) // step), start, step, int64, as_device(device)), requires_grad, None, layout, pin_memory)
-    start, end, step = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end, step))
+    start, end, step = (_bound(v) if isinstance(v, (Tensor, np.generic)) else v for v in (start, end, step))
     kind = kind_for(dtype, out, default_dtype() if max(map(category_of_number, (start, end, step))) >= FLOAT else int64)
     if kind is bool_:
         raise NotImplementedError('"arange_cpu" not implemented for \'Bool\'')
@@ -656,6 +660,13 @@ def arange(start: Any = None, end: Any = None, step: Any = 1, *, out: Tensor | N
     if _known_backwards(start, end, step):
         raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: arange({start}, {end}, {step})")
     return finish_line(prims.iota(_steps(start, end, step), start, step, kind, as_device(device)), requires_grad, out, layout, pin_memory)
+
+
+def _bound(value: Any) -> Any:
+    """A number out of a tensor of one element."""
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise TypeError(f"arange(): start, end and step must be numbers, not a Tensor of shape {list(value.shape)}")
+    return value.item()
 
 
 @operator(name="range")
