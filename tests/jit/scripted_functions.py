@@ -4,6 +4,7 @@
 """
 # ruff: noqa
 
+import dataclasses
 import enum
 import math
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
@@ -651,3 +652,44 @@ def written_slices(x, n: int):
 def f_pad_sequence(xs: List[Tensor]):
     return (nn.utils.rnn.pad_sequence(xs), nn.utils.rnn.pad_sequence(xs, True, 2.0),
             nn.utils.rnn.pad_sequence([x[:, None] for x in xs], padding_value=-1.0, padding_side="left"))
+
+
+@torch.jit.script
+@dataclasses.dataclass
+class Weighed:
+    values: torch.Tensor
+    times: int = 3
+    weight: Optional[torch.Tensor] = None
+
+    def __post_init__(self):
+        self.times = self.times + 1
+
+    def total(self):
+        found = self.values.sum() * self.times
+        weight = self.weight
+        return found if weight is None else found + weight.sum()
+
+
+@torch.jit.script
+@dataclasses.dataclass(order=True)
+class Version:
+    major: int
+    minor: float = 1.5
+
+
+@torch.jit.script
+@dataclasses.dataclass(init=False)
+class Opened:
+    n: int
+
+    def __init__(self, n: int):
+        self.n = n + 1
+
+
+@prog(T)
+def dataclass_made(x):
+    return Weighed(x).total(), Weighed(x, 5).total(), Weighed(x, weight=x, times=1).total(), Opened(3).n
+@prog(1, 2)
+def dataclass_ordered(a: int, b: int):
+    one, two, more = Version(a), Version(b), Version(a, 2.0)
+    return one < two, one <= one, one > two, two >= one, one == one, one == more, one < more, more <= one
