@@ -7,8 +7,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-# By comparison: the fields' own, of the first field that differs, and what it is of equal objects.
-_COMPARISONS = {"__eq__": ("==", "True"), "__lt__": ("<", "False"), "__le__": ("<=", "True"), "__gt__": (">", "False"), "__ge__": (">=", "True")}
+# By comparison: what decides of the first field that differs (without a sign: that it does), and the answer for equal objects.
+_COMPARISONS = {"__eq__": ("", "True"), "__lt__": ("<", "False"), "__le__": ("<=", "True"), "__gt__": (">", "False"),
+                "__ge__": (">=", "True")}
 
 
 def is_made(cls: type, fn: Any) -> bool:
@@ -33,7 +34,8 @@ def with_text(cls: type, fn: Callable) -> Callable:
 def _opening(cls: type) -> str:
     fields = [f for f in dataclasses.fields(cls) if f.init]
     if any(f.default_factory is not dataclasses.MISSING for f in dataclasses.fields(cls)):
-        raise NotImplementedError(f"dataclass {cls.__name__}: default_factory is not supported in TorchScript; give the field's value to the class")
+        raise NotImplementedError(f"dataclass {cls.__name__}: default_factory is not supported in TorchScript; give the field's value when "
+                                  "an object is made")
     given = ", ".join(f.name if f.default is dataclasses.MISSING else f"{f.name}=_of_{f.name}" for f in fields)
     lines = [f"self.{f.name} = {f.name}" for f in fields] + ["self.__post_init__()"] * hasattr(cls, "__post_init__")
     return f"def __init__(self, {given}):\n" + "".join(f"    {line}\n" for line in lines or ["pass"])
@@ -44,7 +46,8 @@ def _comparison(cls: type, name: str) -> str:
         return ""
     sign, equal = _COMPARISONS[name]
     fields = [f.name for f in dataclasses.fields(cls) if f.compare]
-    differs = "".join(f"    if self.{f} != other.{f}:\n        return {f'self.{f} {sign} other.{f}' if name != '__eq__' else 'False'}\n" for f in fields)
+    answers = {f: f"self.{f} {sign} other.{f}" if sign else "False" for f in fields}
+    differs = "".join(f"    if self.{f} != other.{f}:\n        return {answer}\n" for f, answer in answers.items())
     return f"def {name}(self, other):\n{differs}    return {equal}\n"
 
 
