@@ -18,7 +18,7 @@ from .allocators import (
 from .devices import (
     DeviceProperties, can_device_access_peer, current_device, device, device_count, device_of, get_arch_list, get_device_capability,
     get_device_name, get_device_properties, init, is_available, is_bf16_supported, is_initialized, is_tf32_supported, set_device,
-    synchronize,
+    synchronize, _lazy_call, _lazy_init,
 )
 from .graphed import make_graphed_callables
 from .library import NOT_ENABLED

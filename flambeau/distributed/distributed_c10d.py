@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from . import *  # noqa: F403
 from .collectives import _coalescing_manager
-from .groups import _get_default_group
+from .groups import _get_default_group, get_global_rank
 from .reduce_op import RedOpType
+
+_get_global_rank = get_global_rank
 
 __all__ = ["RedOpType", "_coalescing_manager", "_get_default_group"]

@@ -84,6 +84,8 @@ class CustomOperator:
         """The operator, which has one overload."""
         return self
 
+    _overloadpacket = overloadpacket
+
     def overloads(self) -> list[str]:
         """The names of its overloads."""
         return ["default"]

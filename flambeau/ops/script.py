@@ -29,6 +29,7 @@ from .generators import manual_seed
 from .nn.recurrent import packed, padded, unpacked
 from .registry import OPERATORS
 from .script_types import result_of, values
+from .writing import store_out
 
 SCALAR_TYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64", "complex128", "bool",
                 "qint8", "quint8", "qint32", "bfloat16", "quint4x2", "quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16",
@@ -115,6 +116,8 @@ class _OnTensors:
         return _direct(*self.last, args) if not any(isinstance(a, list) and not a for a in args) else None
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if "out" in kwargs:
+            return store_out(kwargs["out"], self(args, {name: v for name, v in kwargs.items() if name != "out"}))
         for way in (self.last, *self.ways):
             schema, converting = way
             given = _bound(schema, args, kwargs, *converting)

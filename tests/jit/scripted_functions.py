@@ -4,6 +4,7 @@
 """
 # ruff: noqa
 
+import dataclasses
 import enum
 import math
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
@@ -651,3 +652,70 @@ def written_slices(x, n: int):
 def f_pad_sequence(xs: List[Tensor]):
     return (nn.utils.rnn.pad_sequence(xs), nn.utils.rnn.pad_sequence(xs, True, 2.0),
             nn.utils.rnn.pad_sequence([x[:, None] for x in xs], padding_value=-1.0, padding_side="left"))
+
+
+@torch.jit.script
+@dataclasses.dataclass
+class Weighed:
+    values: torch.Tensor
+    times: int = 3
+    weight: Optional[torch.Tensor] = None
+
+    def __post_init__(self):
+        self.times = self.times + 1
+
+    def total(self):
+        found = self.values.sum() * self.times
+        weight = self.weight
+        return found if weight is None else found + weight.sum()
+
+
+@torch.jit.script
+@dataclasses.dataclass(order=True)
+class Version:
+    major: int
+    minor: float = 1.5
+
+
+@torch.jit.script
+@dataclasses.dataclass(init=False)
+class Opened:
+    n: int
+
+    def __init__(self, n: int):
+        self.n = n + 1
+
+
+@prog(T)
+def dataclass_made(x):
+    return Weighed(x).total(), Weighed(x, 5).total(), Weighed(x, weight=x, times=1).total(), Opened(3).n
+@prog(1, 2)
+def dataclass_ordered(a: int, b: int):
+    one, two, more = Version(a), Version(b), Version(a, 2.0)
+    return one < two, one <= one, one > two, two >= one, one == one, one == more, one < more, more <= one
+
+
+@prog(T)
+def results_in_out(x):
+    y, z = torch.zeros(2, 3), torch.zeros(2)
+    given = torch.addcmul(x, x, x, value=0.5, out=y)
+    torch.sum(x, -1, out=z)
+    torch.lt(x, 2.0, out=torch.zeros(2, 3, dtype=torch.bool))
+    return y, z, torch.div(x, z[:, None], out=y), given
+@prog(T, 0, [[0], [0]])
+def tensordots(x, d: int, both: List[List[int]]):
+    return (torch.tensordot(x, x), torch.tensordot(x, x, 2), torch.tensordot(x, x, ([d], [d])), torch.tensordot(x, x, dims=[[0], [0]]),
+            torch.tensordot(x, x, both), torch.tensordot(x, x, torch.tensor([[0], [0]])))
+@prog(T, 1)
+def norms(x, d: int):
+    return (torch.norm(x), torch.norm(x, dim=1), torch.norm(x, 2, -1, keepdim=True), torch.norm(x, p=1, dim=[0, 1]), torch.norm(x, 3.0),
+            torch.norm(x, p="fro", dim=(0, 1)), torch.norm(x, 2.0, d, True), torch.norm(x, "nuc"), torch.norm(x, float("inf"), 0))
+@prog(T)
+def windows(x):
+    w = torch.ones(4)
+    s = torch.stft(x.flatten(), 4, window=w, return_complex=True)
+    return torch.view_as_real(s), torch.istft(s, 4, window=w), torch.view_as_real(torch.stft(x, 2, 1, center=False, window=w[:2],
+                                                                                          return_complex=True))
+@prog(T)
+def lu_factors(x):
+    return torch.lu(x[:, :2]), torch.lu(x[:, :2], get_infos=True)

@@ -156,7 +156,10 @@ class Calls(Expressions):
         if indices is not None and indices.constant is True:
             return self.operator(node, f"{name}_with_indices", args, kwargs, fn)
         inplace = self._taken("inplace", name, args, kwargs, fn)
+        into = kwargs.pop("out", None) if fn is not None and "out" in inspect.signature(fn).parameters else None
         made = self.operator(node, name, args, kwargs, fn)
+        if into is not None:
+            return Value(made.type, f"{made.text[:-1]}, out={into.text})")
         return made if inplace is None else self._in_place(made, name, args, kwargs, fn, inplace, node)
 
     @staticmethod
