@@ -51,13 +51,20 @@ class Step(NamedTuple):
     nodes: Sequence[Node]   # of the piece, as they are in this graph
 
 
-Compile = Callable[[GraphModule, list[list[Any]]], Callable[..., Sequence[Any]]]
+class Call(NamedTuple):
+    """What a piece is given, and which of its results have a history then."""
+
+    inputs: list[Any]
+    recorded: tuple[bool, ...] = ()
+
+
+Compile = Callable[[GraphModule, list[Call]], Callable[..., Sequence[Any]]]
 
 
 def compile_repeats(gm: GraphModule, examples: Sequence[Any], compile_piece: Compile) -> Callable[..., Any] | None:
     """`gm` as a function of its inputs, made of compiled pieces; None where nothing in it repeats, or it cannot be cut.
 
-    `compile_piece(gm, examples)` compiles a piece for calls on any of these lists of inputs.
+    `compile_piece(gm, calls)` compiles a piece for any of these calls.
     """
     runs = _runs(gm)
     if runs is None:
@@ -68,7 +75,7 @@ def compile_repeats(gm: GraphModule, examples: Sequence[Any], compile_piece: Com
     for run in runs:
         piece = module_of(run[0])
         piece.graph.meta["blocks"] = [[*block.taken, *block.nodes] for block in run]     # what it stands for, for reports
-        pieces.append(compile_piece(piece, [[values.get(n, n.meta.get("val")) for n in block.taken] for block in run]))
+        pieces.append(compile_piece(piece, [Call([values.get(n, n.meta.get("val")) for n in block.taken], _recorded(block)) for block in run]))
     return Chain(gm, [(k, block) for k, run in enumerate(runs) for block in run], pieces)
 
 
@@ -273,6 +280,10 @@ class _Cutter:
         return {name for n in (*nodes, *taken) for size in _sizes(n.meta.get("val")) for name in _symbols(size)}
 
 
+def _recorded(block: Block) -> tuple[bool, ...]:
+    return tuple(tensor.requires_grad for n in block.given for tensor in _tensors(n.meta.get("val")))
+
+
 def module_of(block: Block) -> GraphModule:
     """A block as a graph of its own."""
     return GraphModule({}, extract_graph(block.nodes, block.taken, block.given, always_tuple=True), "piece")
@@ -369,4 +380,4 @@ def open_scopes(body: Sequence[Node]) -> list[bool]:
     return [*found, bool(opened) or mode != entry]
 
 
-__all__ = ["Block", "Chain", "can_be_cut", "compile_repeats", "module_of", "open_scopes", "writes_what_was_read"]
+__all__ = ["Block", "Call", "Chain", "can_be_cut", "compile_repeats", "module_of", "open_scopes", "writes_what_was_read"]
