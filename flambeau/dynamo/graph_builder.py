@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import itertools
-import linecache
 import math
 import operator
 import re
@@ -637,9 +636,7 @@ class GraphBuilder:
 
     def stack(self) -> tuple[tuple[str, int, str, str], ...]:
         """The user's frames, innermost last."""
-        return tuple(
-            (f.code.co_filename, f.line, f.code.co_name, linecache.getline(f.code.co_filename, f.line).strip()) for f in self.frames
-        )
+        return tuple(frame.where() for frame in self.frames)
 
     def origin(self) -> dict[str, Any]:
         """Where a node comes from: the user's frames, and the modules whose methods they are, as `source: (path, class)`."""
