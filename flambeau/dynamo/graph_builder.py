@@ -644,7 +644,8 @@ class GraphBuilder:
             if frame.module is MISSING:
                 frame.module = _module_of(frame, self.frames[0].first_argument)
         modules = {source: (path, cls) for source, path, cls in filter(None, (frame.module for frame in self.frames))}
-        return {"stack": self.stack(), "nn_module_stack": modules}
+        found = {"stack": self.stack(), "nn_module_stack": modules}
+        return found if self.region is None else {**found, "region": self.region}
 
     def drop_unused_inputs(self) -> None:
         """Placeholders that nothing uses aren't inputs, but for symbols that only the strides of others have."""

@@ -258,6 +258,45 @@ def test_a_region_is_compiled_once_as_equal_blocks_are(compiled_nodes):
     assert counts[0] == counts[1]
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_small_regions_are_compiled_once_and_called(training, cuts):
+    """Wherever they stand, between whatever else; what is not equal to another (a shape, a setting) is a piece of its own."""
+    @torch.compiler.nested_compile_region
+    def gate(x, w, k=1):
+        y = torch.sigmoid(x * w)
+        return x * y + k, y
+
+    def program(x, w, v):
+        x, y = gate(x, w)
+        x = (x @ x.T).relu()
+        x, z = gate(x, v)
+        u, _ = gate(x, v, k=3)
+        t, _ = gate(u[:2], w[:2])
+        s, _ = gate(u.tanh(), w)
+        return x, y + z.sum(), u, t, s
+
+    given = [torch.randn(3, 3) for _ in range(3)]
+    mine, plain = ([t.clone().requires_grad_(training) for t in given] for _ in range(2))
+    got, expected = torch.compile(program, fullgraph=True)(*mine), program(*plain)
+    if training:
+        for results in (got, expected):
+            sum(t.square().sum() for t in results).backward()
+    _equal([*got, *[t.grad for t in mine]], [*expected, *[t.grad for t in plain]])
+    (chain,) = cuts
+    kinds = [step.piece for step in reversed(chain.steps)]
+    named = dict(zip(dict.fromkeys(kinds), "abcdefg"))
+    assert "".join(named[kind] for kind in kinds) == "abacdefag"     # the products, views and sums between are b, d, f and g
+
+
+def test_a_region_may_be_any_callable():
+    layer = nn.Linear(3, 3)
+    region = torch.compiler.nested_compile_region(layer)
+    marked = torch.compiler.nested_compile_region(max_reuse_entries=2)(lambda x: x.sin())
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(torch.compile(lambda x: marked(region(region(x))), fullgraph=True)(x), layer(layer(x)).sin())
+    torch.testing.assert_close(region(x), layer(x))
+
+
 def test_a_seed_fixes_what_dropout_draws(cuts):
     model = nn.Sequential(*[Attention(dropout=0.5) for _ in range(10)])
     compiled, x = torch.compile(model), tokens()
