@@ -80,6 +80,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                                         "quantize_dynamic quantize_qat default_qconfig get_default_qconfig get_default_qat_qconfig "
                                         "FakeQuantize FakeQuantizeBase ObserverBase default_observer default_weight_observer"),
     "fx.experimental.optimization": ("nn.utils.fx_passes", "extract_subgraph fuse remove_dropout"),
+    "fx.experimental.merge_matmul": ("nn.utils.merge_matmul", "are_nodes_independent may_depend_on merge_matmul split_result_tensors"),
     "fx.passes.dialect.common.cse_pass": ("_functorch.cse", "CSEPass"),
     "fx.experimental.proxy_tensor": ("_functorch.make_fx", "disable_proxy_modes_tracing get_proxy_mode make_fx"),
     "ao.nn.qat.modules": ("nn", ""),

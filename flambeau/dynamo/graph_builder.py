@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import keyword
-import linecache
 import math
 import operator
 import re
@@ -638,9 +637,7 @@ class GraphBuilder:
 
     def stack(self) -> tuple[tuple[str, int, str, str], ...]:
         """The user's frames, innermost last."""
-        return tuple(
-            (f.code.co_filename, f.line, f.code.co_name, linecache.getline(f.code.co_filename, f.line).strip()) for f in self.frames
-        )
+        return tuple(frame.where() for frame in self.frames)
 
     def origin(self) -> dict[str, Any]:
         """Where a node comes from: the user's frames, and the modules whose methods they are, as `source: (path, class)`."""
@@ -648,7 +645,8 @@ class GraphBuilder:
             if frame.module is MISSING:
                 frame.module = _module_of(frame, self.frames[0].first_argument)
         modules = {source: (path, cls) for source, path, cls in filter(None, (frame.module for frame in self.frames))}
-        return {"stack": self.stack(), "nn_module_stack": modules}
+        found = {"stack": self.stack(), "nn_module_stack": modules}
+        return found if self.region is None else {**found, "region": self.region}
 
     def drop_unused_inputs(self) -> None:
         """Placeholders that nothing uses aren't inputs, but for symbols that only the strides of others have."""

@@ -223,20 +223,20 @@ LOOKUP_ERRORS = (Exception,)
 
 def compile_source(source: str, filename: str, namespace: dict[str, Any], lines: list[int] | None = None) -> Callable[..., Any]:
     """Compile one function definition; `lines[i]` is the line of the user's file that generated line i stands for."""
-    tree = ast.parse(source)
+    tree: Any = source
     if lines is not None:
+        tree = ast.parse(source)
         for node in ast.walk(tree):
             for attribute in ("lineno", "end_lineno"):
                 generated = getattr(node, attribute, None)
                 if generated is not None:
                     setattr(node, attribute, lines[min(generated, len(lines)) - 1])
-    before = set(namespace)
+    name = source[len("def "):source.index("(")]
+    hidden = namespace.get(name, namespace)
     exec(compile(tree, filename, "exec"), namespace)
-    definition = tree.body[0]
-    assert isinstance(definition, ast.FunctionDef)
-    function: Callable[..., Any] = namespace[definition.name]
-    if definition.name not in before:
-        del namespace[definition.name]
+    function: Callable[..., Any] = namespace.pop(name)
+    if hidden is not namespace:
+        namespace[name] = hidden
     return function
 
 

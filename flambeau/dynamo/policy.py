@@ -12,7 +12,7 @@ from ..ops.registry import Primitive
 
 PACKAGE = __name__.split(".")[0]
 
-INLINED = (f"{PACKAGE}.compiler.arrays", f"{PACKAGE}.nn", f"{PACKAGE}.ops.nn.recurrent", f"{PACKAGE}.optim", f"{PACKAGE}.utils",
+INLINED = (f"{PACKAGE}.compiler.captured", f"{PACKAGE}.nn", f"{PACKAGE}.ops.nn.recurrent", f"{PACKAGE}.optim", f"{PACKAGE}.utils",
            f"{PACKAGE}.distributions", f"{PACKAGE}.autograd.handles",
            f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.func", f"{PACKAGE}.signal", f"{PACKAGE}.backends._flags",
            f"{PACKAGE}.core.device", f"{PACKAGE}.distributed._functional_collectives", f"{PACKAGE}.distributed.captured",
@@ -22,7 +22,7 @@ INLINED = (f"{PACKAGE}.compiler.arrays", f"{PACKAGE}.nn", f"{PACKAGE}.ops.nn.rec
 WHOLE = (f"{PACKAGE}.func.transforms", f"{PACKAGE}.func.vmap")
 """Modules whose frames are captured whole or not at all: what is recorded must not be spread over graphs."""
 
-CAPTURED = (f"{PACKAGE}.compiler.arrays", f"{PACKAGE}.nn.modules", f"{PACKAGE}.nn.functional", f"{PACKAGE}.optim", *WHOLE)
+CAPTURED = (f"{PACKAGE}.compiler.captured", f"{PACKAGE}.nn.modules", f"{PACKAGE}.nn.functional", f"{PACKAGE}.optim", *WHOLE)
 """Of these, the ones whose frames are captured by themselves when they are called from plain Python ..."""
 
 MACHINERY = tuple(f"{PACKAGE}.nn.modules.{name}" for name in ("module", "hooks", "state", "lazy", "utils", "applied"))

@@ -10,31 +10,29 @@ import builtins
 import keyword
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True, eq=False)
 class Source:
-    """`template.format(*bases)`; hashed and compared by its text and its constants' identities."""
+    """`template.format(*bases)`; never changed, hashed and compared by its text and its constants' identities."""
 
-    template: str
-    bases: tuple[Source, ...] = ()
-    constant: Any = None
-    is_constant: bool = False
-    trusted: bool = False
-    """Belongs to Flambeau or to the standard library: never rebound, so never guarded."""
-    written: str = ""
-    """What the program calls it, where that is another name."""
-    step: tuple[str, Any] = ("", None)
-    """How it is read from its base, where a guard can tell that it would find the same again (`guards_plan`)."""
+    __slots__ = ("_hash", "_text", "bases", "constant", "is_constant", "step", "template", "trusted", "written")
 
-    def __post_init__(self) -> None:
-        key = (self.template, self.bases, id(self.constant) if self.is_constant else None)
-        object.__setattr__(self, "_hash", hash(key))
+    def __init__(self, template: str, bases: tuple[Source, ...] = (), constant: Any = None, is_constant: bool = False,
+                 trusted: bool = False, written: str = "", step: tuple[str, Any] = ("", None)) -> None:  # fmt: skip
+        self.template, self.bases = template, bases
+        self.constant, self.is_constant = constant, is_constant
+        self.trusted = trusted
+        """Belongs to Flambeau or to the standard library: never rebound, so never guarded."""
+        self.written = written
+        """What the program calls it, where that is another name."""
+        self.step = step
+        """How it is read from its base, where a guard can tell that it would find the same again (`guards_plan`)."""
+        self._hash = hash((template, bases, id(constant) if is_constant else None))
+        self._text: str | None = None
 
     def __hash__(self) -> int:
-        return self._hash  # type: ignore[attr-defined]
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
@@ -110,7 +108,9 @@ class Source:
         return self.template.format(*(base.render(constant_name, cache) for base in self.bases))
 
     def __str__(self) -> str:
-        return self.render(_show_constant)
+        if self._text is None:
+            self._text = _show_constant(self.constant) if self.is_constant else self.template.format(*map(str, self.bases))
+        return self._text
 
     @property
     def words(self) -> str:

@@ -84,6 +84,8 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         self.generators: list[GeneratorVariable] = []
         """All that the program has made."""
         self.steps = 0
+        self.region: int | None = None
+        """Which call of a marked function (`torch.compiler.nested_compile_region`) is captured."""
         self.entry_grad_mode = dispatch.state.recording
         self.start_overriding()
         self.start_graph()
@@ -388,7 +390,17 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         frame = Frame(self, code, function.globals, local, function.closure_cells(self), function)
         if code.co_flags & _GENERATOR:
             return GeneratorVariable(frame).made_by(function, args, kwargs)
+        if self.region is None and getattr(function.function, "_flambeau_region", False):
+            return self._region(frame)
         return self._inside(frame, frame.run)
+
+    def _region(self, frame: Frame) -> Variable:
+        """Interpret a call of a function that is a piece of its own for compilers."""
+        self.region = self.calls
+        try:
+            return self._inside(frame, frame.run)
+        finally:
+            self.region = None
 
     def _inside(self, frame: Frame, run: Callable[[], _Result]) -> _Result:
         """Interpret on top of the frames that wait; at a graph break they stay, for its stack."""

@@ -87,11 +87,13 @@ DRAWS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_numbers_are_those_of_eager_code_on_request(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._inductor.config, "fallback_random", True)
+@pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
+def test_numbers_are_those_of_eager_code_on_request(name: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of inductor by the setting; `aot_eager` has no others."""
+    monkeypatch.setattr(torch._inductor.config, "fallback_random", backend == "inductor")
     torch._dynamo.reset()
     f, found = DRAWS[name], []
-    for function in (f, torch.compile(f)):
+    for function in (f, torch.compile(f, backend=backend)):
         torch.manual_seed(3)
         x = torch.arange(12.0).view(3, 4).requires_grad_()
         out = function(x)
