@@ -103,7 +103,8 @@ def _acting(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 _PYTHONS_OWN = (IndexError, KeyError, ZeroDivisionError, ValueError, TypeError, AttributeError, OverflowError)
 """What Python raises where a program fails, which is a RuntimeError of the program."""
-SPECIAL: dict[str, Callable[..., Any]] = {"print": _acting(print, "print"), "fork": settled, "awaitable": settled, "isinstance": isinstance}
+SPECIAL: dict[str, Callable[..., Any]] = {
+    "print": _acting(script.show, "print"), "fork": settled, "awaitable": settled, "isinstance": isinstance}
 
 
 def _fail(error: Exception, frame: Frame, names: set[str], where: str, line: int) -> NoReturn:
@@ -528,7 +529,7 @@ class Compiler:
             return script.function(rest)
         if space not in ("aten", "prim") and rest and "." not in rest:
             qualified = f"{space}::{rest}"
-            return _acting(lambda *args, **kwargs: self.program.custom_operator(qualified)(*args, **kwargs), qualified)
+            return _acting(lambda *args, **kw: self.program.custom_operator(qualified)(*args, **kw), qualified)
         raise refuse(node, f"Unknown builtin op: {space}::{rest}. Could not find any similar ops to {space}::{rest}")
 
     def defined(self, name: str) -> Callable[..., Any]:

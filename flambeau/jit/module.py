@@ -30,8 +30,8 @@ _NUMBERED = (dtype, layout, memory_format)
 def taken(kind: Type, value: Any, program: Program) -> Any:
     """An argument from Python as a value of this type: lists and dicts are copied, dtypes are numbers, tuples become NamedTuples."""
     if kind.name in ("Optional", "Union"):
-        if value is None:
-            return None
+        if any(fits(arg, value, program.is_instance) for arg in kind.args) or value is None:
+            return value
         return next((made for arg in kind.args if fits(arg, made := taken(arg, value, program), program.is_instance)), value)
     if kind.name == "List" and isinstance(value, (list, tuple)):
         return [taken(kind.args[0], v, program) for v in value]

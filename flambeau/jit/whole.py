@@ -148,11 +148,12 @@ class Whole:
         if dispatch.state.grad_enabled and any(t.requires_grad for t in state):
             return None
         places = [i for i, v in enumerate(args) if isinstance(v, Tensor)]
+        numbers = [None if isinstance(v, Tensor) else v for v in args]
         following, shape = Following(), []
 
         def run(*tensors: Tensor) -> tuple:
             following.__init__()    # type: ignore[misc]    # a trace may be made twice
-            given = list(args)
+            given: list[Any] = list(numbers)
             for i, tensor in zip(places, tensors, strict=True):
                 given[i] = tensor
             Following.now = following
