@@ -58,7 +58,11 @@ class DataDependentSize(RuntimeError):
 
 
 class ConstraintViolationError(RuntimeError):
-    """A program fixes a size that was marked as one that varies."""
+    """A program fixes sizes that were marked as ones that vary; `where` has their names, each with the user's line that asks for it."""
+
+    def __init__(self, text: str, where: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.where = dict(where or {})
 
 
 class Unknown(threading.local):
@@ -125,6 +129,7 @@ class ShapeEnv:
     largest: dict[str, float] = field(default_factory=dict)  # the largest finite value of a float without a hint
     large: bool = False  # while an operator is asked for its shape: take them for sizes of at least 2, as all symbols are
     taken_large: set[str] = field(default_factory=set)  # of which that has decided something
+    line: Callable[[], str] | None = None  # the user's line that is being captured, of which a guard without a reason is
     guess: Callable[[Exception], bool] | None = None  # answers, instead of raising, what data would decide
     _ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     _by_hint: dict[tuple[int, Any], str] = field(default_factory=dict)
@@ -259,7 +264,7 @@ class ShapeEnv:
         held = Relation(relation.op if answer else _NEGATED[relation.op], left, right)
         if self.frozen:
             raise RuntimeError(f"a guard ({held.text()}) was needed after the guards of this graph had been built")
-        self.guards.append(Guard(held, reason))
+        self.guards.append(Guard(held, reason or (self.line() if self.line is not None else "")))
         self._learn(held)
         self._known[relation] = answer
         self._known[Relation(_NEGATED[relation.op], relation.left, relation.right)] = not answer

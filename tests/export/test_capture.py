@@ -163,6 +163,60 @@ def test_all_that_data_decides_is_told_at_once():
     assert all(line in text for line in lines) and text.count("way out") == len(lines)
 
 
+class Much(fl.nn.Module):
+    """Problems of each kind."""
+
+    def forward(self, x, y):
+        if x.shape[0] == 3:
+            x = x + 1
+        if x.shape[1] > 10:
+            x = x - 1
+        if y.mean() > 0:
+            y = y * 2
+        array = y.numpy()
+        if int(array[0, 0]) > y.max():
+            y = y + 1
+        print("seen")
+        return x + 1, y, object()
+
+
+class OfSizes(fl.nn.Module):
+    def forward(self, x, y):
+        rows, columns = x.shape
+        if rows > 5:
+            x = x + 1
+        if columns % 2 == 0:
+            x = x * 2
+        return x + y
+
+
+VARY = {"x": {0: Dim("rows"), 1: Dim("columns")}, "y": None}
+
+
+@pytest.mark.parametrize(("strict", "wanted"), [
+    (False, ["if y.mean() > 0", "array = y.numpy()", "if int(array[0, 0]) > y.max()", "Unsupported output type", "if x.shape[0] == 3",
+             "if x.shape[1] > 10", "rows = 3", "columns = Dim('columns', max=10)"]),
+    (True, ["if y.mean() > 0", "if int(array[0, 0]) > y.max()", "print(\"seen\")", "if x.shape[0] == 3", "if x.shape[1] > 10", "rows = 3",
+            "columns = Dim('columns', max=10)"])])
+def test_problems_of_all_kinds_are_told_at_once(strict, wanted, capsys):
+    with pytest.raises((fl._dynamo.exc.UserError, fl._dynamo.exc.Unsupported)) as caught:
+        export(Much(), (fl.ones(3, 4), fl.ones(3, 4)), dynamic_shapes=VARY, strict=strict)
+    text = str(caught.value)
+    assert [line for line in wanted if line not in text] == [], text
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_sizes_that_cannot_vary_are_told_with_the_line_that_fixes_each(strict):
+    vary = {"x": {0: Dim("rows"), 1: Dim("columns")}, "y": {0: Dim("rows"), 1: Dim("others")}}
+    with pytest.raises(fl._dynamo.exc.UserError, match="Constraints violated") as caught:
+        export(OfSizes(), (fl.ones(3, 4), fl.ones(3, 4)), dynamic_shapes=vary, strict=strict)
+    text = str(caught.value)
+    for said, line in [("satisfy the generated guard x.size()[0] <= 5", "if rows > 5"), ("a constant (4)", "if columns % 2 == 0"),
+                       ("must always be equal", "return x + y")]:
+        assert said in text and line in text.split(said, 1)[1].split("  - ")[0], text
+    assert text.endswith("Suggested fixes:\n  rows = Dim('rows', max=5)\n  columns = 4\n  others = columns")
+
+
 @pytest.mark.parametrize(("f", "text"), [
     (lambda x: fl.cond(x.sum() > 0, lambda x: x + 1, lambda x: x[0] + 1, (x,)), "both branches"),
     (lambda x: fl.cond(x.sum() > 0, lambda x: x, lambda x: x + 1, (x,)), "clone"),
