@@ -92,6 +92,15 @@ def unknown_size(operator: str, tensor: Any) -> SymInt:
     return _unknown.asked(operator, tensor)
 
 
+def must(condition: Any) -> bool:
+    """Whether a condition holds. One of sizes that only a run knows is taken to from here on; whoever captures sees to it that it is
+    checked."""
+    if isinstance(condition, SymBool) and free_variables(condition.relation.left - condition.relation.right) & condition.env.unbacked:
+        condition.env.learn(condition.relation)
+        return True
+    return bool(condition)
+
+
 class Relation(NamedTuple):
     """`left op right`, with op one of == != < <= > >=."""
 
@@ -129,6 +138,7 @@ class ShapeEnv:
     largest: dict[str, float] = field(default_factory=dict)  # the largest finite value of a float without a hint
     large: bool = False  # while an operator is asked for its shape: take them for sizes of at least 2, as all symbols are
     taken_large: set[str] = field(default_factory=set)  # of which that has decided something
+    balances: list[Index] = field(default_factory=list)  # sums of several of them that are 0: parts of what a size is known of
     line: Callable[[], str] | None = None  # the user's line that is being captured, of which a guard without a reason is
     guess: Callable[[Exception], bool] | None = None  # answers, instead of raising, what data would decide
     _ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -205,7 +215,14 @@ class ShapeEnv:
 
     def simplify(self, expr: Index) -> Index:
         """`expr` under the equalities learned so far."""
-        return substitute(expr, self.replacements) if self.replacements else expr
+        expr = substitute(expr, self.replacements) if self.replacements else expr
+        for gap in self.balances:
+            shorter = [e for e in (expr - gap, expr + gap) if len(self._unknown_in(e)) < len(self._unknown_in(expr))]
+            expr = shorter[0] if shorter else expr
+        return expr
+
+    def _unknown_in(self, expr: Index) -> set[str]:
+        return free_variables(expr) & self.unbacked
 
     def static_value(self, relation: Relation) -> bool | None:
         """Whether `relation` holds for all sizes, for none, or (None) depends."""
@@ -283,8 +300,10 @@ class ShapeEnv:
         """Something that the program has checked."""
         self._known[held] = True
         self._known[Relation(_NEGATED[held.op], held.left, held.right)] = False
-        if len((free_variables(held.left) | free_variables(held.right)) & self.unbacked) < 2:
+        if len(self._unknown_in(held.left) | self._unknown_in(held.right)) < 2:
             self._learn(held)
+        elif held.op == "==":
+            self.balances.append(held.left - held.right)
 
     def _learn(self, held: Relation) -> None:
         gap = held.left - held.right

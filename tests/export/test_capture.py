@@ -127,6 +127,27 @@ def test_what_only_a_run_knows(f):
         _same(_reloaded(program).module()(x), f(x))
 
 
+@pytest.mark.parametrize("f", [
+    lambda x, n: fl.cat([part * i for i, part in enumerate(x.split(n.tolist()))]),
+    lambda x, n: fl.cat([part.sum(0, keepdim=True) for part in fl.split(x, [m.item() for m in n], 0)]),
+    lambda x, n: fl.cat(x.split_with_sizes(n.tolist())[::-1]) + x,
+    lambda x, n: fl.cat(x.split(n.tolist())) * x.sum(1)[:, None]])
+def test_parts_whose_sizes_only_a_run_knows(f):
+    class Parts(fl.nn.Module):
+        def forward(self, x, n):
+            return f(x, n)
+
+    program = export(Parts(), (fl.randn(6, 2), fl.tensor([1, 2, 3])), dynamic_shapes=({0: Dim("rows")}, None))
+    for sizes in ([1, 2, 3], [2, 2, 2], [4, 1, 1], [3, 3, 4]):
+        x, n = fl.randn(sum(sizes), 2), fl.tensor(sizes)
+        _same(program.module()(x, n), f(x, n))
+        _same(_reloaded(program).module()(x, n), f(x, n))
+    with pytest.raises(RuntimeError, match=r"Runtime assertion failed|sum exactly"):
+        program.module()(fl.randn(6, 2), fl.tensor([1, 2, 4]))
+    with pytest.raises(RuntimeError, match=r"non-negative|Runtime assertion failed"):
+        program.module()(fl.randn(6, 2), fl.tensor([-1, 4, 3]))
+
+
 def test_branches_on_values_name_the_line():
     def f(x):
         return x if x.sum() > 0 else -x
