@@ -92,12 +92,14 @@ def unknown_size(operator: str, tensor: Any) -> SymInt:
     return _unknown.asked(operator, tensor)
 
 
-def must(condition: Any) -> bool:
-    """Whether a condition holds. One of sizes that only a run knows is taken to from here on; whoever captures sees to it that it is
-    checked."""
-    if isinstance(condition, SymBool) and free_variables(condition.relation.left - condition.relation.right) & condition.env.unbacked:
-        condition.env.learn(condition.relation)
-        return True
+def must(condition: Any, said: bool = False) -> bool:
+    """Whether a condition holds. One of sizes that only a run knows holds from here on, where whoever captures sees to it that it is
+    checked; that is so anyway of what the program has `said` itself."""
+    if isinstance(condition, SymBool):
+        env, relation = condition.env, condition.relation
+        if (said or env.checked is not None) and free_variables(relation.left - relation.right) & env.unbacked:
+            env.learn(relation)
+            return True
     return bool(condition)
 
 
@@ -140,6 +142,7 @@ class ShapeEnv:
     taken_large: set[str] = field(default_factory=set)  # of which that has decided something
     balances: list[Index] = field(default_factory=list)  # sums of several of them that are 0: parts of what a size is known of
     line: Callable[[], str] | None = None  # the user's line that is being captured, of which a guard without a reason is
+    checked: Callable[[Relation], None] | None = None  # told of what has been checked of sizes that only a run knows
     guess: Callable[[Exception], bool] | None = None  # answers, instead of raising, what data would decide
     _ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     _by_hint: dict[tuple[int, Any], str] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..aot.trace import user_stack
@@ -164,8 +164,6 @@ _OPS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.l
 
 class ExportEnv(ShapeEnv):
     """The symbols of one export; each guard knows the user's line that asked for it."""
-
-    checked: Callable[[Relation], None] | None = None     # told of what the program has checked of sizes that only a run knows
 
     def learn(self, held: Relation) -> None:
         """As ShapeEnv."""

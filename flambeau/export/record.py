@@ -180,13 +180,13 @@ class Recorder:
         asked = DataNeeded.item, DataNeeded.array
         DataNeeded.item, DataNeeded.array = self.read, self.read_array
         outer, capturing.by = capturing.by, Functions(self)
-        before, self.env.checked = getattr(self.env, "checked", None), self._assert     # type: ignore[attr-defined]
+        before, self.env.checked = self.env.checked, self._assert
         try:
             with scope, unknown_sizes(self._unknown), _Operators(self):
                 yield
         finally:
             (DataNeeded.item, DataNeeded.array), capturing.by = asked, outer
-            self.env.checked = before    # type: ignore[attr-defined]
+            self.env.checked = before
         self._set_grad(self._grad)
 
     def _assert(self, held: Relation) -> None:

@@ -148,6 +148,33 @@ def test_parts_whose_sizes_only_a_run_knows(f):
         program.module()(fl.randn(6, 2), fl.tensor([-1, 4, 3]))
 
 
+@pytest.mark.parametrize("f", [
+    lambda x, y: x[y > 0] + y[y > 0][:, None], lambda x, y: x[y > 0] * y[y > 0].view(-1, 1).expand(-1, 4),
+    lambda x, y: fl.where(x[y > 0] > 0, x[y > 0], y[y > 0][:, None]), lambda x, y: x[y > 0] * fl.ones(1, 4) - fl.ones(4),
+    lambda x, y: fl.maximum(fl.nonzero(y)[:, 0], fl.nonzero(y)[:, 0] + 1)])
+def test_sizes_that_only_a_run_knows_meet(f):
+    class Meets(fl.nn.Module):
+        def forward(self, x, y):
+            return f(x, y)
+
+    program = export(Meets(), (fl.randn(6, 4), fl.linspace(-1, 1, 6)))
+    for y in (fl.linspace(-1, 1, 6), fl.linspace(-3, 1, 6), fl.linspace(-0.1, 1, 6)):
+        x = fl.randn(6, 4)
+        _same(program.module()(x, y), f(x, y))
+        _same(_reloaded(program).module()(x, y), f(x, y))
+
+
+def test_what_only_a_run_knows_has_to_be_equal_where_it_meets():
+    class Meets(fl.nn.Module):
+        def forward(self, x, y):
+            return x[x > 0] + y[y > 0]
+
+    program = export(Meets(), (fl.ones(3), fl.ones(3)))
+    _same(program.module()(fl.tensor([1.0, -1, 2]), fl.tensor([-1.0, 3, 4])), fl.tensor([4.0, 6]))
+    with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+        program.module()(fl.tensor([1.0, -1, 2]), fl.tensor([1.0, 3, 4]))
+
+
 def test_branches_on_values_name_the_line():
     def f(x):
         return x if x.sum() > 0 else -x
