@@ -73,6 +73,7 @@ def aot_compile(
     partition_fn: Callable[..., Any] | None = None,
     decompositions: dict[Any, Callable] | None = None,
     aten: bool = False,
+    rewrite: Callable[[Program], None] | None = None,
 ) -> Callable[..., Any]:
     """A function with the calling convention of `gm`, compiled for inputs like `example_inputs`.
 
@@ -83,12 +84,14 @@ def aot_compile(
     `artefacts`, which say how to keep what the compilers make, programs are looked up in the disk cache first. With
     `repeats`, equal blocks of the graph are compiled once (`repeats.py`). `partition_fn` cuts joint graphs, by calling `cut_joint`;
     `decompositions` are functions that take the places of operators while the graph is traced. With `aten` compilers are given graphs of
-    ATen's overloads (`dialect.py`).
+    ATen's overloads (`dialect.py`). `rewrite` changes what was traced, before it is cleaned.
     """
     compilers = (forward_compiler, backward_compiler or forward_compiler, inference_compiler or forward_compiler)
 
     def compile_one(gm: GraphModule, calls: list[Call], whole: bool = False) -> Callable[..., Any]:
-        return AotFunction(gm, calls[0].inputs, compilers, artefacts, partition_fn, decompositions, whole, aten).specialised(calls)
+        function = AotFunction(gm, calls[0].inputs, compilers, artefacts, partition_fn, decompositions, whole, aten)
+        function.rewrite = rewrite
+        return function.specialised(calls)
 
     if repeats:
         with _C.HooksScope():
@@ -104,7 +107,7 @@ def compile_parts(gm: GraphModule, examples: Sequence[Any], compiler: Compiler,
     given what was traced, and the module's parameters and buffers, before `compiler` is."""
     with _C.HooksScope(), unwatched(), dispatch.grad_enabled(False):
         function = AotFunction(gm, list(examples), (compiler,) * 3, None)
-        function.rewrite = lambda program: rewrite(program, function.attributes)
+        function.rewrite, function.kernels = lambda program: rewrite(program, function.attributes), False
         return function._build(None)
 
 
@@ -126,6 +129,7 @@ class AotFunction:
         self.examples = [stripped(e) if isinstance(e, Tensor) else e for e in examples]  # no data is kept alive
         self.variants: dict[tuple[tuple | None, tuple[Group, ...]], Callable[[tuple], Any]] = {}
         self.rewrite: Callable[[Program], None] | None = None
+        self.kernels = True     # of operators that are called whole, from Python
 
     def specialised(self, calls: Sequence[Call] = ()) -> Callable[..., Any]:
         """The function for calls like the examples; others go through `call`, and are compiled when they come, unless they
@@ -206,7 +210,7 @@ class AotFunction:
     def _build(self, needs: tuple | None, wanted: Early | None = None) -> Parts:
         """Trace, clean up, partition, compile."""
         started = time.perf_counter()
-        program = trace(self.gm, self.examples, self.attributes, needs, self.decompositions, wanted, self.rewrite is None, self.aten)
+        program = trace(self.gm, self.examples, self.attributes, needs, self.decompositions, wanted, self.kernels, self.aten)
         if self.rewrite is not None:
             self.rewrite(program)
         self._compile_functions(program.graph)

@@ -368,11 +368,11 @@ class _Conversion:
     def _pin_sizes(self) -> None:
         """Start anew if sizes that were taken as variables have turned out to be fixed."""
         pinned = self.tx.newly_pinned()
-        if wrong := pinned & self.request.shapes.marked:
-            raise ConstraintViolationError(f"{', '.join(sorted(wrong))} was marked with torch._dynamo.mark_dynamic, but the program works "
-                                           "for this size alone. Don't mark it, or use torch._dynamo.maybe_mark_dynamic")
+        if wrong := {source: pinned[source] for source in sorted(self.request.shapes.marked & pinned.keys())}:
+            raise ConstraintViolationError(f"{', '.join(wrong)} was marked with torch._dynamo.mark_dynamic, but the program works "
+                                           "for this size alone. Don't mark it, or use torch._dynamo.maybe_mark_dynamic", wrong)
         if pinned:
-            self.pinned |= pinned
+            self.pinned.update(pinned)
             raise RestartTrace
 
     def _final_guards(self, graph: fx.Graph) -> None:

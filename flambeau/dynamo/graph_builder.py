@@ -65,7 +65,8 @@ class GraphBuilder:
         self.inputs: list[tuple[fx.Node, Source, Any]] = []
         """Placeholder, where its value comes from, and the example (a fake tensor or SymInt)."""
         self._input_names: set[str] = set()
-        self.shape_env = ShapeEnv(duck_shape=True)
+        line = weakref.WeakMethod(self.line)
+        self.shape_env = ShapeEnv(duck_shape=True, line=lambda: found() if (found := line()) is not None else "")
         self.size_sources: list[Source] = []
         self._by_fake: dict[int, TensorVariable] = {}
         self._symbols: dict[str, fx.Node] = {}
@@ -638,6 +639,10 @@ class GraphBuilder:
     def stack(self) -> tuple[tuple[str, int, str, str], ...]:
         """The user's frames, innermost last."""
         return tuple(frame.where() for frame in self.frames)
+
+    def line(self) -> str:
+        """The user's line that is being captured."""
+        return next((f"{file}:{line}, in {name}: {source}" for file, line, name, source in reversed(self.stack())), "")
 
     def origin(self) -> dict[str, Any]:
         """Where a node comes from: the user's frames, and the modules whose methods they are, as `source: (path, class)`."""

@@ -719,3 +719,33 @@ def windows(x):
 @prog(T)
 def lu_factors(x):
     return torch.lu(x[:, :2]), torch.lu(x[:, :2], get_infos=True)
+
+
+class Named(NamedTuple):
+    a: int
+    b: float
+class Shade(enum.Enum):
+    LIGHT = 1
+@prog([1e10, 1e17, 0.1, -3.0, 0.5, 1e22, 5e-5, 2.0**60, float("inf"), -float("inf"), 123456789.123])
+def float_texts(l: List[float]):
+    return str(l), [f"{v}" for v in l], ["%s" % v for v in l], ["{}".format(v) for v in l], str({"k": l}), str((l[0], 1))
+@prog(["a", "b"], {"k": (1, "v")}, 2)
+def container_texts(l: List[str], d: Dict[str, Tuple[int, str]], n: int):
+    return (str(l), str(d), f"{l} {d} {n}", "{}".format((n,)), str((None, True, 1.5, [1.0])), str(Named(1, 2.0)), f"{Shade.LIGHT} {[Shade.LIGHT]}",
+            str(torch.device("cpu")), str([torch.device("cpu")]), str(complex(1.0, 2.0)), str(complex(1.5, -2.0)))
+@prog("a\tb", 3)
+def text_widths(s: str, n: int):
+    return s.expandtabs(), s.expandtabs(4), s.center(7), s.zfill(6), "%d %i %f %e" % (n, n, 2.5, 2.5), "%s%%" % n, "100%%"
+@prog(3)
+def no_such_specifier(n: int): return "%x" % n
+@prog(3)
+def too_few_values(n: int): return "%s %s" % (n,)
+@prog(2)
+def union_takes_exact(n: Union[float, int]):
+    if isinstance(n, int):
+        return 1
+    return 2
+@prog([1, 2, 3])
+def assigned_slice(l: List[int]):
+    l[1:2] = [9]
+    return l
