@@ -104,8 +104,6 @@ def _compose(of: Any, written: str) -> str:
 
 
 _Help.compose = staticmethod(_compose)
-_complete(vars(Tensor))
-_complete_others()
 _shared.told_of_first = _teach_multiprocessing
 _kernels.cpu = _generated("cpu")
 _kernels.gpu = _generated("gpu", ".inductor.gpu_operators")
@@ -210,3 +208,7 @@ if _told("TORCH_LOGS"):     # a misspelt name is an error at once
 
 _show(__name__, _LAZY)
 __all__ = [name for name in globals() if not name.startswith("_")]
+
+
+_complete(vars(Tensor))
+_complete_others()

@@ -11,6 +11,7 @@ import enum
 import functools
 import inspect
 import itertools
+import re
 import sys
 import textwrap
 import warnings
@@ -29,7 +30,7 @@ from .ops.registry import is_operator
 from .ops.telling import signature_text
 
 ATTEMPTS, MOST_ERRORS = 300, 8
-TRIED = ("", "Tensor", "nn.functional", "linalg", "fft", "special", "nn.init", "signal.windows", "sparse", "masked", "distributions.transforms")
+TRIED = ("Tensor", "nn.functional", "linalg", "fft", "special", "nn.init", "signal.windows", "sparse", "masked", "distributions.transforms")
 """Namespaces of functions that may be called to see what they give: they change nothing but their arguments."""
 
 
@@ -46,6 +47,13 @@ _BY_KIND = {
 }
 
 
+SHOWN = ("cuda", "accelerator", "distributed", "distributed.fsdp", "distributed.tensor", "nn.parallel", "multiprocessing", "hub", "onnx",
+         "export", "compiler", "jit", "library", "package", "profiler", "utils.tensorboard", "utils.benchmark", "serialization")
+"""Namespaces whose examples are shown, and not run: they need a GPU or other processes, write files, or change what the program does."""
+ASKS = re.compile(r"(is|get|has|current|list|max|memory|host_memory|device|default|reset|empty|ipc)_\w+|"
+                  r"initial_seed|seed|init|synchronize|\w+_(handle|available|enabled|memory_used|snapshot)")
+"""Names of what is asked without arguments."""
+
 BY_NAME = dict.fromkeys(("input", "self", "other"), _TENSORS) | {
     "params": ("[torch.nn.Parameter(torch.ones(2))]",), "optimizer": ("torch.optim.SGD([torch.ones(2, requires_grad=True)], lr=0.1)",),
     "tensor": ("torch.empty(2, 3)",), "M": ("4",),
@@ -53,20 +61,23 @@ BY_NAME = dict.fromkeys(("input", "self", "other"), _TENSORS) | {
                    "temperature"), ("2.0", _VECTOR)) | dict.fromkeys(("low", "probs"), ("0.25", _VECTOR))
 FORMS: tuple[tuple[Callable[[], type], str], ...] = (
     (lambda: torch.optim.Optimizer, "{}.param_groups[0]['lr']"), (lambda: torch.optim.lr_scheduler.LRScheduler, "{}.get_last_lr()"),
-    (lambda: torch.distributions.Distribution, "{}.sample((2,)).shape"), (lambda: torch.distributions.Transform, "{}(torch.tensor([0.5, 1.0]))"),
+    (lambda: torch.distributions.Distribution, "{}.sample((2,)).shape"),
+    (lambda: torch.distributions.Transform, "{}(torch.tensor([0.5, 1.0]))"),
 )
 """How an object of a class is looked at."""
 
 
 def path(of: Any) -> str | None:
-    """The public name: `torch.nn.functional.relu`, or None for what is a method alone."""
-    name = of.__name__
-    prefix, _, short = name.partition("_")
-    for space, name in ((prefix, short), *((space, name) for space in SPACES)):
-        room = sys.modules.get(f"{__package__}.{space}".rstrip("."))
-        if name and room is not None and vars(room).get(name) is of:
+    """The public name: `torch.nn.functional.relu`; by the name that it has there, or any."""
+    own = getattr(of, "__name__", "")
+    prefix, _, short = own.partition("_")
+    rooms = {space: vars(room) for space in (*SPACES, prefix) if (room := sys.modules.get(f"{__package__}.{space}".rstrip("."))) is not None}
+    rooms["Tensor"] = vars(torch.Tensor)
+    for space, name in ((prefix, short), *((space, own) for space in rooms)):
+        if name and name[0] != "_" and rooms.get(space, {}).get(name) is of:
             return ".".join(filter(None, ("torch", space, name)))
-    return f"torch.Tensor.{of.__name__}" if getattr(torch.Tensor, of.__name__, None) is of and not is_operator(of) else None
+    found = ((space, name) for space, names in rooms.items() for name, value in names.items() if value is of and name[0] != "_")
+    return next((".".join(filter(None, ("torch", *names))) for names in found), None)
 
 
 class Example(NamedTuple):
@@ -93,8 +104,10 @@ def made(code: str) -> Example | None:
         call = call.value
     if before or not isinstance(call, ast.Call):
         return Example(code, result)
-    named = [f"{k.arg}={ast.unparse(k.value)}" for k in call.keywords]
-    return Example(code, result, ast.unparse(call.func), [*map(ast.unparse, call.args), *named])
+    function, arguments = ast.unparse(call.func), [*map(ast.unparse, call.args), *(f"{k.arg}={ast.unparse(k.value)}" for k in call.keywords)]
+    if isinstance(call.func, ast.Attribute) and not re.fullmatch(r"[\w.]+", function):      # of an object: x.sum(0)
+        function, arguments = f"lambda self, *args, **named: self.{call.func.attr}(*args, **named)", [ast.unparse(call.func.value), *arguments]
+    return Example(code, result, function, arguments)
 
 
 def run(code: str) -> Any:
@@ -125,19 +138,23 @@ def _required(of: Any) -> list[inspect.Parameter]:
 def example(of: Any) -> Example | None:
     """A call that was run: the one that is written, or else one with small arguments that fit; None where none of those that are tried does."""
     where = path(of)
-    if (code := EXAMPLES.get(of.__name__) or LIBRARIES.get(str(where).removeprefix("torch."))) is not None:
-        return made(code)
+    space, _, name = str(where).removeprefix("torch.").rpartition(".")
+    code = LIBRARIES.get(space, {}).get(name) or EXAMPLES.get(of.__name__)
+    if code is not None:
+        code = code.replace("~", str(where))
+        return Example(code, None) if space in SHOWN or "cuda" in code else made(code)
+    if not isinstance(of, type) and ASKS.match(name) and not _required(of):
+        return Example(f"{where}()", None) if space in SHOWN else made(f"{where}()")
     if isinstance(of, type) and issubclass(of, torch.nn.Module):
         return _module_example(of) if where else None
     form = next((form for kind, form in FORMS if isinstance(of, type) and issubclass(of, kind())), None)
-    if form is None and not is_operator(of) and str(where).rpartition(".")[0].removeprefix("torch").removeprefix(".") not in TRIED:
+    if form is None and not is_operator(of) and space not in TRIED:
         return None
     for texts in itertools.islice(itertools.product(*map(_candidates, _required(of))), ATTEMPTS):
-        call = f"{where}({', '.join(texts)})" if where else f"{texts[0]}.{of.__name__}({', '.join(texts[1:])})" if texts else ""
-        if str(where).startswith("torch.Tensor."):
-            call = f"{texts[0]}.{of.__name__}({', '.join(texts[1:])})"
+        method = space == "Tensor" or where is None
+        call = f"{where}({', '.join(texts)})" if not method else f"{texts[0]}.{name or of.__name__}({', '.join(texts[1:])})" if texts else ""
         found = attempt(form.format(call) if form else call)
-        if found is not None and (form or len(repr(found.result)) < 600 and repr(found.result) == repr(run(found.code))):
+        if found is not None and (form or (len(repr(found.result)) < 600 and repr(found.result) == repr(run(found.code)))):
             return found
     return None
 
@@ -157,7 +174,10 @@ def _module_example(of: type) -> Example | None:
 def attempt(code: str) -> Example | None:
     """The example that a call is; None where it raises, or gives NaN."""
     found = made(code) if code else None
-    return None if found is None or found.result is None or "nan" in repr(found.result) else found
+    try:
+        return None if found is None or found.result is None or "nan" in repr(found.result) else found
+    except Exception:       # what cannot be shown yet, such as a parameter without a shape
+        return None
 
 
 def _flat(value: Any) -> Iterator[torch.Tensor]:
@@ -286,9 +306,10 @@ def tried(one: Example | None) -> Iterator[str]:
 
 def told(name: str, p: inspect.Parameter) -> str:
     """What a parameter is: by its name, or else its type; and its value where none is given."""
-    kind = "" if p.annotation is p.empty else p.annotation if isinstance(p.annotation, str) else getattr(p.annotation, "__name__", str(p.annotation))
+    kind = "" if p.annotation is p.empty else p.annotation if isinstance(p.annotation, str) else inspect.formatannotation(p.annotation)
     meaning = VOCABULARY.get(name) or f"{name.strip('_').replace('_', ' ')}{f' ({kind})' if kind not in ('', 'Any') else ''}"
-    return f"{name}: {meaning}{'' if p.default in (p.empty, None) or type(p.default) is object else f'; {p.default!r} if not given'}"
+    default = f"; {p.default!r} if not given" if isinstance(p.default, (bool, int, float, str, tuple)) else ""
+    return f"{name}: {meaning}{default}"
 
 
 def errors(of: Any) -> list[str]:

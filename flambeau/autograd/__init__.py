@@ -152,6 +152,7 @@ Tensor.backward = _tensor_backward  # type: ignore[assignment, method-assign]
 Tensor.register_hook = lambda self, hook: tensor_hook(self, hook)  # type: ignore[arg-type, method-assign]
 Tensor.register_post_accumulate_grad_hook = _register_post_accumulate_grad_hook  # type: ignore[assignment, method-assign]
 Tensor.retain_grad = lambda self: retain_grad(self)  # type: ignore[arg-type, method-assign]
+Tensor.register_hook.__doc__, Tensor.retain_grad.__doc__ = tensor_hook.__doc__, retain_grad.__doc__
 Tensor.retains_grad = property(lambda self: self._grad is not None and bool(self._grad.retains_grad))  # type: ignore[assignment, method-assign]
 writing.InPlace.check = staticmethod(batched.check_inplace)
 writing.InPlace.rebase = staticmethod(batched.rebase)

@@ -11,13 +11,14 @@ from typing import Any, ClassVar, Final
 
 ROOM: Final = __name__.partition(".")[0]
 SPACES: Final = (
-    "", "nn.functional", "linalg", "fft", "special", "nn", "optim", "optim.lr_scheduler", "optim.swa_utils", "nn.init", "nn.utils", "nn.utils.rnn",
-    "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.prune", "nn.parallel", "nn.attention", "nn.attention.flex_attention",
-    "autograd", "autograd.functional", "autograd.forward_ad", "autograd.graph", "autograd.profiler", "func", "amp", "signal.windows", "sparse",
-    "masked", "nested", "random", "quasirandom", "distributions", "distributions.constraints", "distributions.transforms", "utils",
+    "", "nn.functional", "linalg", "fft", "special", "nn", "optim", "optim.lr_scheduler", "optim.swa_utils", "nn.init", "nn.utils",
+    "nn.utils.rnn", "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.prune", "nn.parallel", "nn.attention",
+    "nn.attention.flex_attention", "autograd", "autograd.functional", "autograd.forward_ad", "autograd.graph", "autograd.profiler",
+    "func", "amp", "signal.windows", "sparse", "masked", "nested", "random", "quasirandom", "distributions", "distributions.constraints",
+    "distributions.transforms", "utils",
     "utils.data", "utils.data.distributed", "utils.checkpoint", "utils.benchmark", "utils.dlpack", "utils.tensorboard", "testing", "hub",
-    "serialization", "overrides", "library", "futures", "package", "onnx", "profiler", "compiler", "export", "fx", "jit", "accelerator", "cpu",
-    "cuda", "multiprocessing", "distributed", "distributed.fsdp", "distributed.tensor")
+    "serialization", "overrides", "library", "futures", "package", "onnx", "profiler", "profiler.by_autograd",
+    "compiler", "export", "fx", "jit", "accelerator", "cpu", "cuda", "multiprocessing", "distributed", "distributed.fsdp", "distributed.tensor")
 """The namespaces that users know, as they are searched for a name."""
 
 
@@ -63,7 +64,7 @@ class Completes(MetaPathFinder):
 
     spaces = frozenset(f"{ROOM}.{space}" for space in SPACES if space)
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None, *_: object) -> ModuleSpec | None:
         spec = PathFinder.find_spec(fullname, path) if fullname in self.spaces else None
         if spec is None or type(spec.loader) is not SourceFileLoader:
             return None
