@@ -15,7 +15,7 @@ import re
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -71,7 +71,8 @@ def path(of: Any) -> str | None:
     """The public name: `torch.nn.functional.relu`; by the name that it has there, or any."""
     own = getattr(of, "__name__", "")
     prefix, _, short = own.partition("_")
-    rooms = {space: vars(room) for space in (*SPACES, prefix) if (room := sys.modules.get(f"{__package__}.{space}".rstrip("."))) is not None}
+    loaded = {space: sys.modules.get(f"{__package__}.{space}".rstrip(".")) for space in (*SPACES, prefix)}
+    rooms: dict[str, Mapping[str, Any]] = {space: vars(room) for space, room in loaded.items() if room is not None}
     rooms["Tensor"] = vars(torch.Tensor)
     for space, name in ((prefix, short), *((space, own) for space in rooms)):
         if name and name[0] != "_" and rooms.get(space, {}).get(name) is of:
@@ -99,7 +100,7 @@ def made(code: str) -> Example | None:
         result = run(code)
     except Exception:
         return None
-    call = last.value if isinstance(last, ast.Expr) else None
+    call: ast.expr | None = last.value if isinstance(last, ast.Expr) else None
     while isinstance(call, (ast.Attribute, ast.Subscript)):      # f(x)[0].shape
         call = call.value
     if before or not isinstance(call, ast.Call):
@@ -113,13 +114,15 @@ def made(code: str) -> Example | None:
 def run(code: str) -> Any:
     """What the last of some statements gives, if it is an expression; what others draw and warn of is as it was."""
     tree = ast.parse(code)
-    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    last = tree.body.pop()
+    if not isinstance(last, ast.Expr):
+        tree.body.append(last)
     names = {"torch": torch}
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("error")
         torch.manual_seed(0)
         exec(compile(tree, "<example>", "exec"), names)
-        return None if last is None else eval(compile(ast.Expression(last.value), "<example>", "eval"), names)
+        return eval(compile(ast.Expression(last.value), "<example>", "eval"), names) if isinstance(last, ast.Expr) else None
 
 
 def _candidates(p: inspect.Parameter) -> tuple[str, ...]:
@@ -253,7 +256,7 @@ def raised(body: Callable, depth: int = 2, seen: frozenset[CodeType] = frozenset
             said = node.exc.args[0] if node.exc.args else None
             yield f"{node.exc.func.id}: {_said(said)}" if isinstance(said, (ast.Constant, ast.JoinedStr)) else node.exc.func.id
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and depth:
-            helper = body.__globals__.get(node.func.id)     # type: ignore[attr-defined]
+            helper = body.__globals__.get(node.func.id)
             if isinstance(helper, FunctionType) and helper.__module__.startswith(str(__package__)):
                 yield from raised(helper, depth - 1, seen | {code})
 
