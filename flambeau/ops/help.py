@@ -51,6 +51,19 @@ def complete(names: dict[str, Any]) -> None:
     for name, value in names.items():
         if not name.startswith("_") and str(getattr(value, "__module__", "")).startswith(ROOM):
             composed(value)
+            if isinstance(value, type):
+                own_constructor(value)
+
+
+def own_constructor(of: type) -> None:
+    """Let errors of a public class's constructor name that class, not an internal one from which it comes."""
+    made = of.__init__      # type: ignore[misc]
+    if isinstance(made, FunctionType) and made.__qualname__.startswith("_"):
+        own = FunctionType(made.__code__, made.__globals__, made.__name__, made.__defaults__, made.__closure__)
+        vars(own).update(vars(made))
+        own.__kwdefaults__, own.__annotations__, own.__doc__ = made.__kwdefaults__, made.__annotations__, made.__doc__
+        own.__qualname__ = f"{of.__name__}.{made.__name__}"
+        of.__init__ = own   # type: ignore[misc]
 
 
 class _Completing(SourceFileLoader):
