@@ -47,6 +47,7 @@ def _guards_kept(what: str) -> Callable[..., list[bool]]:
                                   f"{type(guard_entries).__name__}); a check of a whole model takes microseconds (docs/dynamo.md)")
 
     keep.__name__ = what
+    keep.__doc__ = "A filter of guards, which are never left out: NotImplementedError."
     return keep
 
 

@@ -120,6 +120,7 @@ def _missing(name: str) -> Callable[..., NoReturn]:
         raise NotImplementedError(f"torch.cuda.{name}() is not part of Flambeau; {instead}")
 
     raises.__name__ = raises.__qualname__ = name
+    raises.__doc__ = "NotImplementedError: it says what to use instead."
     return raises
 
 

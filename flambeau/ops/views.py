@@ -236,6 +236,7 @@ def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
 
 
 Tensor.broadcast_to = lambda self, *size: expand(self, *as_ints(size))  # type: ignore[method-assign]
+Tensor.broadcast_to.__doc__ = broadcast_to.__doc__
 
 
 @operator

@@ -50,7 +50,7 @@ _TOO_EARLY = "before Module.__init__() call: begin __init__ with super().__init_
 
 def _forward_unimplemented(self: Module, *input: Any) -> Any:
     """Defines the computation performed at every call; every subclass has its own."""
-    meant = [name for name in vars(type(self)) if get_close_matches(name, ["forward"], cutoff=0.8)]
+    meant = [name for name in vars(type(self)) if name != "forward" and get_close_matches(name, ["forward"], cutoff=0.8)]
     raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function'
                               + (f"; did you mean it by {meant[0]!r}?" if meant else ""))
 
