@@ -8,7 +8,7 @@ import itertools
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import ContextDecorator
 from typing import Any
 
@@ -77,6 +77,17 @@ def completes(leaves: Sequence[Tensor]) -> bool:
     return all((edge := edge_of(leaf)) is not None and leaf.grad is None and current.ends_with(edge.node) for leaf in leaves)
 
 
+class Resumed:
+    """The nodes that a pass still sends gradients to: all but those which an earlier one has `done`. It may start from these; hooks of the
+    `hooked` have seen what it starts with."""
+
+    def __init__(self, done: set[Node], hooked: set[Node]) -> None:
+        self.done, self.hooked = done, hooked
+
+    def __contains__(self, node: object) -> bool:
+        return node not in self.done
+
+
 def run_backward(
     roots: Sequence[Tensor],
     grads: Sequence[Tensor | None],
@@ -85,19 +96,25 @@ def run_backward(
     retain_graph: bool,
     create_graph: bool,
     accumulate: bool,
+    resumed: Resumed | None = None,
 ) -> list[Tensor | None]:
-    """Gradients of sum(root * grad) with respect to `inputs` (returned), or accumulated in the leaves' `.grad`."""
+    """Gradients of sum(root * grad) with respect to `inputs` (returned), or accumulated in the leaves' `.grad`.
+
+    `resumed`: what an earlier pass has done (halves.py)."""
     start = [_root_edge(root) for root in roots]
     buffers: dict[Node, list] = {}
     for root, edge, grad in zip(roots, start, grads):
         _add(buffers, edge, _seed(root, grad))
     targets = _targets(inputs)
-    counts, useful = _dependencies([e.node for e in start], targets)
+    counts, reaching = _dependencies([e.node for e in start], targets)
+    useful: Container[Node] | None = reaching if resumed is None else resumed
+    if reaching is not None:
+        buffers = {node: gs for node, gs in buffers.items() if node in reaching}
     captured: dict[tuple[Node, int], Tensor] = {}
     _passes.stack.append(current := _Pass(counts, buffers, targets, _accumulate if accumulate else None))
     with dispatch.grad_enabled(create_graph):
         try:
-            _walk(start, current, useful, captured, retain_graph)
+            _walk(start, current, useful, captured, retain_graph, () if resumed is None else resumed.hooked)
         finally:
             _passes.stack.pop()
         while _Callbacks.queued:    # one may queue others
@@ -202,9 +219,10 @@ def _dependencies(roots: list[Node], targets: dict | None) -> tuple[dict[Node, i
 def _walk(
     start: list[Edge],
     current: _Pass,
-    useful: set | None,
+    useful: Container[Node] | None,
     captured: dict,
     retain_graph: bool,
+    hooked: Container[Node] = (),
 ) -> None:
     counts, buffers, targets, accumulate = current.counts, current.buffers, current.targets, current.accumulate
     ready = [(-n.sequence, id(n), n) for n in {e.node for e in start} if not counts.get(n)]
@@ -212,8 +230,8 @@ def _walk(
     while ready:
         _, _, node = heapq.heappop(ready)
         gs = buffers.pop(node, None)
-        if gs is not None and (useful is None or node in useful):
-            if node.pre_hooks:
+        if gs is not None:
+            if node.pre_hooks and node not in hooked:
                 gs = _run_pre_hooks(node, gs)
             if targets is not None and node in targets:
                 for nr in targets[node]:
@@ -233,7 +251,9 @@ def _walk(
                         del g
                     if taken is not None:
                         _run_post_hooks(node, [], taken)
-            elif useful is None or any(e is not None and e[0] in useful for e in node.edges):
+            elif useful is None or any(wanted := [e is not None and e[0] in useful for e in node.edges]):
+                if useful is not None:
+                    node.wanted = wanted
                 if node.knows_last:
                     node.last = not retain_graph    # type: ignore[attr-defined]
                 current.node = node
@@ -241,6 +261,8 @@ def _walk(
                     watched(_ENGINE + node.name(), _send, (node, gs, buffers), None, 2, node.sequence, ())
                 else:
                     _send(node, gs, buffers)
+                if useful is not None:
+                    del node.wanted
                 if not retain_graph:
                     node.release()
         for edge in node.edges:
@@ -271,6 +293,8 @@ def _send(node: Node, gs: list, buffers: dict) -> None:
         grads = _apply(node, gs)
     if node.post_hooks:
         grads = _run_post_hooks(node, grads, tuple(gs))
+    if node.wanted is not None:
+        grads = [grad if wanted else None for grad, wanted in zip(grads, node.wanted)]
     for edge, grad in zip(node.edges, grads):
         if edge is not None and grad is not None:
             _add(buffers, edge, _fit(grad, edge, node))
