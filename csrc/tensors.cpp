@@ -42,14 +42,15 @@ struct Record {
 };
 Record<9> meta = {nullptr, {"grad_fn", "output_nr", "requires_grad", "grad", "hooks", "retains_grad", "accumulator",
                             "post_accumulate_hooks", "generation"}};
-enum { meta_grad_fn, meta_output_nr, meta_requires_grad, meta_generation = 8 };
+enum { meta_grad_fn, meta_output_nr, meta_requires_grad, meta_grad, meta_accumulator = 6, meta_hooks, meta_generation };
 Record<7> storage = {nullptr, {"_array", "_buffer", "device", "nbytes", "version", "inference", "uncounted"}};
-enum { storage_array, storage_buffer, storage_nbytes = 3, storage_inference = 5 };
+enum { storage_array, storage_buffer, storage_nbytes = 3, storage_version, storage_inference };
 PyObject *zero, *unrecorded;
 
 }  // namespace
 
 bool is_tensor(PyObject* object) { return tensor_type != nullptr && PyObject_TypeCheck(object, tensor_type); }
+bool is_plain_tensor(PyObject* object) { return Py_IS_TYPE(object, tensor_type); }
 
 namespace {
 
@@ -455,6 +456,12 @@ PyObject* size_of_tuple(PyObject* tuple) {
 
 PyObject* tensor_shape(PyObject*, PyObject* tensor) {
     if (!is_tensor(tensor)) return PyErr_Format(PyExc_TypeError, "expected a Tensor, got %R", (PyObject*)Py_TYPE(tensor));
+    return shape_of(tensor);
+}
+
+}  // namespace
+
+PyObject* shape_of(PyObject* tensor) {
     PyArrayObject* array = cpu_array(tensor);
     if (array == nullptr) {
         PyObject* layout = layout_of(tensor);
@@ -467,8 +474,7 @@ PyObject* tensor_shape(PyObject*, PyObject* tensor) {
 
 // ---- autograd's part ----
 
-PyObject* tensor_alias(PyObject*, PyObject* tensor) {
-    if (!PyObject_TypeCheck(tensor, tensor_type)) return PyErr_Format(PyExc_TypeError, "expected a Tensor, got %R", (PyObject*)Py_TYPE(tensor));
+PyObject* alias_of(PyObject* tensor) {
     if (storage_of(tensor) == nullptr && (PyErr_Occurred() || read_slot(tensor, known_slots().data) != Py_None)) {
         if (PyErr_Occurred()) return nullptr;
         PyObject* made = PyObject_GetAttrString(tensor, "_storage");  // both must count versions together
@@ -483,12 +489,60 @@ PyObject* tensor_alias(PyObject*, PyObject* tensor) {
     return made;
 }
 
-PyObject* attach(PyObject*, PyObject* const* args, Py_ssize_t count) {
-    if (count != 3 || !PyObject_TypeCheck(args[0], tensor_type)) return PyErr_Format(PyExc_TypeError, "expected attach(tensor, node, output_nr)");
-    PyObject* made = meta({args[1], args[2], Py_False, Py_None, Py_None, Py_False, Py_None, Py_None, zero});
-    if (made == nullptr) return nullptr;
-    Py_SETREF(*(PyObject**)((char*)args[0] + known_slots().grad), made);
-    Py_RETURN_NONE;
+int history_of(PyObject* tensor, PyObject** node, PyObject** output) {
+    PyObject *view = read_slot(tensor, known_slots().view), *record = read_slot(tensor, known_slots().grad);
+    if (view != Py_None) {  // is what it knows of its base's history still so?
+        PyObject* base = PyTuple_GET_ITEM(view, 0);
+        if (!is_tensor(base) || read_slot(base, known_slots().view) != Py_None) return -1;
+        PyObject* of_base = read_slot(base, known_slots().grad);
+        PyObject* generation = of_base == Py_None ? zero : Py_TYPE(of_base) == meta.type ? read_slot(of_base, meta.slots[meta_generation]) : nullptr;
+        if (generation != PyTuple_GET_ITEM(view, 2)) return -1;     // small numbers are one object each
+    }
+    if (record == Py_None) return 0;
+    if (Py_TYPE(record) != meta.type) return -1;
+    if ((*node = read_slot(record, meta.slots[meta_grad_fn])) != Py_None) return *output = read_slot(record, meta.slots[meta_output_nr]), 1;
+    if (read_slot(record, meta.slots[meta_requires_grad]) != Py_True) return 0;
+    PyObject* sink = read_slot(record, meta.slots[meta_accumulator]);
+    if (!PyWeakref_Check(sink) || (*node = PyWeakref_GET_OBJECT(sink)) == Py_None) return -1;
+    return *output = zero, 1;
+}
+
+bool attach(PyObject* tensor, PyObject* node, PyObject* output) {
+    PyObject* made = meta({node, output, Py_False, Py_None, Py_None, Py_False, Py_None, Py_None, zero});
+    if (made != nullptr) Py_SETREF(*(PyObject**)((char*)tensor + known_slots().grad), made);
+    return made != nullptr;
+}
+
+PyObject* version_of_memory(PyObject* tensor) {
+    PyObject* store = read_slot(tensor, store_slot);
+    if (store == Py_None) return zero;
+    if (Py_TYPE(store) != storage.type || read_slot(store, storage.slots[storage_inference]) != Py_False) return nullptr;
+    return read_slot(store, storage.slots[storage_version]);
+}
+
+bool take_first_gradient(PyObject* leaf, PyObject* gradient) {
+    const TensorSlots& slots = known_slots();
+    if (Py_REFCNT(gradient) != 1 || !is_plain_tensor(gradient) || read_slot(gradient, slots.view) != Py_None ||
+        read_slot(gradient, slots.grad) != Py_None || read_slot(gradient, store_slot) != Py_None)
+        return false;
+    PyArrayObject *lies = cpu_array(gradient), *leaf_lies = cpu_array(leaf);
+    if (lies == nullptr || leaf_lies == nullptr || !PyArray_IS_C_CONTIGUOUS(lies) || !PyArray_IS_C_CONTIGUOUS(leaf_lies)) return false;
+    PyObject* record = read_slot(leaf, slots.grad);
+    if (Py_TYPE(record) != meta.type || read_slot(record, meta.slots[meta_grad]) != Py_None || read_slot(record, meta.slots[meta_hooks]) != Py_None)
+        return false;
+    Py_SETREF(*(PyObject**)((char*)record + meta.slots[meta_grad]), Py_NewRef(gradient));
+    return true;
+}
+
+namespace {
+
+PyObject* tensor_alias(PyObject*, PyObject* tensor) {
+    return is_tensor(tensor) ? alias_of(tensor) : PyErr_Format(PyExc_TypeError, "expected a Tensor, got %R", (PyObject*)Py_TYPE(tensor));
+}
+
+PyObject* attached(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (count != 3 || !is_tensor(args[0])) return PyErr_Format(PyExc_TypeError, "expected attach(tensor, node, output_nr)");
+    return attach(args[0], args[1], args[2]) ? Py_NewRef(Py_None) : nullptr;
 }
 
 // 1, 0, or -1 with an error set: whether autograd has to see an argument, a tensor or a list of them.
@@ -553,7 +607,7 @@ PyMethodDef methods[] = {
     {"tensor_shape", tensor_shape, METH_O, "The sizes of a tensor, as a Size."},
     {"tensor_layout", tensor_layout, METH_O, "The Layout of a tensor with a NumPy array; NotImplemented for others."},
     {"tensor_alias", tensor_alias, METH_O, "The same memory as a new tensor that knows nothing of autograd (shares the version counter)."},
-    {"attach", (PyCFunction)(void*)attach, METH_FASTCALL, "attach(tensor, node, output_nr)\n\nMake `node` the grad_fn of a fresh result."},
+    {"attach", (PyCFunction)(void*)attached, METH_FASTCALL, "attach(tensor, node, output_nr)\n\nMake `node` the grad_fn of a fresh result."},
 
     {"know_tensors", know_tensors, METH_VARARGS, "know_tensors(Tensor, AutogradMeta, Storage, Layout, View, CPU, dtype_of_numpy, INFERENCE)\n\nOnce, before any tensor is made."},
     {"tensor_around", (PyCFunction)(void*)from_array, METH_FASTCALL,

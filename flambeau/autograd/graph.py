@@ -26,8 +26,6 @@ from ..ops.primitives import node_name
 from ..ops.registry import General, Linear, Rule
 from .handles import RemovableHandle
 
-_SUFFIXES = ("_shape", "_dtype", "_spec", "_device")
-
 
 class Settings:
     """Autograd's switches: anomaly detection."""
@@ -301,17 +299,19 @@ def _spec(t: Tensor) -> Output:
 class Plan:
     """What recording a primitive comes to when certain of its arguments need a gradient.
 
-    `saves` are (name, function of the arguments and outputs) for each value that the rules name; `rules` are
-    (which of the tensor parameters, rule, whether its answer is the gradient itself and not a factor of it); `kind` is the
-    class of the nodes, None where the arguments have a say in its name.
+    `saves` are (name, which of `KEPT`, its index) for each value that the rules name; `rules` are
+    (which of the tensor parameters, rule, whether its answer is the gradient itself and not a factor of it), or `vjp` is the one
+    rule; `kind` is the class of the nodes, None where the arguments have a say in its name.
     """
 
-    __slots__ = ("derivative", "kind", "rules", "saves")
+    __slots__ = ("derivative", "kind", "rules", "saves", "vjp")
 
     def __init__(self, prim: Any, needs: tuple[int, ...]):
         derivative = self.derivative = prim.derivative
         self.rules: list[tuple[int, Rule, bool]] = []
+        self.vjp: Rule | None = None
         if isinstance(derivative, General):
+            self.vjp = derivative.vjp
             names = set(derivative.vjp.names)
         else:
             for i in needs:
@@ -319,7 +319,7 @@ class Plan:
                 if rule is not None:
                     self.rules.append((prim.tensor_positions.index(i), rule, isinstance(derivative, Linear) or "g" in rule.names))
             names = {name for _, rule, _ in self.rules for name in rule.names}
-        self.saves = [(name, _saver(prim, name)) for name in names - {"g", "gs", "needs"}]
+        self.saves = [(name, *_source(prim, name)) for name in names - {"g", "gs", "needs"}]
         aten = prim.aten
         self.kind = node_type(prim, PrimitiveNode, node_name(prim, ())) if isinstance(aten.node or aten.name, str) else None
 
@@ -331,6 +331,10 @@ class Plan:
         if plan is None or plan.derivative is not prim.derivative:
             plan = plans[needs] = Plan(prim, needs)
         return plan
+
+    def keep(self, prim: Any, args: tuple, outs: tuple) -> dict[str, Any]:
+        """What a node of `prim` keeps, by name."""
+        return {name: KEPT[how](prim, args, outs, index) for name, how, index in self.saves}
 
 
 class PrimitiveNode(Node):
@@ -380,10 +384,9 @@ class PrimitiveNode(Node):
         return self._gradients(gs)
 
     def _gradients(self, gs: list) -> list:
-        derivative = self.plan.derivative
         answers: list = [None] * len(self.prim.tensor_positions)
-        if isinstance(derivative, General):
-            answer = derivative.vjp.fn(*self.values(derivative.vjp.names, gs))
+        if self.plan.vjp is not None:
+            answer = self.plan.vjp.fn(*self.values(self.plan.vjp.names, gs))
             answers[:] = answer if isinstance(answer, tuple) else (answer,)
         else:
             for i, rule, whole in self.plan.rules:
@@ -498,8 +501,13 @@ def record(prim: Any, args: tuple) -> Any:
     state = dispatch.state
     saved_mode = state.grad_enabled
     out = dispatch.run(prim, args) if state.word else prim.run(args)
-    if not saved_mode:
-        return out
+    if saved_mode and (Settings.anomaly or not _C.hang(prim, args, out)):
+        hang(prim, args, out)
+    return out
+
+
+def hang(prim: Any, args: tuple, out: Any) -> None:
+    """Record that `prim` made `out` of `args`, if one of them needs a gradient. Native code does it for plain tensors (csrc/tape.cpp)."""
     edges: list[Edge | None] = []
     needs: list[int] = []
     list_sizes: dict[int, int] | None = None
@@ -524,29 +532,19 @@ def record(prim: Any, args: tuple) -> Any:
             edges.append(edge)
             if edge is not None:
                 needs.append(i)
-    if not needs:
-        return out
-    positions = tuple(needs)
-    plan = Plan.of(prim, positions)
-    if not plan.rules and not isinstance(plan.derivative, General):
-        return out
+    if not needs or prim.derivative is None:
+        return
+    plan = Plan.of(prim, positions := tuple(needs))
+    if not plan.rules and plan.vjp is None:
+        return
     node = (plan.kind or node_type(prim, PrimitiveNode, node_name(prim, args)))(prim, edges, positions, list_sizes, plan)
-    if type(out) is Tensor:
-        if plan.saves:
-            outs = (out,)
-            node.saved = {name: save(args, outs) for name, save in plan.saves}
-        node.output_specs = (_spec(out),)
-        if out.dtype.category >= 2:
-            _C.attach(out, node, 0)
-        return out
     outs = out if type(out) is tuple else (out,)
-    node.saved = {name: save(args, outs) for name, save in plan.saves}
+    node.saved = plan.keep(prim, args, outs)
     _attach(node, outs)
     if type(out) is tuple and getattr(prim, "answers_views", False):
         for o in outs:
             if (view := o._view) is not None:   # a class whose tensors have no memory of their own makes none
                 o._view = view._replace(origin="many")
-    return out
 
 
 def _is_tensor_list(value: Any) -> bool:
@@ -560,22 +558,19 @@ def _attach(node: Node, outs: tuple) -> None:
             _C.attach(o, node, nr)
 
 
-def _saver(prim: Any, name: str) -> Callable[[tuple, tuple], Any]:
-    """What keeps the value of this name: a function of the arguments and the outputs."""
+def _source(prim: Any, name: str) -> tuple[int, int]:
+    """Where the value of this name comes from: which of `KEPT`, and the argument's or output's number."""
     if name == "outs":
-        return lambda args, outs: [Saved(o, nr) for nr, o in enumerate(outs)]
+        return OUTPUTS, 0
     if name == "out" or (name.startswith("out") and name[3:].isdecimal()):
-        nr = int(name[3:] or 0)
-        return lambda args, outs: Saved(outs[nr], nr)
+        return OUTPUT, int(name[3:] or 0)
     if name == "context":
-        return lambda args, outs: _kept_by(prim.setup_context(args, outs), outs)
+        return CONTEXT, 0
     if name in prim.params:
-        at = prim.params.index(name)
-        return lambda args, outs: _saved_input(args[at])
-    for suffix in _SUFFIXES:
+        return INPUT, prim.params.index(name)
+    for how, suffix in _SUFFIXES.items():
         if name.endswith(suffix) and name[: -len(suffix)] in prim.params:
-            of = prim.params.index(name[: -len(suffix)])
-            return lambda args, outs: _saved_property(args[of], suffix)
+            return how, prim.params.index(name[: -len(suffix)])
     raise TypeError(
         f"the derivative of {prim.name} names {name!r}, which is neither a parameter nor an output (parameters: {prim.params})"
     )
@@ -589,9 +584,8 @@ def named(prim: Any, name: str, args: tuple, outs: tuple) -> Any:
         return list(outs)
     if name == "context":
         return [v.tensor if type(v) is Saved else v for v in _kept_by(prim.setup_context(args, outs), outs)]
-    if name == "out" or (name.startswith("out") and name[3:].isdecimal()):
-        return outs[int(name[3:] or 0)]
-    return _saver(prim, name)(args, outs)
+    how, index = _source(prim, name)
+    return outs[index] if how == OUTPUT else KEPT[how](prim, args, outs, index)
 
 
 def _kept_by(ctx: Any, outs: tuple) -> list:
@@ -602,12 +596,6 @@ def _kept_by(ctx: Any, outs: tuple) -> list:
     return [ctx, *kept]
 
 
-def _saved_property(value: Any, suffix: str) -> Any:
-    if type(value) in (list, tuple):
-        return tuple(_property(v, suffix) for v in value)
-    return _property(value, suffix)
-
-
 def _saved_input(value: Any) -> Any:
     if isinstance(value, Tensor):
         return Saved(value)
@@ -616,17 +604,33 @@ def _saved_input(value: Any) -> Any:
     return value
 
 
-def _property(value: Any, suffix: str) -> Any:
-    if not isinstance(value, Tensor):
-        return () if suffix == "_shape" else None
-    if suffix == "_shape":
-        return value.shape
-    if suffix == "_dtype":
-        return value.dtype
-    if suffix == "_device":
-        return value.device
-    lay = value._layout
-    return registry.Spec(lay.shape, value.dtype, lay.strides, lay.offset)
+def _property(of: Callable[[Tensor], Any], absent: Any = None) -> Callable[[Any, tuple, tuple, int], Any]:
+    def keep(prim: Any, args: tuple, outs: tuple, index: int) -> Any:
+        value = args[index]
+        if type(value) in (list, tuple):
+            return tuple([of(v) if isinstance(v, Tensor) else absent for v in value])
+        return of(value) if isinstance(value, Tensor) else absent
+    return keep
+
+
+def _spec_of(tensor: Tensor) -> registry.Spec:
+    lay = tensor._layout
+    return registry.Spec(lay.shape, tensor.dtype, lay.strides, lay.offset)
+
+
+INPUT, OUTPUT, SHAPE, DTYPE, DEVICE, SPEC, OUTPUTS, CONTEXT = range(8)    # the first four are native code's too
+_SUFFIXES = {SHAPE: "_shape", DTYPE: "_dtype", SPEC: "_spec", DEVICE: "_device"}
+KEPT: tuple[Callable[[Any, tuple, tuple, int], Any], ...] = (
+    lambda prim, args, outs, i: _saved_input(args[i]),
+    lambda prim, args, outs, i: Saved(outs[i], i),
+    _property(lambda tensor: tensor.shape, ()),
+    _property(lambda tensor: tensor.dtype),
+    _property(lambda tensor: tensor.device),
+    _property(_spec_of),
+    lambda prim, args, outs, i: [Saved(o, nr) for nr, o in enumerate(outs)],
+    lambda prim, args, outs, i: _kept_by(prim.setup_context(args, outs), outs),
+)
+"""How a value is kept that a rule names: a function of the primitive, its arguments and outputs, and an index."""
 
 
 # -- views and in-place writes ------------------------------------------------------------------------
