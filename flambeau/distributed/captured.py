@@ -39,7 +39,10 @@ class InGraph(Work):
         del timeout
         return True
 
-    synchronize = is_completed = is_success = poll = wait
+    is_completed = is_success = poll = wait
+
+    def synchronize(self) -> None:
+        """As `wait`."""
 
     def exception(self) -> Exception | None:
         """None: a graph whose collective fails has no results."""
@@ -160,7 +163,7 @@ def get_world_size(group: Any = None) -> int:
 def _fact(fn: Callable, group: Any, which: int) -> int:
     if GroupMember.WORLD is None or group is GroupMember.NON_GROUP_MEMBER:
         return operators.outside(fn, group)
-    return facts_of_group(group, GroupMember.WORLD)[which]
+    return int(facts_of_group(group, GroupMember.WORLD)[which])
 
 
 for _home, _functions in ((groups, (is_initialized, get_rank, get_world_size)),
