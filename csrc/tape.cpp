@@ -57,7 +57,8 @@ PyObject *gone, *zero, *one, *earliest;     // `gone`: stands where a saved tens
 PyObject* python;               // what is left to Python, by name: a dict
 
 constexpr long first_differentiable = 2;     // category of floating-point dtypes
-PyObject *category_name, *positions_name, *plans_name, *derivative_name, *pre_hooks, *post_hooks, *knows_last, *last_name, *node_name, *g_name, *grad_dtype_name;
+PyObject *category_name, *positions_name, *plans_name, *derivative_name, *pre_hooks, *post_hooks, *knows_last, *last_name, *node_name, *g_name,
+    *grad_dtype_name, *wanted_name;
 
 void put(PyObject*& slot, PyObject* value) { Py_XSETREF(slot, Py_NewRef(value)); }
 
@@ -242,8 +243,11 @@ PyObject* times(PyObject* g, PyObject* factor) {
     return PyTypeNum_ISFLOAT(type) ? PyNumber_Multiply(g, factor) : ask("times", g, factor);
 }
 
+// Whether anyone asks for a node's gradient along an edge: `wanted` is a list of booleans, or null, which is all.
+bool is_wanted(PyObject* wanted, Py_ssize_t edge) { return wanted == nullptr || PyList_GetItem(wanted, edge) == Py_True; }
+
 // The gradients that a primitive's node passes on, a list; null without an error where Python has to.
-PyObject* gradients(PyObject* node, PyObject* gs) {
+PyObject* gradients(PyObject* node, PyObject* gs, PyObject* wanted) {
     if (Py_TYPE(node)->tp_base != primitive_node || primitive_slots(node, list_sizes) != Py_None || primitive_slots(node, released) != Py_False)
         return nullptr;
     Ref plan(Ref::to(primitive_slots(node, plan_of)));
@@ -257,6 +261,7 @@ PyObject* gradients(PyObject* node, PyObject* gs) {
     for (Py_ssize_t i = 0; answers != nullptr && i < PyList_GET_SIZE(answers.object); i++) PyList_SET_ITEM(answers.object, i, Py_NewRef(Py_None));
     for (Py_ssize_t i = 0; answers != nullptr && i < PyList_GET_SIZE(rules); i++) {
         PyObject* rule = PyList_GET_ITEM(rules, i);     // (which, rule, whether its answer is the gradient and not a factor of it)
+        if (!is_wanted(wanted, PyLong_AsSsize_t(PyTuple_GET_ITEM(rule, 0)))) continue;
         Ref answer(run_rule(node, PyTuple_GET_ITEM(rule, 1), gs));
         if (answer != nullptr && PyTuple_GET_ITEM(rule, 2) != Py_True) {
             Ref g(Ref::to(PyList_GET_ITEM(gs, 0)));
@@ -268,9 +273,9 @@ PyObject* gradients(PyObject* node, PyObject* gs) {
     return answers.give();
 }
 
-PyObject* apply(PyObject* node, PyObject* gs, bool plainly) {
+PyObject* apply(PyObject* node, PyObject* gs, bool plainly, PyObject* wanted) {
     if (!plainly || is_watched()) return ask("apply", node, gs);
-    PyObject* made = gradients(node, gs);
+    PyObject* made = gradients(node, gs, wanted);
     if (made != nullptr) return made;
     if (!PyErr_Occurred()) return ask("apply", node, gs);
     if (PyErr_ExceptionMatches(PyExc_Exception)) {
@@ -327,10 +332,10 @@ bool any_given(PyObject* gs) {
     return false;
 }
 
-// Runs one node and passes its gradients on along the edges.
-bool send(PyObject* node, PyObject* gs, PyObject* buffers, bool plainly) {
+// Runs one node and passes its gradients on along the edges that are wanted.
+bool send(PyObject* node, PyObject* gs, PyObject* buffers, bool plainly, PyObject* wanted) {
     if (!any_given(gs)) return true;
-    Ref grads(apply(node, gs, plainly)), hooks(grads != nullptr ? PyObject_GetAttr(node, post_hooks) : nullptr);
+    Ref grads(apply(node, gs, plainly, wanted)), hooks(grads != nullptr ? PyObject_GetAttr(node, post_hooks) : nullptr);
     if (hooks == nullptr) return false;
     if (hooks != Py_None) grads = Ref(ask("run_post_hooks", node, grads.object, gs));
     grads = Ref(grads != nullptr ? PySequence_Fast(grads, "the gradients of a node are a list or a tuple") : nullptr);
@@ -338,7 +343,7 @@ bool send(PyObject* node, PyObject* gs, PyObject* buffers, bool plainly) {
     if (to == nullptr) return false;
     for (Py_ssize_t i = 0; i < std::min(PySequence_Fast_GET_SIZE(to.object), PySequence_Fast_GET_SIZE(grads.object)); i++) {
         PyObject *edge = PySequence_Fast_GET_ITEM(to.object, i), *grad = PySequence_Fast_GET_ITEM(grads.object, i);
-        if (edge == Py_None || grad == Py_None) continue;
+        if (edge == Py_None || grad == Py_None || !is_wanted(wanted, i)) continue;
         Ref fitted(fit(grad, edge, node));
         if (PyList_CheckExact(grads)) PyList_SetItem(grads, i, Py_NewRef(Py_None));     // it is passed on, not kept
         if (fitted == nullptr || !add(buffers, edge, std::move(fitted))) return false;
@@ -406,23 +411,41 @@ struct Walk {
         return true;
     }
 
-    // Whether one of the node's edges leads to something useful.
-    int leads_on(PyObject* node) {
+    // Whether one of the node's edges leads to something useful; which do, if not all.
+    int leads_on(PyObject* node, Ref& wanted) {
         Ref to(PySequence_Fast(node_slots(node, edges), "edges are a list or a tuple"));
-        for (Py_ssize_t i = 0; to != nullptr && i < PySequence_Fast_GET_SIZE(to.object); i++) {
+        Ref which(to != nullptr ? PyList_New(PySequence_Fast_GET_SIZE(to.object)) : nullptr);
+        if (which == nullptr) return -1;
+        bool some = false, all = true;
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(to.object); i++) {
             PyObject* edge = PySequence_Fast_GET_ITEM(to.object, i);
             int found = edge == Py_None ? 0 : PySet_Contains(useful, PyTuple_GET_ITEM(edge, 0));
-            if (found != 0) return found;
+            if (found < 0) return -1;
+            some = some || found;
+            all = all && (found || edge == Py_None);
+            PyList_SET_ITEM(which.object, i, Py_NewRef(found ? Py_True : Py_False));
         }
-        return to != nullptr ? 0 : -1;
+        if (some && !all) wanted = std::move(which);
+        return some;
+    }
+
+    // Runs a node for the gradients that are wanted, which Python reads in the node.
+    bool run(PyObject* node, PyObject* gs, PyObject* wanted) {
+        if (wanted != nullptr && PyObject_SetAttr(node, wanted_name, wanted) < 0) return false;
+        bool sent = tell(node) &&
+                    (is_watched() ? Ref(ask("send_watched", node, gs, buffers)) != nullptr : send(node, gs, buffers, plainly, wanted));
+        if (wanted == nullptr) return sent;
+        PyObject *type, *value, *trace;
+        PyErr_Fetch(&type, &value, &trace);
+        bool whole = PyObject_SetAttr(node, wanted_name, Py_None) == 0;
+        if (whole) PyErr_Restore(type, value, trace);
+        return sent && whole;
     }
 
     bool visit(PyObject* node) {
         Ref gs(Ref::to(PyDict_GetItemWithError(buffers, node)));
         if (gs == nullptr) return !PyErr_Occurred();
         if (PyDict_DelItem(buffers, node) < 0) return false;
-        int wanted = useful == nullptr ? 1 : PySet_Contains(useful, node);
-        if (wanted <= 0) return wanted == 0;
         Ref hooks(PyObject_GetAttr(node, pre_hooks));
         if (hooks == nullptr) return false;
         if (hooks != Py_None) gs = Ref(ask("run_pre_hooks", node, gs.object));
@@ -430,10 +453,10 @@ struct Walk {
         if (gs == nullptr || (numbers == nullptr && PyErr_Occurred())) return false;
         if (numbers != nullptr && Ref(ask("capture", captured, node, numbers, gs.object)) == nullptr) return false;
         if (Py_IS_TYPE(node, sink)) return accumulate == nullptr || (targets != nullptr && numbers == nullptr) || arrive(node, std::move(gs));
-        wanted = useful == nullptr ? 1 : leads_on(node);
-        if (wanted <= 0) return wanted == 0;
-        return tell(node) && (is_watched() ? Ref(ask("send_watched", node, gs.object, buffers)) != nullptr : send(node, gs, buffers, plainly)) &&
-               (retain || release_node(node));
+        Ref wanted;
+        int leads = useful == nullptr ? 1 : leads_on(node, wanted);
+        if (leads <= 0) return leads == 0;
+        return run(node, gs, wanted) && (retain || release_node(node));
     }
 
     // Which node runs now; and, where it asks, whether it is the last time.
@@ -504,7 +527,8 @@ PyObject* dependencies(PyObject*, PyObject* roots) {
 
 PyObject* send_on(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (count != 3 || !PyList_Check(args[1]) || !PyDict_Check(args[2])) return PyErr_Format(PyExc_TypeError, "expected send(node, gs, buffers)");
-    return send(args[0], args[1], args[2], false) ? Py_NewRef(Py_None) : nullptr;
+    Ref wanted(PyObject_GetAttr(args[0], wanted_name));
+    return wanted != nullptr && send(args[0], args[1], args[2], false, or_none(wanted)) ? Py_NewRef(Py_None) : nullptr;
 }
 
 PyObject* add_to(PyObject*, PyObject* const* args, Py_ssize_t count) {
@@ -533,6 +557,7 @@ PyObject* know_tape(PyObject*, PyObject* args) {
     const std::pair<PyObject**, const char*> names[] = {
         {&category_name, "category"}, {&positions_name, "tensor_positions"}, {&plans_name, "plans"}, {&derivative_name, "derivative"}, {&pre_hooks, "pre_hooks"},
         {&post_hooks, "post_hooks"}, {&knows_last, "knows_last"}, {&last_name, "last"}, {&node_name, "node"}, {&g_name, "g"}, {&grad_dtype_name, "_grad_dtype"},
+        {&wanted_name, "wanted"},
     };
     for (const auto& [name, text] : names)
         if ((*name = PyUnicode_InternFromString(text)) == nullptr) return nullptr;

@@ -203,13 +203,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "cuda.comm": (_PROCESSES, "broadcast broadcast_coalesced reduce_add reduce_add_coalesced scatter gather"),
     "distributed._shard.sharded_tensor": (_PROCESSES, "ShardedTensor Shard"),
     "distributed._symmetric_memory": (_PROCESSES, "empty rendezvous get_symm_mem_workspace"),
-    "distributed.algorithms.model_averaging.averagers": (_PROCESSES, "ModelAverager PeriodicModelAverager"),
-    "distributed.algorithms._checkpoint.checkpoint_wrapper": ("use torch.utils.checkpoint", "CheckpointImpl apply_activation_checkpointing "
-                                                                                            "checkpoint_wrapper CheckpointWrapper "
-                                                                                            "offload_wrapper"),
-    "distributed.elastic.multiprocessing": (_PROCESSES, "Std start_processes"),
-    "distributed.elastic.multiprocessing.errors": (_PROCESSES, "ChildFailedError record"),
-    "distributed.fsdp.sharded_grad_scaler": (_PROCESSES, "ShardedGradScaler"),
     "distributed.launcher.api": ("start processes with torchrun (python -m torch.distributed.run)", "LaunchConfig elastic_launch"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
     "fx.passes.utils.matcher_with_name_node_map_utils": ("use fx.replace_pattern", "SubgraphMatcherWithNameNodeMap InternalMatch"),

@@ -8,8 +8,9 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ContextDecorator
-from typing import Any
+from typing import Any, NamedTuple
 
 from flambeau import _C
 
@@ -44,7 +45,8 @@ class _Pass:
     """A backward pass under way: what is still to come, and the node that runs."""
 
     def __init__(self, counts: dict[Node, int], buffers: dict[Node, list], targets: dict[Node, set[int]] | None,
-                 accumulate: Callable[[AccumulateGrad, Tensor], None] | None) -> None:
+                 accumulate: Callable[[AccumulateGrad, Tensor], None] | None, hooked: AbstractSet[Node] = frozenset()) -> None:
+        self.hooked = hooked    # whose hooks have run
         self.counts, self.buffers, self.targets, self.accumulate = counts, buffers, targets, accumulate
         self.node: Node | None = None
         self.number = next(_numbers)
@@ -79,6 +81,14 @@ def completes(leaves: Sequence[Tensor]) -> bool:
     return all((edge := edge_of(leaf)) is not None and leaf.grad is None and current.ends_with(edge.node) for leaf in leaves)
 
 
+class Resumed(NamedTuple):
+    """What an earlier pass has `done`: these nodes get no gradients any more, but a pass may start from them, and hooks of the `hooked` have
+    seen what it starts with."""
+
+    done: set[Node]
+    hooked: set[Node]
+
+
 def run_backward(
     roots: Sequence[Tensor],
     grads: Sequence[Tensor | None],
@@ -87,16 +97,24 @@ def run_backward(
     retain_graph: bool,
     create_graph: bool,
     accumulate: bool,
+    resumed: Resumed | None = None,
 ) -> list[Tensor | None]:
-    """Gradients of sum(root * grad) with respect to `inputs` (returned), or accumulated in the leaves' `.grad`."""
+    """Gradients of sum(root * grad) with respect to `inputs` (returned), or accumulated in the leaves' `.grad`.
+
+    `resumed`: what an earlier pass has done (halves.py)."""
     start = [_root_edge(root) for root in roots]
     buffers: dict[Node, list] = {}
     for root, edge, grad in zip(roots, start, grads):
         _C.add_gradient(buffers, edge, _seed(root, grad))
     targets = _targets(inputs)
     counts, useful = _dependencies([e.node for e in start], targets)
+    if useful is not None:
+        buffers = {node: gs for node, gs in buffers.items() if node in useful}
+    if resumed is not None:
+        useful = counts.keys() - resumed.done
     captured: dict[tuple[Node, int], Tensor] = {}
-    _passes.stack.append(current := _Pass(counts, buffers, targets, _accumulate if accumulate else None))
+    _passes.stack.append(current := _Pass(counts, buffers, targets, _accumulate if accumulate else None,
+                                            frozenset() if resumed is None else resumed.hooked))
     with dispatch.grad_enabled(create_graph):
         try:
             _walk(start, current, useful, captured, retain_graph)
@@ -188,7 +206,7 @@ def _dependencies(roots: list[Node], targets: dict | None) -> tuple[dict[Node, i
 def _walk(
     start: list[Edge],
     current: _Pass,
-    useful: set | None,
+    useful: set[Node] | None,
     captured: dict,
     retain_graph: bool,
 ) -> None:
@@ -292,6 +310,8 @@ def _plus(have: Tensor, grad: Tensor) -> Tensor:
 
 
 def _run_pre_hooks(node: Node, gs: list) -> list:
+    if _passes.stack and node in _passes.stack[-1].hooked:
+        return gs
     hooks = list(node.pre_hooks.values())  # type: ignore[union-attr]
     for hook in sorted(hooks, key=_turn):
         nr = getattr(hook, "_output_nr", None)

@@ -61,6 +61,7 @@ class Node:
     pre_hooks: dict | None = None
     post_hooks: dict | None = None
     trace: Any = None
+    wanted: list[bool] | None = None    # in a pass that wants some gradients alone: along which edges
 
     knows_last = False  # whether it has a slot `last`, which says before `apply` that it is not called again
 
@@ -358,7 +359,7 @@ class PrimitiveNode(Node):
 
     def _value(self, name: str, gs: list) -> Any:
         if name not in self.saved:
-            return tuple(gs) if name == "gs" else tuple([p in self.needs for p in self.prim.tensor_positions])
+            return tuple(gs) if name == "gs" else tuple([p in self.needs and self.wants(i) for i, p in enumerate(self.prim.tensor_positions)])
         value = self.saved[name]
         if type(value) is Saved:
             return value.get(self)
@@ -367,6 +368,14 @@ class PrimitiveNode(Node):
         if value is _RELEASED:  # by another thread, since `apply` began
             raise RuntimeError(SECOND_TIME)
         return value
+
+    def wants(self, i: int) -> bool:
+        """Whether anyone asks for the gradient of the i-th tensor parameter."""
+        return self.wanted is None or self.list_sizes is not None or self.wanted[i]
+
+    def can_do_parts(self) -> bool:
+        """Whether it can be run twice, for some gradients each time, as if it were once."""
+        return self.list_sizes is None and not self.post_hooks
 
     def is_freed(self) -> bool:
         return self.released and any(map(_holds_tensor, self.saved.values()))
@@ -386,6 +395,8 @@ class PrimitiveNode(Node):
             answers[:] = answer if isinstance(answer, tuple) else (answer,)
         else:
             for i, rule, whole in self.plan.rules:
+                if self.wanted is not None and not self.wants(i):
+                    continue
                 answer = rule.fn(*self.values(rule.names, gs))
                 answers[i] = answer if whole else times(gs[0], answer)
         sizes = self.list_sizes

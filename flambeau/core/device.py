@@ -78,12 +78,14 @@ def set_default_device(device: Device | str | None) -> None:
 
 
 def as_device(where: device | str | int | None) -> device:
-    """`where` as the device of a tensor: None means the default device, "cuda" without an index the current GPU."""
+    """`where` as the device of a tensor: None means the default device, "cuda" without an index the current GPU, and CPUs are one."""
     if where is None:
         where = default_device()
     found = where if isinstance(where, device) else device(where)
     if found.type not in _TYPES:
         raise NotImplementedError(f"tensors on {found} are not implemented; use one of {', '.join(_TYPES)}")
+    if found.type == "cpu":
+        return CPU
     return device("cuda", current_cuda[0]) if found.type == "cuda" and found.index is None else found
 
 

@@ -16,7 +16,7 @@ INLINED = (f"{PACKAGE}.compiler.captured", f"{PACKAGE}.nn", f"{PACKAGE}.ops.nn.r
            f"{PACKAGE}.distributions", f"{PACKAGE}.autograd.handles",
            f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.func", f"{PACKAGE}.signal", f"{PACKAGE}.backends._flags",
            f"{PACKAGE}.core.device", f"{PACKAGE}.distributed._functional_collectives", f"{PACKAGE}.distributed.captured",
-           f"{PACKAGE}.distributed.nn.functional")  # fmt: skip
+           f"{PACKAGE}.distributed.nn.batch_norm", f"{PACKAGE}.distributed.nn.functional")  # fmt: skip
 """Libraries of Flambeau written against operators: captured like a user's code."""
 
 WHOLE = (f"{PACKAGE}.func.transforms", f"{PACKAGE}.func.vmap")
