@@ -10,7 +10,6 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from flambeau import _C
 
 from ..backends.cpu import native
 from ..core import dispatch
-from ..core.device import elsewhere, enter_gpu
+from ..core.device import at, elsewhere, enter_gpu
 from ..core.dtypes import COMPLEX, FLOAT, dtype
 from ..core.locks import cached_property
 from ..core.scalar import TABLE, compares, evaluate
@@ -344,7 +343,7 @@ def read(t: Tensor, *methods: str) -> tuple:
     """What these methods of its array come to (`read(t, "min", "max")`), for checks of what it holds; () if it is fake, or empty."""
     if t._data is None or not t._data.size:
         return ()
-    with elsewhere(t.device) or nullcontext():
+    with at(t.device):
         return tuple([getattr(t._data, method)().item() for method in methods])
 
 
