@@ -144,6 +144,10 @@ class Primitive:
         if enter_gpu and (there := elsewhere(first_tensor(args).device)) is not None:
             with there:
                 return self.run(args)
+        return self.computed(args)
+
+    def computed(self, args: tuple) -> Any:
+        """`run` where no native program answers, on the current GPU if it is one's."""
         specs = self.shape(*args)
         if self.refuses is not None:
             self.refuses.check(self, args)
@@ -201,13 +205,7 @@ def kernel_for(prim: Primitive, where: Any) -> Callable:
 class PointwisePrimitive(Primitive):
     """An elementwise primitive: tensors of one shape; Python numbers may stand for any but one of them."""
 
-    def run(self, args: tuple) -> Any:
-        out = self.eager.below(args)
-        if out is not NotImplemented:
-            return out
-        if enter_gpu and (there := elsewhere(first_tensor(args).device)) is not None:
-            with there:
-                return self.run(args)
+    def computed(self, args: tuple) -> Any:
         if self.refuses is not None:
             self.refuses.check(self, args)
         arrays = []
