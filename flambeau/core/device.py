@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from flambeau import _C
 
@@ -97,6 +97,10 @@ def elsewhere(where: device) -> AbstractContextManager | None:
     """A block in which the GPU `where` is this thread's current one; None where it is already, and on other devices."""
     return enter_gpu[0](where.index or 0) if enter_gpu and where.type == "cuda" else None
 
+
+def at(where: device) -> AbstractContextManager:
+    """`elsewhere` for a `with`: a block that does nothing where nothing is to be done."""
+    return elsewhere(where) or nullcontext()
 
 
 add_setting("default device", dispatch.state, "devices", traced=True)

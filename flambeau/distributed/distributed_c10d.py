@@ -8,6 +8,9 @@ from .groups import _get_default_group, get_global_rank
 from .reduce_op import RedOpType
 from .stores import Store
 
+_get_global_rank = get_global_rank
+
+
 def _get_default_store() -> Store:
     """The store through which the processes of the default group found each other."""
     return _get_default_group()._store

@@ -10,7 +10,6 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from flambeau import _C
 
 from ..backends.cpu import native
 from ..core import dispatch
-from ..core.device import elsewhere, enter_gpu
+from ..core.device import at, elsewhere, enter_gpu
 from ..core.dtypes import COMPLEX, FLOAT, dtype
 from ..core.locks import cached_property
 from ..core.scalar import TABLE, compares, evaluate
@@ -161,6 +160,10 @@ class Primitive:
         if enter_gpu and (there := elsewhere(first_tensor(args).device)) is not None:
             with there:
                 return self.run(args)
+        return self.computed(args)
+
+    def computed(self, args: tuple) -> Any:
+        """`run` where no native program answers, on the current GPU if it is one's."""
         specs = self.shape(*args)
         if self.refuses is not None:
             self.refuses.check(self, args)
@@ -218,13 +221,7 @@ def kernel_for(prim: Primitive, where: Any) -> Callable:
 class PointwisePrimitive(Primitive):
     """An elementwise primitive: tensors of one shape; Python numbers may stand for any but one of them."""
 
-    def run(self, args: tuple) -> Any:
-        out = self.eager.below(args)
-        if out is not NotImplemented:
-            return out
-        if enter_gpu and (there := elsewhere(first_tensor(args).device)) is not None:
-            with there:
-                return self.run(args)
+    def computed(self, args: tuple) -> Any:
         if self.refuses is not None:
             self.refuses.check(self, args)
         arrays = []
@@ -360,7 +357,7 @@ def read(t: Tensor, *methods: str) -> tuple:
     """What these methods of its array come to (`read(t, "min", "max")`), for checks of what it holds; () if it is fake, or empty."""
     if t._data is None or not t._data.size:
         return ()
-    with elsewhere(t.device) or nullcontext():
+    with at(t.device):
         return tuple([getattr(t._data, method)().item() for method in methods])
 
 
