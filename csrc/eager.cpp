@@ -16,6 +16,7 @@ struct Eager {
     PyObject *scalar, *replays, *gpu;  // Elementwise, Replays, GpuPrograms; or null
     PyObject* record;                  // borrowed: whose it is
     Small small;                       // or null
+    PyObject* layouts;                 // of a view: {layout and arguments: the view's layout}; or null
     vectorcallfunc vectorcall;
 };
 
@@ -28,6 +29,7 @@ bool wants_gradient(PyObject* const* args, Py_ssize_t count) {
 PyObject* compute(const Eager* self, PyObject* const* args, Py_ssize_t count, Asked asked, bool by_operator) {
     PyObject* made = self->scalar != nullptr ? run_scalar(self->scalar, args, count, asked) : nullptr;
     if (made != nullptr || PyErr_Occurred() || by_operator) return made;
+    if (self->layouts != nullptr) return remembered_view(self->layouts, self->record, args, count);
     if (self->small != nullptr && !dispatch_state.fake) made = self->small(args, count);
     if (made != nullptr || PyErr_Occurred()) return made;
     if (self->replays != nullptr) made = run_replay(self->replays, args, count);
@@ -70,7 +72,8 @@ PyObject* below(PyObject* self, PyObject* args) {
 PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject*) {
     PyObject *scalar, *replays, *record;
     const char* small = nullptr;
-    if (!PyArg_ParseTuple(arguments, "OOO|z:Eager", &scalar, &replays, &record, &small)) return nullptr;
+    int views = 0;
+    if (!PyArg_ParseTuple(arguments, "OOO|zp:Eager", &scalar, &replays, &record, &small, &views)) return nullptr;
     if (small != nullptr && find_small(small) == nullptr) return PyErr_Format(PyExc_ValueError, "there is no native call %s of a library", small);
     if ((scalar != Py_None && !is_scalar(scalar)) || (replays != Py_None && !are_replays(replays)))
         return PyErr_Format(PyExc_TypeError, "Eager() takes an Elementwise and Replays, or None, got %R and %R", scalar, replays);
@@ -79,6 +82,7 @@ PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject*) {
     self->scalar = scalar != Py_None ? Py_NewRef(scalar) : nullptr;
     self->replays = replays != Py_None ? Py_NewRef(replays) : nullptr;
     self->record = record, self->small = small != nullptr ? find_small(small) : nullptr, self->vectorcall = call;
+    if (views && (self->layouts = PyDict_New()) == nullptr) Py_CLEAR(self);
     return (PyObject*)self;
 }
 
@@ -110,9 +114,10 @@ PyGetSetDef eager_getters[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 PyType_Slot eager_slots[] = {
-    {Py_tp_doc, (void*)"Eager(scalar, replays, record, small=None)\n--\n\nA call of a record in native code, put on the tape where an argument needs a "
-                       "gradient: its results, or NotImplemented; also where a mode has to do with it. The record must outlive it. `small`: the name of a library's call for small tensors."},
-    {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)release<Eager, &Eager::scalar, &Eager::replays, &Eager::gpu>},
+    {Py_tp_doc, (void*)"Eager(scalar, replays, record, small=None, views=False)\n--\n\nA call of a record in native code, put on the tape where an argument needs a "
+                       "gradient: its results, or NotImplemented; also where a mode has to do with it. The record must outlive it. `small`: the name of a library's call for small tensors; "
+                       "`views`: its layouts are remembered."},
+    {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)release<Eager, &Eager::scalar, &Eager::replays, &Eager::gpu, &Eager::layouts>},
     {Py_tp_call, (void*)PyVectorcall_Call},
     {Py_tp_methods, eager_methods}, {Py_tp_members, eager_members}, {Py_tp_getset, eager_getters}, {0, nullptr},
 };
@@ -157,6 +162,8 @@ PyType_Slot shortcut_slots[] = {
 PyType_Spec shortcut_spec = {"flambeau._C.Shortcut", sizeof(Shortcut), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, shortcut_slots};
 
 }  // namespace
+
+PyObject* layouts_of(PyObject* eager) { return Py_IS_TYPE(eager, eager_type) ? ((Eager*)eager)->layouts : nullptr; }
 
 void add_eager(PyObject* module) {
     eager_type = add_type(module, eager_spec);

@@ -18,6 +18,9 @@ PyObject* run_scalar(PyObject* elementwise, PyObject* const* args, Py_ssize_t co
 using Small = PyObject* (*)(PyObject* const* args, Py_ssize_t count);
 Small find_small(const char* name);
 
+// The layouts that an Eager remembers of views, {key: layout}, borrowed; null for others.
+PyObject* layouts_of(PyObject* eager);
+
 // From now on it also serves what is on a GPU.
 void launch_scalar(PyObject* elementwise, PyObject* programs);
 

@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "dtypes.h"
+#include "eager.h"
 #include "gpu_arrays.h"
 #include "module.h"
 #include "state.h"
@@ -259,6 +260,55 @@ PyObject* or_not_implemented(PyObject* made) {
     Py_RETURN_NOTIMPLEMENTED;
 }
 
+// Whether an argument of a view is a constant: None, an int, or a tuple of such. A slice becomes a tuple. New reference, or
+// null (without an error: for a tensor, say, which is an int that may change).
+PyObject* as_key(PyObject* argument) {
+    if (PyLong_CheckExact(argument) || argument == Py_None || argument == Py_Ellipsis) return Py_NewRef(argument);
+    if (PySlice_Check(argument)) {
+        PySliceObject* slice = (PySliceObject*)argument;
+        for (PyObject* part : {slice->start, slice->stop, slice->step})
+            if (!PyLong_CheckExact(part) && part != Py_None) return nullptr;
+        return PyTuple_Pack(4, (PyObject*)&PySlice_Type, slice->start, slice->stop, slice->step);
+    }
+    if (!PyTuple_Check(argument)) return nullptr;
+    PyObject* made = PyTuple_New(PyTuple_GET_SIZE(argument));
+    for (Py_ssize_t i = 0; made != nullptr && i < PyTuple_GET_SIZE(argument); i++) {
+        PyObject* part = as_key(PyTuple_GET_ITEM(argument, i));
+        if (part == nullptr) Py_CLEAR(made);
+        else PyTuple_SET_ITEM(made, i, part);
+    }
+    return made;
+}
+
+// What a view operator's answer on these arguments (the tensor first) depends on; null where it is not known.
+PyObject* view_key(PyObject* const* args, Py_ssize_t count) {
+    if (!is_tensor(args[0]) || array_in(args[0]) == nullptr || dispatch_state.word != 0) return nullptr;
+    PyObject* layout = layout_of(args[0]);
+    PyObject* key = layout != nullptr ? PyTuple_New(count) : nullptr;
+    if (key == nullptr) return nullptr;
+    PyTuple_SET_ITEM(key, 0, Py_NewRef(layout));
+    for (Py_ssize_t i = 1; i < count; i++) {
+        PyObject* part = as_key(args[i]);
+        if (part == nullptr) return Py_DECREF(key), nullptr;
+        PyTuple_SET_ITEM(key, i, part);
+    }
+    return key;
+}
+
+constexpr Py_ssize_t most_remembered = 4096;
+
+// Enters the layout of a view where its primitive remembers such; false with an error set.
+bool remember_layout(PyObject* prim, PyObject* args, PyObject* made) {
+    PyObject* eager = PyObject_GetAttrString(prim, "eager");
+    PyObject* layouts = eager != nullptr ? layouts_of(eager) : nullptr;
+    PyObject* key = layouts != nullptr ? view_key(&PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args)) : nullptr;
+    if (key != nullptr && PyDict_GET_SIZE(layouts) >= most_remembered) PyDict_Clear(layouts);
+    bool good = eager != nullptr && (key == nullptr || PyDict_SetItem(layouts, key, read_slot(made, known_slots().layout)) == 0);
+    Py_XDECREF(key);
+    Py_XDECREF(eager);
+    return good && !PyErr_Occurred();
+}
+
 // tensor_view(prim, args, spec): args[0] seen with the layout of `spec` (shape, dtype, strides, offset).
 PyObject* tensor_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
     if (count != 3 || !PyTuple_Check(given[1]) || PyTuple_GET_SIZE(given[1]) < 1 || !PyTuple_Check(given[2]) || PyTuple_GET_SIZE(given[2]) != 4)
@@ -270,6 +320,7 @@ PyObject* tensor_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
     PyObject* made = steps != nullptr ? new_view(source, steps, PyTuple_GET_ITEM(spec, 0), PyTuple_GET_ITEM(spec, 2), PyTuple_GET_ITEM(spec, 3)) : nullptr;
     Py_XDECREF(attrs);
     Py_XDECREF(steps);
+    if (made != nullptr && !remember_layout(given[0], given[1], made)) Py_CLEAR(made);
     return or_not_implemented(made);
 }
 
@@ -310,41 +361,6 @@ PyObject* tensor_layout(PyObject*, PyObject* tensor) {
     return or_not_implemented(Py_XNewRef(found));
 }
 
-// Whether an argument of a view is a constant: None, an int, or a tuple of such. A slice becomes a tuple. New reference, or
-// null (without an error: for a tensor, say, which is an int that may change).
-PyObject* as_key(PyObject* argument) {
-    if (PyLong_CheckExact(argument) || argument == Py_None || argument == Py_Ellipsis) return Py_NewRef(argument);
-    if (PySlice_Check(argument)) {
-        PySliceObject* slice = (PySliceObject*)argument;
-        for (PyObject* part : {slice->start, slice->stop, slice->step})
-            if (!PyLong_CheckExact(part) && part != Py_None) return nullptr;
-        return PyTuple_Pack(4, (PyObject*)&PySlice_Type, slice->start, slice->stop, slice->step);
-    }
-    if (!PyTuple_Check(argument)) return nullptr;
-    PyObject* made = PyTuple_New(PyTuple_GET_SIZE(argument));
-    for (Py_ssize_t i = 0; made != nullptr && i < PyTuple_GET_SIZE(argument); i++) {
-        PyObject* part = as_key(PyTuple_GET_ITEM(argument, i));
-        if (part == nullptr) Py_CLEAR(made);
-        else PyTuple_SET_ITEM(made, i, part);
-    }
-    return made;
-}
-
-// What a view operator's answer on these arguments (the tensor first) depends on; null where it is not known.
-PyObject* view_key(PyObject* const* args, Py_ssize_t count) {
-    if (!is_tensor(args[0]) || array_in(args[0]) == nullptr || dispatch_state.word != 0) return nullptr;
-    PyObject* layout = layout_of(args[0]);
-    PyObject* key = layout != nullptr ? PyTuple_New(count) : nullptr;
-    if (key == nullptr) return nullptr;
-    PyTuple_SET_ITEM(key, 0, Py_NewRef(layout));
-    for (Py_ssize_t i = 1; i < count; i++) {
-        PyObject* part = as_key(args[i]);
-        if (part == nullptr) return Py_DECREF(key), nullptr;
-        PyTuple_SET_ITEM(key, i, part);
-    }
-    return key;
-}
-
 // Puts a view on the tape that is one step, (primitive, its arguments but the first).
 bool hang_view(PyObject* source, PyObject* step, PyObject* made) {
     PyObject* first = PyTuple_Pack(1, source);
@@ -378,7 +394,6 @@ struct Remembered {
 
 // Enter how `tensor` has turned out under `key`, if it is a view. False: an error is set.
 bool remember(PyObject* memo, PyObject* key, PyObject* tensor, PyObject* made) {
-    constexpr Py_ssize_t most = 4096;
     if (!is_tensor(made)) return true;
     PyObject *of = read_slot(made, known_slots().view), *before = read_slot(tensor, known_slots().view);
     if (of == Py_None || read_slot(tensor, known_slots().dtype) != read_slot(made, known_slots().dtype)) return true;
@@ -387,7 +402,7 @@ bool remember(PyObject* memo, PyObject* key, PyObject* tensor, PyObject* made) {
     if (PyTuple_GET_ITEM(of, 0) != root || PyTuple_GET_SIZE(chain) <= had) return true;
     PyObject* steps = PyTuple_GetSlice(chain, had, PyTuple_GET_SIZE(chain));
     PyObject* value = steps != nullptr ? PyTuple_Pack(2, steps, read_slot(made, known_slots().layout)) : nullptr;
-    if (PyDict_GET_SIZE(memo) >= most) PyDict_Clear(memo);
+    if (PyDict_GET_SIZE(memo) >= most_remembered) PyDict_Clear(memo);
     bool good = value != nullptr && PyDict_SetItem(memo, key, value) == 0;
     Py_XDECREF(steps);
     Py_XDECREF(value);
@@ -656,6 +671,21 @@ PyArrayObject* cpu_array(PyObject* object) {
     if (tensor_type == nullptr || (type != tensor_type && !PyType_IsSubtype(type, tensor_type))) return nullptr;
     PyObject* data = read_slot(object, known_slots().data);
     return data != nullptr && Py_IS_TYPE(data, &PyArray_Type) ? (PyArrayObject*)data : nullptr;
+}
+
+PyObject* remembered_view(PyObject* layouts, PyObject* prim, PyObject* const* args, Py_ssize_t count) {
+    PyObject* key = count > 0 && !dispatch_state.fake && PyDict_GET_SIZE(layouts) > 0 ? view_key(args, count) : nullptr;
+    PyObject* layout = key != nullptr ? Py_XNewRef(PyDict_GetItemWithError(layouts, key)) : nullptr;
+    PyObject* attrs = layout != nullptr ? PyTuple_New(count - 1) : nullptr;
+    for (Py_ssize_t i = 1; attrs != nullptr && i < count; i++) PyTuple_SET_ITEM(attrs, i - 1, Py_NewRef(args[i]));
+    PyObject* steps = attrs != nullptr ? Py_BuildValue("((OO))", prim, attrs) : nullptr;
+    PyObject* made = steps == nullptr ? nullptr
+        : new_view(args[0], steps, PyTuple_GET_ITEM(layout, 0), PyTuple_GET_ITEM(layout, 1), PyTuple_GET_ITEM(layout, 2), layout);
+    Py_XDECREF(key);
+    Py_XDECREF(layout);
+    Py_XDECREF(attrs);
+    Py_XDECREF(steps);
+    return made;
 }
 
 bool needs_no_grad(PyObject* tensor) {

@@ -25,6 +25,10 @@ PyObject* shape_of(PyObject* tensor);
 // Whether autograd certainly has nothing to do with `tensor`: false also where that takes Python to find out.
 bool needs_no_grad(PyObject* tensor);
 
+// The view that a primitive gives of its first argument, by the layout that `layouts` has for the same layout and other arguments; null
+// without an error where it has none.
+PyObject* remembered_view(PyObject* layouts, PyObject* prim, PyObject* const* args, Py_ssize_t count);
+
 // The history of a tensor: 1 and what is its grad_fn, or the sink of its gradients (null if there is none yet), and as which output
 // (borrowed); 0: it needs no gradient; -1: that takes Python to find out.
 int history_of(PyObject* tensor, PyObject** node, PyObject** output);

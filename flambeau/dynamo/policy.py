@@ -66,7 +66,8 @@ def is_numpy_function(function: Any) -> bool:
 
 _STDLIB = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
 _SITE = tuple(folder + name + os.sep for folder in _STDLIB for name in ("site-packages", "dist-packages"))
-_SKIPPED_PACKAGES = frozenset({"numpy", "scipy", "sympy", "ml_dtypes", "pytest", "_pytest", "pluggy", "tqdm"})
+_SKIPPED_PACKAGES = frozenset({"numpy", "scipy", "sympy", "ml_dtypes", "cupy", "cupyx", "triton", "mpi4py", "pytest", "_pytest", "pluggy",
+                               "tqdm"})
 _SKIPPED_MODULES = frozenset(
     {"random", "logging", "warnings", "threading", "subprocess", "time", "traceback", "inspect", "importlib", "unittest",
      "multiprocessing", "pdb", "bdb", "pickle", "json", "re", "os", "tokenize", "linecache", "gc",

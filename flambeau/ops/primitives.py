@@ -111,7 +111,8 @@ class Primitive:
     def __init__(self, name: str, shape: Callable, *, kernel: Callable | None = None, loop: Any = None,
                  derivative: Derivative | None = None, tags: Iterable[str] = (), batch: batching.Rule = batching.by_names,
                  samples: Callable | None = None, doc: str = "", kind: str = "general", tensors: int | None = None,
-                 why_absent: dict[str, str] | None = None, scalar: _C.Elementwise | None = None, small: str | None = None):
+                 why_absent: dict[str, str] | None = None, scalar: _C.Elementwise | None = None, small: str | None = None,
+                 views: bool = False):
         self.name, self.shape, self.loop, self.derivative = name, shape, loop, derivative
         self.kind, self.tags, self.batch, self.samples, self.__doc__ = kind, frozenset(tags), batch, samples, doc
         self.kernels: dict[str, Callable] = {} if kernel is None else {"cpu": kernel}
@@ -119,7 +120,8 @@ class Primitive:
         self.params = tuple(inspect.signature(shape).parameters)
         self.tensors = 1 if tensors is None else tensors
         self.tensor_positions = tuple(range(self.tensors))
-        self.eager = _C.Eager(scalar, replayed(self) if may_be_replayed(self) else None, self, small)     # what native code makes of a call
+        # what native code makes of a call
+        self.eager = _C.Eager(scalar, replayed(self) if may_be_replayed(self) else None, self, small, views)
         self.refuses = NO_ORDER if "ordered" in self.tags or (callable(loop) and compares(loop, len(self.params))) else None
         self.__name__ = self.__qualname__ = name
         self.__module__ = "flambeau.ops.prims"
@@ -528,7 +530,7 @@ def view(name: str, *, derivative: Derivative, loop: Callable | str | None = Non
     """Decorate a shape rule that answers with strides and offset: registers a view primitive. `sharding`: as for `primitive`."""
     def add(shape: Callable) -> Primitive:
         record = ViewPrimitive(name, shape, loop=loop, derivative=derivative, batch=batch, samples=samples, doc=shape.__doc__ or "",
-                               tags={"view", "recomputable", "linear", *tags}, kind="view", why_absent=why_absent)
+                               tags={"view", "recomputable", "linear", *tags}, kind="view", why_absent=why_absent, views=True)
         record.sharding, record.aten = sharding, aten
         return register(PRIMITIVES, name, record)
     return add
