@@ -88,6 +88,8 @@ bool holds_tensors(PyObject* value) {
 }
 
 // ------------------------------------------------------------------------------------------------------------ recording
+bool in_python = false;     // all of it
+
 enum class Done { yes, by_python, failed };     // by_python: nothing was done yet
 
 // A tensor as it is kept for backward; null without an error where Python has to.
@@ -189,7 +191,7 @@ PyObject* new_node(PyObject* prim, PyObject* plan, PyObject* needs, PyObject* to
 }
 
 Done try_hang(PyObject* prim, PyObject* args, PyObject* out) {
-    if (python == nullptr || !is_plain_tensor(out) || !keeps_plainly()) return Done::by_python;
+    if (python == nullptr || in_python || !is_plain_tensor(out) || !keeps_plainly()) return Done::by_python;
     Ref positions(PyObject_GetAttr(prim, positions_name)), category(PyObject_GetAttr(read_slot(out, known_slots().dtype), category_name));
     if (positions == nullptr || category == nullptr) return Done::failed;
     if (PyLong_AsLong(category) < first_differentiable) return Done::yes;
@@ -542,6 +544,13 @@ PyObject* try_to_hang(PyObject*, PyObject* const* args, Py_ssize_t count) {
     return done == Done::failed ? nullptr : Py_NewRef(done == Done::yes ? Py_True : Py_False);
 }
 
+PyObject* record_in_python(PyObject*, PyObject* flag) {
+    int told = PyObject_IsTrue(flag);
+    if (told < 0) return nullptr;
+    in_python = told;
+    Py_RETURN_NONE;
+}
+
 PyObject* know_tape(PyObject*, PyObject* args) {
     PyTypeObject *node, *kept, *plan, *rule;
     PyObject* functions;
@@ -571,6 +580,7 @@ PyMethodDef methods[] = {
      "the classes of the tape, and what is left to Python by name."},
     {"hang", (PyCFunction)(void*)try_to_hang, METH_FASTCALL,
      "hang(prim, args, out) -> bool\n\nRecord that `prim` made `out` of `args`; False where nothing was done, as Python has to."},
+    {"record_in_python", record_in_python, METH_O, "record_in_python(flag)\n\nFrom here on native code leaves all recording to Python, or not."},
     {"walk", (PyCFunction)(void*)walk, METH_FASTCALL,
      "walk(start, counts, buffers, targets, accumulate, useful, captured, retain_graph, plainly, current)\n\nA backward pass from the nodes in "
      "`start` on (flambeau/autograd/engine.py)."},

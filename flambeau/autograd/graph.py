@@ -33,6 +33,12 @@ class Settings:
     anomaly = False
     check_nan = True
 
+    @classmethod
+    def detect(cls, anomaly: bool, check_nan: bool) -> None:
+        """Set them. Native code records nothing meanwhile: nodes remember where they were made."""
+        cls.anomaly, cls.check_nan = anomaly, check_nan
+        _C.record_in_python(anomaly)
+
 
 class Edge(NamedTuple):
     """Where a gradient flows: output `nr` of `node`."""
@@ -506,7 +512,7 @@ def record(prim: Any, args: tuple) -> Any:
     state = dispatch.state
     saved_mode = state.grad_enabled
     out = dispatch.run(prim, args) if state.word else prim.run(args)
-    if saved_mode and (Settings.anomaly or not _C.hang(prim, args, out)):
+    if saved_mode and not _C.hang(prim, args, out):
         hang(prim, args, out)
     return out
 
