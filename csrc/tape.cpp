@@ -58,7 +58,7 @@ PyObject* python;               // what is left to Python, by name: a dict
 
 constexpr long first_differentiable = 2;     // category of floating-point dtypes
 PyObject *category_name, *positions_name, *plans_name, *derivative_name, *pre_hooks, *post_hooks, *knows_last, *last_name, *node_name, *g_name,
-    *grad_dtype_name, *wanted_name;
+    *grad_dtype_name, *wanted_name, *answers_views_name;
 
 void put(PyObject*& slot, PyObject* value) { Py_XSETREF(slot, Py_NewRef(value)); }
 
@@ -88,9 +88,7 @@ bool holds_tensors(PyObject* value) {
 }
 
 // ------------------------------------------------------------------------------------------------------------ recording
-bool in_python = false;     // all of it
-
-enum class Done { yes, by_python, failed };     // by_python: nothing was done yet
+bool traced = false;    // nodes remember where they were made
 
 // A tensor as it is kept for backward; null without an error where Python has to.
 PyObject* keep(PyObject* tensor, PyObject* output) {
@@ -103,25 +101,51 @@ PyObject* keep(PyObject* tensor, PyObject* output) {
     return made;
 }
 
+// A list with `of(item)` in the places of a list's items; null where one of them is null.
+template <class Of>
+PyObject* mapped(PyObject* list, Of of) {
+    Ref made(PyList_New(PySequence_Fast_GET_SIZE(list)));
+    for (Py_ssize_t i = 0; made != nullptr && i < PyList_GET_SIZE(made.object); i++) {
+        PyObject* item = of(PySequence_Fast_GET_ITEM(list, i));
+        if (item == nullptr) return nullptr;
+        PyList_SET_ITEM(made.object, i, item);
+    }
+    return made.give();
+}
+
 // How a plan's value comes about, as flambeau.autograd.graph.KEPT counts it.
 enum How { of_input, of_output, of_shape, of_dtype };
 
-// One of the values that a node keeps; null without an error where Python has to.
-PyObject* value_to_keep(PyObject* how, PyObject* index, PyObject* args, PyObject* out) {
-    PyObject* value = PyTuple_GET_ITEM(args, PyLong_AsSsize_t(index));
+// One of the values that a node keeps, where that is simple; null without an error where it is not.
+PyObject* plain_value(PyObject* how, Py_ssize_t index, PyObject* args, PyObject* outs) {
+    if (!keeps_plainly()) return nullptr;
+    if (PyLong_AsLong(how) == of_output) {
+        PyObject* out = PyTuple_GET_ITEM(outs, index);
+        Ref number(PyLong_FromSsize_t(index));
+        return is_plain_tensor(out) && number != nullptr ? keep(out, number) : nullptr;
+    }
+    PyObject* value = index < PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, index) : nullptr;
+    if (value == nullptr) return nullptr;
     switch (PyLong_AsLong(how)) {
-        case of_input: return is_tensor(value) ? keep(value, Py_None) : holds_tensors(value) ? nullptr : Py_NewRef(value);
+        case of_input:
+            if (holds_tensors(value)) return mapped(value, [](PyObject* item) { return is_tensor(item) ? keep(item, Py_None) : Py_NewRef(item); });
+            return is_tensor(value) ? keep(value, Py_None) : Py_NewRef(value);
         case of_shape: return is_tensor(value) ? shape_of(value) : nullptr;
         case of_dtype: return is_tensor(value) ? Py_NewRef(read_slot(value, known_slots().dtype)) : nullptr;
-        case of_output: return index == zero ? keep(out, zero) : nullptr;
         default: return nullptr;
     }
+}
+
+PyObject* value_to_keep(PyObject* save, PyObject* prim, PyObject* args, PyObject* outs) {
+    PyObject *how = PyTuple_GET_ITEM(save, 1), *index = PyTuple_GET_ITEM(save, 2);
+    PyObject* made = plain_value(how, PyLong_AsSsize_t(index), args, outs);
+    return made != nullptr || PyErr_Occurred() ? made : ask("keep", how, prim, args, outs, index);
 }
 
 // What the node of an output must know of it.
 PyObject* spec_of(PyObject* tensor) {
     PyObject* layout = layout_of(tensor);
-    if (layout == nullptr) return nullptr;
+    if (layout == nullptr) return PyErr_Occurred() ? nullptr : ask("spec", tensor);
     return named_tuple(spec_type, {PyTuple_GET_ITEM(layout, 0), read_slot(tensor, known_slots().dtype), read_slot(tensor, known_slots().device)});
 }
 
@@ -145,73 +169,129 @@ PyObject* ask_of_leaf(PyObject* leaf) {
     return made != nullptr || PyErr_Occurred() ? made : ask("accumulator", leaf);
 }
 
-// The edges that lead into the tensors among the arguments, and the positions of those that need a gradient.
-Done find_edges(PyObject* positions, PyObject* args, PyObject* found, PyObject* needs) {
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(positions); k++) {
-        PyObject *position = PyTuple_GET_ITEM(positions, k), *value = PyTuple_GET_ITEM(args, PyLong_AsSsize_t(position)), *node, *output;
-        if (holds_tensors(value)) return Done::by_python;
-        int needed = is_tensor(value) ? history_of(value, &node, &output) : 0;
-        if (needed < 0) return Done::by_python;
-        Ref made(needed != 0 && node == nullptr ? ask_of_leaf(value) : nullptr);
-        if (needed != 0 && node == nullptr && (node = made) == nullptr) return Done::failed;
-        Ref edge(needed != 0 ? named_tuple(edge_type, {node, output}) : Py_NewRef(Py_None));
-        if (edge == nullptr || (needed != 0 && PyList_Append(needs, position) < 0)) return Done::failed;
-        PyList_SET_ITEM(found, k, edge.give());
-    }
-    return Done::yes;
+// Adds the edge that leads into a value's history to a list, None where there is none; and says whether there is. -1 with an error set.
+int add_edge(PyObject* value, PyObject* found) {
+    PyObject *node, *output;
+    int needed = is_tensor(value) ? history_of(value, &node, &output) : 0;
+    Ref made(needed > 0 && node == nullptr ? ask_of_leaf(value) : nullptr), edge;
+    if (needed > 0 && node == nullptr && (node = made) == nullptr) return -1;
+    if (needed < 0) edge = Ref(ask("edge_of", value));
+    else edge = needed > 0 ? Ref(named_tuple(edge_type, {node, output})) : Ref::to(Py_None);
+    return edge == nullptr || PyList_Append(found, edge) < 0 ? -1 : edge != Py_None;
 }
 
-// The plan for these needs if there is one that holds; borrowed.
-PyObject* find_plan(PyObject* prim, PyObject* needs) {
-    Ref plans(PyObject_GetAttr(prim, plans_name)), derivative(PyObject_GetAttr(prim, derivative_name));
+// The edges that lead into the tensors among the arguments, the positions of those that need a gradient, and {position: length} of lists.
+struct Found {
+    Ref edges{PyList_New(0)}, needs{PyList_New(0)}, sizes{Py_NewRef(Py_None)};
+
+    bool look(PyObject* positions, PyObject* args) {
+        if (edges == nullptr || needs == nullptr) return false;
+        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(positions); k++) {
+            PyObject *position = PyTuple_GET_ITEM(positions, k), *value = PyTuple_GET_ITEM(args, PyLong_AsSsize_t(position));
+            int needed = holds_tensors(value) ? look_into(value, position) : add_edge(value, edges);
+            if (needed < 0 || (needed > 0 && PyList_Append(needs, position) < 0)) return false;
+        }
+        return true;
+    }
+
+    int look_into(PyObject* list, PyObject* position) {
+        Ref length(PyLong_FromSsize_t(PySequence_Fast_GET_SIZE(list)));
+        if (sizes == Py_None) sizes = Ref(PyDict_New());
+        if (sizes == nullptr || length == nullptr || PyDict_SetItem(sizes, position, length) < 0) return -1;
+        int any = 0;
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++) {
+            int needed = add_edge(PySequence_Fast_GET_ITEM(list, i), edges);
+            if (needed < 0) return -1;
+            any |= needed;
+        }
+        return any;
+    }
+};
+
+// The plan for these needs.
+PyObject* find_plan(PyObject* prim, PyObject* needs, PyObject* derivative) {
+    Ref plans(PyObject_GetAttr(prim, plans_name));
     PyObject* plan = plans != nullptr && PyDict_Check(plans) ? PyDict_GetItem(plans, needs) : nullptr;
     PyErr_Clear();
-    return plan != nullptr && plan_slots(plan, plan_derivative) == derivative ? plan : nullptr;
+    return plan != nullptr && plan_slots(plan, plan_derivative) == derivative ? Py_NewRef(plan) : ask("plan", prim, needs);
 }
 
-// A node of the plan with all that it keeps, for one output; null without an error where Python has to.
-PyObject* new_node(PyObject* prim, PyObject* plan, PyObject* needs, PyObject* to, PyObject* args, PyObject* out) {
-    Ref kept(PyDict_New()), number(next_node());
+// What the node must know of its outputs: a tuple with a spec, or None, for each.
+PyObject* specs_of(PyObject* outs) {
+    Ref made(PyTuple_New(PyTuple_GET_SIZE(outs)));
+    for (Py_ssize_t i = 0; made != nullptr && i < PyTuple_GET_SIZE(outs); i++) {
+        PyObject *out = PyTuple_GET_ITEM(outs, i), *spec = is_tensor(out) ? spec_of(out) : Py_NewRef(Py_None);
+        if (spec == nullptr) return nullptr;
+        PyTuple_SET_ITEM(made.object, i, spec);
+    }
+    return made.give();
+}
+
+// A node of the plan with all that it keeps.
+PyObject* new_node(PyObject* prim, PyObject* plan, PyObject* needs, const Found& to, PyObject* args, PyObject* outs) {
+    Ref kept(PyDict_New()), number(next_node()), specs(specs_of(outs));
     PyObject* saves = plan_slots(plan, plan_saves);
-    if (kept == nullptr || number == nullptr) return nullptr;
+    if (kept == nullptr || number == nullptr || specs == nullptr) return nullptr;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(saves); i++) {
         PyObject* save = PyList_GET_ITEM(saves, i);
-        Ref value(value_to_keep(PyTuple_GET_ITEM(save, 1), PyTuple_GET_ITEM(save, 2), args, out));
+        Ref value(value_to_keep(save, prim, args, outs));
         if (value == nullptr || PyDict_SetItem(kept, PyTuple_GET_ITEM(save, 0), value) < 0) return nullptr;
     }
-    Ref spec(spec_of(out)), specs(spec != nullptr ? PyTuple_Pack(1, spec.object) : nullptr);
     Ref told(plan_slots(plan, plan_kind) == Py_None ? ask("kind", prim, args) : Py_NewRef(plan_slots(plan, plan_kind)));
     PyTypeObject* kind = (PyTypeObject*)told.object;
-    PyObject* node = specs != nullptr && kind != nullptr ? kind->tp_alloc(kind, 0) : nullptr;
+    Ref node(kind != nullptr ? kind->tp_alloc(kind, 0) : nullptr);
     if (node == nullptr) return nullptr;
-    put(node_slots(node, edges), to), put(node_slots(node, output_specs), specs), put(node_slots(node, sequence), number);
+    put(node_slots(node, edges), to.edges), put(node_slots(node, output_specs), specs), put(node_slots(node, sequence), number);
     put(primitive_slots(node, prim_of), prim), put(primitive_slots(node, needs_of), needs), put(primitive_slots(node, plan_of), plan);
-    put(primitive_slots(node, list_sizes), Py_None), put(primitive_slots(node, saved_of), kept), put(primitive_slots(node, released), Py_False);
-    return node;
+    put(primitive_slots(node, list_sizes), to.sizes), put(primitive_slots(node, saved_of), kept), put(primitive_slots(node, released), Py_False);
+    return !traced || Ref(ask("trace", node.object)) != nullptr ? node.give() : nullptr;
 }
 
-Done try_hang(PyObject* prim, PyObject* args, PyObject* out) {
-    if (python == nullptr || in_python || !is_plain_tensor(out) || !keeps_plainly()) return Done::by_python;
-    Ref positions(PyObject_GetAttr(prim, positions_name)), category(PyObject_GetAttr(read_slot(out, known_slots().dtype), category_name));
-    if (positions == nullptr || category == nullptr) return Done::failed;
-    if (PyLong_AsLong(category) < first_differentiable) return Done::yes;
-    Ref found(PyList_New(PyTuple_GET_SIZE(positions.object))), list(PyList_New(0));
-    if (found == nullptr || list == nullptr) return Done::failed;
-    Done looked = find_edges(positions, args, found, list);
-    if (looked != Done::yes || PyList_GET_SIZE(list.object) == 0) return looked;
-    Ref needs(PyList_AsTuple(list));
-    Ref plan(Ref::to(needs != nullptr ? find_plan(prim, needs) : nullptr));
-    if (plan == nullptr) return PyErr_Occurred() ? Done::failed : Done::by_python;
-    if (PyList_GET_SIZE(plan_slots(plan, plan_rules)) == 0 && plan_slots(plan, plan_vjp) == Py_None) return Done::yes;
-    Ref node(new_node(prim, plan, needs, found, args, out));
-    if (node == nullptr) return PyErr_Occurred() ? Done::failed : Done::by_python;
-    return attach(out, node, zero) ? Done::yes : Done::failed;
+// Whether gradients flow through a tensor of its dtype; -1 with an error set.
+int is_differentiable(PyObject* tensor) {
+    Ref category(PyObject_GetAttr(read_slot(tensor, known_slots().dtype), category_name));
+    return category == nullptr ? -1 : PyLong_AsLong(category) >= first_differentiable;
 }
+
+bool attach_all(PyObject* node, PyObject* outs, bool are_views) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outs); i++) {
+        PyObject* out = PyTuple_GET_ITEM(outs, i);
+        if (!is_tensor(out)) continue;
+        int flows = is_differentiable(out);
+        Ref number(PyLong_FromSsize_t(i));
+        if (flows < 0 || number == nullptr || (flows > 0 && !attach(out, node, number)) || (are_views && !mark_one_of_many(out))) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+bool hang(PyObject* prim, PyObject* args, PyObject* out) {
+    int flows = is_plain_tensor(out) ? is_differentiable(out) : 1;
+    if (flows <= 0) return flows == 0;
+    Ref positions(PyObject_GetAttr(prim, positions_name)), derivative(PyObject_GetAttr(prim, derivative_name));
+    if (positions == nullptr || derivative == nullptr || derivative == Py_None) return derivative == Py_None;
+    Found found;
+    if (!found.look(positions, args)) return false;
+    if (PyList_GET_SIZE(found.needs.object) == 0) return true;
+    Ref needs(PyList_AsTuple(found.needs)), plan(needs != nullptr ? find_plan(prim, needs, derivative) : nullptr);
+    if (plan == nullptr) return false;
+    if (PyList_GET_SIZE(plan_slots(plan, plan_rules)) == 0 && plan_slots(plan, plan_vjp) == Py_None) return true;
+    bool several = PyTuple_CheckExact(out);
+    Ref outs(several ? Py_NewRef(out) : PyTuple_Pack(1, out)), node(outs != nullptr ? new_node(prim, plan, needs, found, args, outs) : nullptr);
+    if (node == nullptr) return false;
+    Ref views(several ? PyObject_GetAttr(prim, answers_views_name) : Py_NewRef(Py_False));
+    if (views == nullptr) PyErr_Clear();    // primitives don't say
+    return attach_all(node, outs, views == Py_True);
+}
+
+namespace {
 
 // ------------------------------------------------------------------------------------------------------------ the walk back
 // A saved tensor, or another value that a node keeps; null without an error where Python has to.
 PyObject* value_of(PyObject* value) {
-    if (value == gone || PyList_CheckExact(value)) return nullptr;   // a list may hold saved tensors
+    if (value == gone) return nullptr;
+    if (PyList_CheckExact(value)) return mapped(value, value_of);
     if (!Py_IS_TYPE(value, saved)) return Py_NewRef(value);
     PyObject* tensor = saved_slots(value, saved_tensor);
     if (saved_slots(value, saved_unpack) != Py_None || !is_tensor(tensor)) return nullptr;
@@ -248,17 +328,18 @@ PyObject* times(PyObject* g, PyObject* factor) {
 // Whether anyone asks for a node's gradient along an edge: `wanted` is a list of booleans, or null, which is all.
 bool is_wanted(PyObject* wanted, Py_ssize_t edge) { return wanted == nullptr || PyList_GetItem(wanted, edge) == Py_True; }
 
-// The gradients that a primitive's node passes on, a list; null without an error where Python has to.
-PyObject* gradients(PyObject* node, PyObject* gs, PyObject* wanted) {
-    if (Py_TYPE(node)->tp_base != primitive_node || primitive_slots(node, list_sizes) != Py_None || primitive_slots(node, released) != Py_False)
-        return nullptr;
+// The gradients of a primitive's tensor arguments, a list; null without an error where Python has to.
+PyObject* answers_of(PyObject* node, PyObject* gs, PyObject* wanted) {
+    PyObject* sizes = primitive_slots(node, list_sizes);
+    if (primitive_slots(node, released) != Py_False || (wanted != nullptr && sizes != Py_None)) return nullptr;
     Ref plan(Ref::to(primitive_slots(node, plan_of)));
     PyObject* vjp = plan_slots(plan, plan_vjp);
     if (vjp != Py_None) {
         Ref answer(run_rule(node, vjp, gs));
         return answer == nullptr ? nullptr : PyTuple_Check(answer) ? PySequence_List(answer) : Py_BuildValue("[O]", answer.object);
     }
-    Ref to(Ref::to(node_slots(node, edges))), answers(PyList_New(PyList_GET_SIZE(to.object)));
+    Ref positions(PyObject_GetAttr(primitive_slots(node, prim_of), positions_name));
+    Ref answers(positions != nullptr ? PyList_New(PyTuple_GET_SIZE(positions.object)) : nullptr);
     PyObject* rules = plan_slots(plan, plan_rules);
     for (Py_ssize_t i = 0; answers != nullptr && i < PyList_GET_SIZE(answers.object); i++) PyList_SET_ITEM(answers.object, i, Py_NewRef(Py_None));
     for (Py_ssize_t i = 0; answers != nullptr && i < PyList_GET_SIZE(rules); i++) {
@@ -273,6 +354,32 @@ PyObject* gradients(PyObject* node, PyObject* gs, PyObject* wanted) {
         PyList_SetItem(answers, PyLong_AsSsize_t(PyTuple_GET_ITEM(rule, 0)), answer.give());
     }
     return answers.give();
+}
+
+// Gradients of lists, which are lists or None, one after another with the others.
+PyObject* flattened(PyObject* node, PyObject* answers) {
+    Ref made(PyList_New(0)), positions(PyObject_GetAttr(primitive_slots(node, prim_of), positions_name));
+    for (Py_ssize_t k = 0; made != nullptr && positions != nullptr && k < PyList_GET_SIZE(answers); k++) {
+        PyObject* answer = PyList_GET_ITEM(answers, k);
+        PyObject* size = k < PyTuple_GET_SIZE(positions.object) ? PyDict_GetItem(primitive_slots(node, list_sizes), PyTuple_GET_ITEM(positions.object, k)) : nullptr;
+        if (size == nullptr) {
+            if (PyList_Append(made, answer) < 0) return nullptr;
+            continue;
+        }
+        Ref items(answer != Py_None ? PySequence_Fast(answer, "the gradients of a list are a list or a tuple") : nullptr);
+        if (answer != Py_None && items == nullptr) return nullptr;
+        Py_ssize_t count = items != nullptr ? PySequence_Fast_GET_SIZE(items.object) : PyLong_AsSsize_t(size);
+        for (Py_ssize_t i = 0; i < count; i++)
+            if (PyList_Append(made, items != nullptr ? PySequence_Fast_GET_ITEM(items.object, i) : Py_None) < 0) return nullptr;
+    }
+    return positions != nullptr ? made.give() : nullptr;
+}
+
+// The gradients that a primitive's node passes on along its edges, a list; null without an error where Python has to.
+PyObject* gradients(PyObject* node, PyObject* gs, PyObject* wanted) {
+    if (Py_TYPE(node)->tp_base != primitive_node) return nullptr;
+    Ref answers(answers_of(node, gs, wanted));
+    return answers == nullptr || primitive_slots(node, list_sizes) == Py_None ? answers.give() : flattened(node, answers);
 }
 
 PyObject* apply(PyObject* node, PyObject* gs, bool plainly, PyObject* wanted) {
@@ -359,8 +466,9 @@ bool release_node(PyObject* node) {
     put(primitive_slots(node, released), Py_True);
     PyObject *kept = primitive_slots(node, saved_of), *name, *value;
     for (Py_ssize_t at = 0; PyDict_Next(kept, &at, &name, &value);) {
-        if (PyList_CheckExact(value)) return Ref(ask("release", node)) != nullptr;
-        if (Py_IS_TYPE(value, saved) && PyDict_SetItem(kept, name, gone) < 0) return false;
+        bool holds = Py_IS_TYPE(value, saved);
+        for (Py_ssize_t i = 0; !holds && PyList_CheckExact(value) && i < PyList_GET_SIZE(value); i++) holds = Py_IS_TYPE(PyList_GET_ITEM(value, i), saved);
+        if (holds && PyDict_SetItem(kept, name, gone) < 0) return false;
     }
     return true;
 }
@@ -538,16 +646,15 @@ PyObject* add_to(PyObject*, PyObject* const* args, Py_ssize_t count) {
     return add(args[0], args[1], Ref::to(args[2])) ? Py_NewRef(Py_None) : nullptr;
 }
 
-PyObject* try_to_hang(PyObject*, PyObject* const* args, Py_ssize_t count) {
+PyObject* hang_on(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (count != 3 || !PyTuple_Check(args[1])) return PyErr_Format(PyExc_TypeError, "expected hang(prim, args, out)");
-    Done done = try_hang(args[0], args[1], args[2]);
-    return done == Done::failed ? nullptr : Py_NewRef(done == Done::yes ? Py_True : Py_False);
+    return hang(args[0], args[1], args[2]) ? Py_NewRef(Py_None) : nullptr;
 }
 
-PyObject* record_in_python(PyObject*, PyObject* flag) {
+PyObject* trace_nodes(PyObject*, PyObject* flag) {
     int told = PyObject_IsTrue(flag);
     if (told < 0) return nullptr;
-    in_python = told;
+    traced = told;
     Py_RETURN_NONE;
 }
 
@@ -566,7 +673,7 @@ PyObject* know_tape(PyObject*, PyObject* args) {
     const std::pair<PyObject**, const char*> names[] = {
         {&category_name, "category"}, {&positions_name, "tensor_positions"}, {&plans_name, "plans"}, {&derivative_name, "derivative"}, {&pre_hooks, "pre_hooks"},
         {&post_hooks, "post_hooks"}, {&knows_last, "knows_last"}, {&last_name, "last"}, {&node_name, "node"}, {&g_name, "g"}, {&grad_dtype_name, "_grad_dtype"},
-        {&wanted_name, "wanted"},
+        {&wanted_name, "wanted"}, {&answers_views_name, "answers_views"},
     };
     for (const auto& [name, text] : names)
         if ((*name = PyUnicode_InternFromString(text)) == nullptr) return nullptr;
@@ -578,9 +685,9 @@ PyMethodDef methods[] = {
     {"know_tape", know_tape, METH_VARARGS,
      "know_tape(Node, PrimitiveNode, AccumulateGrad, Saved, Plan, Rule, Edge, Output, RELEASED, functions)\n\nOnce, before anything is recorded: "
      "the classes of the tape, and what is left to Python by name."},
-    {"hang", (PyCFunction)(void*)try_to_hang, METH_FASTCALL,
-     "hang(prim, args, out) -> bool\n\nRecord that `prim` made `out` of `args`; False where nothing was done, as Python has to."},
-    {"record_in_python", record_in_python, METH_O, "record_in_python(flag)\n\nFrom here on native code leaves all recording to Python, or not."},
+    {"hang", (PyCFunction)(void*)hang_on, METH_FASTCALL,
+     "hang(prim, args, out)\n\nRecord that `prim` made `out`, a tensor or a tuple, of `args`, if one of them needs a gradient."},
+    {"trace_nodes", trace_nodes, METH_O, "trace_nodes(flag)\n\nWhether nodes remember where they were made, from here on."},
     {"walk", (PyCFunction)(void*)walk, METH_FASTCALL,
      "walk(start, counts, buffers, targets, accumulate, useful, captured, retain_graph, plainly, current)\n\nA backward pass from the nodes in "
      "`start` on (flambeau/autograd/engine.py)."},
@@ -592,10 +699,5 @@ PyMethodDef methods[] = {
 };
 
 }  // namespace
-
-bool hang(PyObject* prim, PyObject* args, PyObject* out) {
-    Done done = try_hang(prim, args, out);
-    return done == Done::yes || (done == Done::by_python && Ref(ask("hang", prim, args, out)) != nullptr);
-}
 
 void add_tape(PyObject* module) { PyModule_AddFunctions(module, methods); }

@@ -47,7 +47,7 @@ Record<9> meta = {nullptr, {"grad_fn", "output_nr", "requires_grad", "grad", "ho
 enum { meta_grad_fn, meta_output_nr, meta_requires_grad, meta_grad, meta_accumulator = 6, meta_hooks, meta_generation };
 Record<7> storage = {nullptr, {"_array", "_buffer", "device", "nbytes", "version", "inference", "uncounted"}};
 enum { storage_array, storage_buffer, storage_nbytes = 3, storage_version, storage_inference };
-PyObject *zero, *unrecorded;
+PyObject *zero, *unrecorded, *many;     // origins of views
 
 }  // namespace
 
@@ -118,7 +118,7 @@ PyObject* know_tensors(PyObject*, PyObject* args) {
     if (store_slot < 0 || !meta.learn(meta_type) || !storage.learn(storage_type) || !learn_slots(type) ||
         !PyType_IsSubtype(layout, &PyTuple_Type) || !PyType_IsSubtype(view, &PyTuple_Type))
         return PyErr_Format(PyExc_TypeError, "these classes do not have the slots of a tensor");
-    zero = PyLong_FromLong(0), unrecorded = PyUnicode_InternFromString("no_grad");
+    zero = PyLong_FromLong(0), unrecorded = PyUnicode_InternFromString("no_grad"), many = PyUnicode_InternFromString("many");
     tensor_type = (PyTypeObject*)Py_NewRef(type);
     layout_type = (PyTypeObject*)Py_NewRef(layout), view_type = (PyTypeObject*)Py_NewRef(view);
     cpu = Py_NewRef(device), dtype_of_numpy = Py_NewRef(function), inference = Py_NewRef(mark);
@@ -546,6 +546,14 @@ bool set_sink(PyObject* leaf, PyObject* weak) {
 bool attach(PyObject* tensor, PyObject* node, PyObject* output) {
     PyObject* made = meta({node, output, Py_False, Py_None, Py_None, Py_False, Py_None, Py_None, zero});
     if (made != nullptr) Py_SETREF(*(PyObject**)((char*)tensor + known_slots().grad), made);
+    return made != nullptr;
+}
+
+bool mark_one_of_many(PyObject* tensor) {
+    PyObject* view = read_slot(tensor, known_slots().view);
+    if (view == Py_None) return true;
+    PyObject* made = new_tuple(view_type, PyTuple_GET_ITEM(view, 0), PyTuple_GET_ITEM(view, 1), PyTuple_GET_ITEM(view, 2), many);
+    if (made != nullptr) Py_SETREF(*(PyObject**)((char*)tensor + known_slots().view), made);
     return made != nullptr;
 }
 

@@ -39,6 +39,9 @@ bool set_sink(PyObject* leaf, PyObject* weak);
 // Makes `node` the grad_fn of a fresh result, its output of this number; false with an error set.
 bool attach(PyObject* tensor, PyObject* node, PyObject* output);
 
+// A view, if the tensor is one, is one of several that one operator gave; false with an error set.
+bool mark_one_of_many(PyObject* tensor);
+
 // How often the memory of a tensor was written, borrowed; null without an error where that takes Python to find out.
 PyObject* version_of_memory(PyObject* tensor);
 

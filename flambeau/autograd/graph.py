@@ -35,9 +35,9 @@ class Settings:
 
     @classmethod
     def detect(cls, anomaly: bool, check_nan: bool) -> None:
-        """Set them. Native code records nothing meanwhile: nodes remember where they were made."""
+        """Set them. In anomaly mode nodes remember where they were made."""
         cls.anomaly, cls.check_nan = anomaly, check_nan
-        _C.record_in_python(anomaly)
+        _C.trace_nodes(anomaly)
 
 
 class Edge(NamedTuple):
@@ -345,7 +345,7 @@ class Plan:
 
     def keep(self, prim: Any, args: tuple, outs: tuple) -> dict[str, Any]:
         """What a node of `prim` keeps, by name."""
-        return {name: KEPT[how](prim, args, outs, index) for name, how, index in self.saves}
+        return {name: keep(how, prim, args, outs, index) for name, how, index in self.saves}
 
 
 class PrimitiveNode(Node):
@@ -512,61 +512,17 @@ def record(prim: Any, args: tuple) -> Any:
     state = dispatch.state
     saved_mode = state.grad_enabled
     out = dispatch.run(prim, args) if state.word else prim.run(args)
-    if saved_mode and not _C.hang(prim, args, out):
-        hang(prim, args, out)
+    if saved_mode:
+        _C.hang(prim, args, out)
     return out
 
 
-def hang(prim: Any, args: tuple, out: Any) -> None:
-    """Record that `prim` made `out` of `args`, if one of them needs a gradient. Native code does it for plain tensors (csrc/tape.cpp)."""
-    edges: list[Edge | None] = []
-    needs: list[int] = []
-    list_sizes: dict[int, int] | None = None
-    for i in prim.tensor_positions:
-        value = args[i]
-        kind = type(value)
-        if kind is Tensor:  # a plain result, as edge_of would have it
-            meta = value._grad
-            if value._view is None and meta is not None and meta.grad_fn is not None:
-                edges.append(_edge((meta.grad_fn, meta.output_nr)))
-                needs.append(i)
-                continue
-        if (kind is list or kind is tuple) and _is_tensor_list(value):
-            list_sizes = list_sizes or {}
-            list_sizes[i] = len(value)
-            found = [edge_of(v) for v in value]
-            edges.extend(found)
-            if any(e is not None for e in found):
-                needs.append(i)
-        else:
-            edge = edge_of(value)
-            edges.append(edge)
-            if edge is not None:
-                needs.append(i)
-    if not needs or prim.derivative is None:
-        return
-    plan = Plan.of(prim, positions := tuple(needs))
-    if not plan.rules and plan.vjp is None:
-        return
-    node = (plan.kind or kind_of(prim, args))(prim, edges, positions, list_sizes, plan)
-    outs = out if type(out) is tuple else (out,)
-    node.saved = plan.keep(prim, args, outs)
-    _attach(node, outs)
-    if type(out) is tuple and getattr(prim, "answers_views", False):
-        for o in outs:
-            if (view := o._view) is not None:   # a class whose tensors have no memory of their own makes none
-                o._view = view._replace(origin="many")
+def _trace(node: Node) -> None:
+    node.trace = traceback.extract_stack()[:-1]
 
 
 def _is_tensor_list(value: Any) -> bool:
     return any(isinstance(v, Tensor) for v in value)
-
-
-def _attach(node: Node, outs: tuple) -> None:
-    node.output_specs = tuple([_spec(o) if isinstance(o, Tensor) else None for o in outs])
-    for nr, o in enumerate(outs):
-        if isinstance(o, Tensor) and o.dtype.category >= 2:
-            _C.attach(o, node, nr)
 
 
 def _source(prim: Any, name: str) -> tuple[int, int]:
@@ -639,6 +595,11 @@ KEPT: tuple[Callable[[Any, tuple, tuple, int], Any], ...] = (
     lambda prim, args, outs, i: _kept_by(prim.setup_context(args, outs), outs),
 )
 """How a value is kept that a rule names: a function of the primitive, its arguments and outputs, and an index."""
+
+
+def keep(how: int, prim: Any, args: tuple, outs: tuple, index: int) -> Any:
+    """A value as it is kept, where that is not plain: hooks on what is saved, other classes' tensors, custom operators' contexts."""
+    return KEPT[how](prim, args, outs, index)
 
 
 # -- views and in-place writes ------------------------------------------------------------------------

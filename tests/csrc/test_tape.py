@@ -1,4 +1,4 @@
-"""The tape of native code is that of Python: the same nodes, edges, saved values and gradients, to the bit; and what only Python records."""
+"""The tape of native code: nodes run natively give the gradients that Python's way gives, to the bit; what Python keeps and traces."""
 
 from __future__ import annotations
 
@@ -63,25 +63,25 @@ def graph(node: Any) -> Any:
 
 
 def recorded(prim: Any, sample: tuple, needed: tuple[bool, ...], by_python: bool) -> Any:
-    """(the graphs of the results, the leaves' gradients)."""
+    """(the graphs of the results, the leaves' gradients). In anomaly mode nodes are run by Python."""
     args = tuple(leaf(a, n) for a, n in zip(sample, needed, strict=True))
     with fl.autograd.set_detect_anomaly(True, check_nan=False) if by_python else contextlib.nullcontext():
         out = prim(*args)
-    found = [o for o in tensors((out,)) if o.requires_grad]
-    graphs = [graph(o.grad_fn) for o in found]
-    leaves = [a for a in tensors(args) if a.requires_grad]
-    if not found or not leaves:
-        return graphs, None
-    try:
-        grads = fl.autograd.grad(found, leaves, [fl.full_like(o, 0.5) for o in found], allow_unused=True)
-    except (NotImplementedError, RuntimeError) as error:
-        return graphs, type(error)
+        found = [o for o in tensors((out,)) if o.requires_grad]
+        graphs = [graph(o.grad_fn) for o in found]
+        leaves = [a for a in tensors(args) if a.requires_grad]
+        if not found or not leaves:
+            return graphs, None
+        try:
+            grads = fl.autograd.grad(found, leaves, [fl.full_like(o, 0.5) for o in found], allow_unused=True)
+        except (NotImplementedError, RuntimeError) as error:
+            return graphs, type(error)
     return graphs, shown(list(grads))
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("prim", DIFFERENTIABLE, ids=lambda prim: prim.name)
-def test_recorded_natively_and_by_python(prim: Any) -> None:
+def test_run_natively_and_by_python(prim: Any) -> None:
     for sample in samples(prim):
         tensors_at = [k for k, a in enumerate(sample) if isinstance(a, (np.ndarray, list, tuple))]
         for alone in (None, *tensors_at):   # all need a gradient, or one does
@@ -126,7 +126,7 @@ def test_first_gradients_are_the_leafs_own() -> None:
 
 
 @pytest.mark.parametrize("dtype", [fl.float32, fl.float64])
-@pytest.mark.parametrize(("n", "k", "m"), [(2, 8, 4), (1, 8, 4), (8, 1, 3), (3, 5, 1), (1, 1, 1), (39, 41, 40), (41, 40, 40), (0, 3, 2), (2, 0, 3)])
+@pytest.mark.parametrize(("n", "k", "m"), [(2, 8, 4), (1, 8, 4), (8, 1, 3), (3, 5, 1), (1, 1, 1), (39, 41, 40), (0, 3, 2), (2, 0, 3)])
 def test_small_products_in_every_layout(dtype: Any, n: int, k: int, m: int) -> None:
     fl.manual_seed(0)
     make = lambda *shape: fl.randn(*shape, dtype=dtype)
