@@ -132,12 +132,74 @@ struct Shortcut {
     vectorcallfunc vectorcall;
 };
 
+constexpr Py_ssize_t most_operands = 3;
+
+// The common sizes of the operands, where their tensors are of one dtype and not all of one shape; null without an error elsewhere.
+PyObject* common_sizes(PyObject* const* args, Py_ssize_t count) {
+    PyObject *dtype = nullptr, *common = nullptr;
+    bool alike = true;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        if (!is_tensor(args[k])) continue;
+        PyObject *layout = layout_of(args[k]), *own = read_slot(args[k], known_slots().dtype);
+        if (layout == nullptr || (dtype != nullptr && own != dtype)) return Py_XDECREF(common), nullptr;
+        PyObject* sizes = PyTuple_GET_ITEM(layout, 0);
+        dtype = own;
+        if (common == nullptr) {
+            common = Py_NewRef(sizes);
+            continue;
+        }
+        bool longer = PyTuple_GET_SIZE(sizes) > PyTuple_GET_SIZE(common);
+        PyObject *more = longer ? sizes : common, *less = longer ? common : sizes;
+        Py_ssize_t rank = PyTuple_GET_SIZE(more), skipped = rank - PyTuple_GET_SIZE(less);
+        PyObject* made = PyTuple_New(rank);
+        for (Py_ssize_t d = 0; made != nullptr && d < rank; d++) {
+            PyObject *a = PyTuple_GET_ITEM(more, d), *b = d < skipped ? a : PyTuple_GET_ITEM(less, d - skipped);
+            if (!PyLong_CheckExact(a) || !PyLong_CheckExact(b)) Py_CLEAR(made);
+            else PyTuple_SET_ITEM(made, d, Py_NewRef(PyLong_AsSsize_t(a) == 1 ? b : a));   // `expanded` refuses what does not fit
+        }
+        alike = alike && skipped == 0 && PyObject_RichCompareBool(sizes, common, Py_EQ) == 1;
+        Py_SETREF(common, made);
+        if (common == nullptr) return nullptr;
+    }
+    if (alike) Py_CLEAR(common);
+    return common;
+}
+
+// Whether these sizes can be expanded to others.
+bool expands(PyObject* sizes, PyObject* to) {
+    Py_ssize_t skipped = PyTuple_GET_SIZE(to) - PyTuple_GET_SIZE(sizes);
+    for (Py_ssize_t d = 0; d < PyTuple_GET_SIZE(sizes); d++) {
+        Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GET_ITEM(sizes, d));
+        if (size != 1 && size != PyLong_AsSsize_t(PyTuple_GET_ITEM(to, d + skipped))) return false;
+    }
+    return true;
+}
+
+// Operands of several shapes, recorded: they are expanded to one first. Null without an error where that cannot be done here.
+PyObject* recorded_together(const Eager* self, PyObject* const* args, Py_ssize_t count) {
+    PyObject* common = count <= most_operands && wants_gradient(args, count) ? common_sizes(args, count) : nullptr;
+    if (common == nullptr) return nullptr;
+    PyObject* alike[most_operands] = {};
+    bool good = true;
+    for (Py_ssize_t k = 0; good && k < count; k++) {
+        PyObject* sizes = is_tensor(args[k]) ? PyTuple_GET_ITEM(layout_of(args[k]), 0) : nullptr;
+        bool same = sizes == nullptr || PyObject_RichCompareBool(sizes, common, Py_EQ) == 1;
+        alike[k] = same ? Py_NewRef(args[k]) : expands(sizes, common) ? expanded(args[k], common) : nullptr;
+        good = alike[k] != nullptr;
+    }
+    PyObject* made = good ? recorded(self, alike, count, true) : nullptr;
+    for (PyObject* operand : alike) Py_XDECREF(operand);
+    Py_DECREF(common);
+    return made;
+}
+
 PyObject* shortcut_call(PyObject* object, PyObject* const* args, size_t flags, PyObject* names) {
     Shortcut* self = (Shortcut*)object;
     Py_ssize_t count = PyVectorcall_NARGS(flags);
     bool fits = names == nullptr && count >= self->tensors;
     for (Py_ssize_t i = 0; fits && i < self->tensors; i++) fits = is_tensor(args[i]);
     PyObject* made = fits ? answer((Eager*)self->eager, args, count, true) : nullptr;
+    if (made == nullptr && fits && dispatch_state.word == 0 && !PyErr_Occurred()) made = recorded_together((Eager*)self->eager, args, count);
     return made != nullptr || PyErr_Occurred() ? made : PyObject_Vectorcall(self->body, args, flags, names);
 }
 

@@ -700,4 +700,6 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
+PyObject* expanded(PyObject* tensor, PyObject* sizes) { return ask("expand", tensor, sizes); }
+
 void add_tape(PyObject* module) { PyModule_AddFunctions(module, methods); }

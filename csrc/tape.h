@@ -4,3 +4,6 @@
 
 // Records that `prim` made `out` of `args`, a tuple. False with an error set.
 bool hang(PyObject* prim, PyObject* args, PyObject* out);
+
+// A tensor expanded to these sizes, on the tape as well.
+PyObject* expanded(PyObject* tensor, PyObject* sizes);
