@@ -30,6 +30,24 @@ def list_index_bounds(T):
 
 
 @program
+def functions_of_operator(T):
+    def f(x, xs):
+        r = [operator.abs(-3), operator.inv(2), operator.call(max, 1, 4), operator.countOf([1, 2, 1, True], 1), operator.indexOf(xs, 5)]
+        r += [operator.concat([1], [2]), operator.concat("a", "b"), operator.iconcat(xs, (7,)) is xs, operator.length_hint(xs, 9)]
+        d = {"a": 1, "b": 2}
+        operator.delitem(d, "a")
+        operator.delitem(xs, 0)
+        try:
+            operator.indexOf(xs, 100)
+        except ValueError as e:
+            r.append(str(e))
+        return operator.abs(x), operator.call(torch_sin, x, out=None), operator.countOf([x], x), r, d, xs
+
+    torch_sin = T.sin
+    return f, (v(T), [4, 5, 6])
+
+
+@program
 def slice_of_another_size(T):
     def f(x, xs):
         xs[::2] = [9, 9]

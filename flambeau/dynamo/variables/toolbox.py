@@ -16,6 +16,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ...core.tensor import Tensor
 from ..break_kinds import graph_break
 from .base import NONE, Args, ConstantVariable, Kwargs, Variable, call_handler, is_none
 from .builtins import HANDLERS, handles
@@ -33,8 +34,11 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"
         HANDLERS[_op] = lambda tx, left, right, *, op=_op: tx.binary(op, left, right)
 for _op in (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge):
     HANDLERS[_op] = lambda tx, left, right, *, op=_op: tx.compare(op, left, right)
-for _op in (operator.neg, operator.pos, operator.invert):
+for _op in (operator.neg, operator.pos, operator.invert, operator.abs):
     HANDLERS[_op] = lambda tx, value, *, op=_op: tx.unary(op, value)
+HANDLERS[operator.inv] = HANDLERS[operator.invert]
+for _op, _sum in ((operator.concat, operator.add), (operator.iconcat, operator.iadd)):
+    HANDLERS[_op] = lambda tx, left, right, *, op=_op, sum=_sum: _joined(tx, op, sum, left, right)
 HANDLERS[operator.not_] = lambda tx, value: tx.logical_not(value)
 HANDLERS[operator.truth] = lambda tx, value: ConstantVariable(tx.truth(value))
 HANDLERS[operator.is_] = lambda tx, left, right: ConstantVariable(tx.is_same(left, right))
@@ -42,6 +46,32 @@ HANDLERS[operator.is_not] = lambda tx, left, right: ConstantVariable(not tx.is_s
 HANDLERS[operator.getitem] = lambda tx, owner, key: tx.item(owner, key)
 HANDLERS[operator.contains] = lambda tx, owner, key: ConstantVariable(owner.contains(tx, key))
 HANDLERS[operator.setitem] = lambda tx, owner, key, value: owner.set_item(tx, key, value) or NONE
+HANDLERS[operator.delitem] = lambda tx, owner, key: owner.del_item(tx, key) or NONE
+HANDLERS[operator.call] = lambda tx, function, *args, **kwargs: tx.call(function, list(args), kwargs)
+HANDLERS[operator.countOf] = lambda tx, owner, value: ConstantVariable(sum(tx.same_or_equal(item, value) for item in tx.iterate(owner)))
+
+
+def _joined(tx: Trace, op: Callable, sum: Callable, left: Variable, right: Variable) -> Variable:
+    """A sum of sequences; numbers, tensors and the like are none."""
+    for value in (left, right):
+        if not hasattr(value.python_type(), "__getitem__") or issubclass(value.python_type(), (dict, Tensor)):
+            graph_break("call of C function", f"operator.{op.__name__}() of {value.describe()}")
+    return tx.binary(sum, left, right)
+
+
+@handles(operator.indexOf)
+def _operator_index_of(tx: Trace, owner: Variable, value: Variable) -> Variable:
+    for i, item in enumerate(tx.iterate(owner)):
+        if tx.same_or_equal(item, value):
+            return ConstantVariable(i)
+    tx.raise_(ValueError, "sequence.index(x): x not in sequence")
+
+
+@handles(operator.length_hint)
+def _length_hint(tx: Trace, owner: Variable, default: Variable | None = None) -> Variable:
+    if not hasattr(owner.python_type(), "__len__"):
+        graph_break("call of C function", f"operator.length_hint() of {owner.describe()}")
+    return owner.length(tx)
 
 
 @handles(operator.index)
