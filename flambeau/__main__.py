@@ -47,12 +47,27 @@ def _from_script(trace: TracebackType | None) -> TracebackType | None:
     return entry
 
 
+_INSIDE = tuple(str(Path(__file__).parent / room / "") + os.sep for room in ("ops", "core", "backends"))
+
+
+def _to_the_call(error: BaseException, trace: TracebackType | None) -> TracebackType | None:
+    """A traceback that ends where an operator was called, if that refused its arguments: the error says the rest."""
+    last = entry = trace if isinstance(error, (RuntimeError, TypeError, ValueError, IndexError)) else None
+    while entry is not None:
+        if not entry.tb_frame.f_code.co_filename.startswith(_INSIDE):
+            last = entry
+        entry = entry.tb_next
+    if last is not None:
+        last.tb_next = None
+    return trace
+
+
 def _hide_runner() -> None:
-    """Uncaught errors are shown from the script's first line on, by the hook that was there."""
+    """Uncaught errors are shown from the script's first line to its last, by the hook that was there."""
     show = sys.excepthook
 
     def shown(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        trace = _from_script(trace)
+        trace = _to_the_call(error, _from_script(trace))
         show(kind, error.with_traceback(trace), trace)
 
     sys.excepthook = shown

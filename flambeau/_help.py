@@ -142,7 +142,8 @@ def example(of: Any) -> Example | None:
     """A call that was run: the one that is written, or else one with small arguments that fit; None where none of those that are tried does."""
     where = path(of)
     space, _, name = str(where).removeprefix("torch.").rpartition(".")
-    code = LIBRARIES.get(space, {}).get(name) or LIBRARIES[""].get(name) or EXAMPLES.get(of.__name__)     # "": as its names load on first use
+    lazily = LIBRARIES[""].get(name) if getattr(torch, name, None) is of else None      # a name that loads on first use
+    code = LIBRARIES.get(space, {}).get(name) or lazily or EXAMPLES.get(of.__name__)
     if code is not None:
         code = code.replace("~", str(where))
         return Example(code, None) if space in SHOWN or "cuda" in code else made(code)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -121,3 +126,18 @@ def test_classes_of_one_example_or_of_the_wrong_size(loss: str, size: tuple[int,
             return type(error).__name__
 
     assert tried(fl) == tried(pytest.importorskip("torch"))
+
+
+@pytest.mark.parametrize(("line", "last"), [
+    ("torch.ones(2) @ torch.ones(3)", "script.py"), ("torch.nn.Linear(3, 2)(torch.ones(4))", "linear.py"),
+    ("torch.library.custom_op('mine::f', lambda x: 1 / 0, mutates_args=(), schema='(Tensor x) -> Tensor')(torch.ones(2))", "script.py"),
+])
+def test_a_script_fails_where_it_called(line: str, last: str, tmp_path: Path) -> None:
+    """No frame of the command's, and none inside of an operator unless the program's own code lies below."""
+    script = tmp_path / "script.py"
+    script.write_text(f"import torch\n\n\ndef main():\n    {line}\n\n\nmain()\n")
+    done = subprocess.run([sys.executable, "-m", "flambeau", "run", str(script)], capture_output=True, text=True, check=False, timeout=100,
+                          env={**os.environ, "PYTHONPATH": str(Path(fl.__file__).parent.parent)})
+    files = re.findall(r'File "(.*)", line', done.stderr)
+    assert done.returncode == 1 and Path(files[0]).name == "script.py" and Path(files[-1]).name == last, done.stderr
+    assert not [file for file in files if f"{os.sep}ops{os.sep}" in file and last != "script.py"]

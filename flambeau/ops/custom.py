@@ -68,6 +68,7 @@ class CustomOperator:
         self.primitive = self._make_primitive()
         self.default = self
         self._operator = self  # one node in a captured graph
+        self._event = schema.name   # in profiles
 
     def __repr__(self) -> str:
         return f"<custom operator {self.qualname}{self.signature}>"

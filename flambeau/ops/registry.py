@@ -44,7 +44,7 @@ from .primitives import (
     view,
 )
 from .replay import replayed
-from .telling import MAY_BE_THE_CALL, tell
+from .telling import MAY_BE_THE_CALL, known, tell
 
 OPERATORS: dict[str, Callable] = {}
 F = TypeVar("F", bound=Callable)
@@ -273,7 +273,7 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
         wrapper.__signature__ = _with_out(fn)  # type: ignore[attr-defined]
     if "<locals>" in wrapper.__qualname__:
         wrapper.__qualname__ = wrapper.__name__     # pickles say where it is
-    wrapper._event = f"aten::{op_name}"  # type: ignore[attr-defined]
+    wrapper._event = f"aten::{known(op_name)}"  # type: ignore[attr-defined]
     composed(wrapper)
     wrapper._body = body  # type: ignore[attr-defined]
     wrapper._plain = body if into_out is None else _taking_out(body, into_out)  # type: ignore[attr-defined]

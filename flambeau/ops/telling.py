@@ -33,10 +33,15 @@ class _Call(str):
     __slots__ = ()
 
 
+def known(name: str) -> str:
+    """The name of an operator as users know it: nn.functional's have a prefix where torch has one of another signature."""
+    return _TOLD.get(name) or name.removeprefix("functional_")
+
+
 def tell(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception, answered: bool = False) -> None:
     """Raise a TypeError that says what is wrong with the arguments of a call that failed, if that is why; else let the error name the
     call, with shapes and dtypes, in its note. `answered`: by a class that took the call over, which has its own reasons."""
-    name = _TOLD.get(name) or name.removeprefix("functional_")     # nn.functional's, where torch has one of another signature
+    name = known(name)
     kinds = MAY_BE_THE_CALL[:2] if answered else MAY_BE_THE_CALL
     if isinstance(error, kinds) and (wrong := wrong_argument(name, fn, args, kwargs, error)) is not None:
         raise TypeError(wrong) from None

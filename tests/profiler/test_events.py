@@ -326,3 +326,57 @@ def test_ids_names_and_metadata() -> None:
     assert fl.profiler.kineto_available() and fl.profiler.ProfilerActivity.CPU in fl.profiler.supported_activities()
     with pytest.raises(NotImplementedError):
         fl.autograd.profiler.load_nvprof("x")
+
+
+class _Square(fl.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * ctx.saved_tensors[0] * g
+
+
+def _custom() -> Any:
+    double = fl.library.custom_op("profiled::double", lambda x: x * 2, mutates_args=(), schema="(Tensor x) -> Tensor")
+    double.register_autograd(lambda ctx, g: g * 2)
+    return double(fl.ones(2, requires_grad=True)).sum().backward()
+
+
+def _through_modes() -> Any:
+    class Mode(fl.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    with Mode(), fl.inference_mode():
+        return fl.ones(2).sin()
+
+
+CALLS = {
+    "custom operator": (_custom, "profiled::double"), "mode": (_through_modes, "aten::sin"),
+    "function": (lambda: _Square.apply(fl.ones(2, requires_grad=True)).sum().backward(), "_SquareBackward"),
+    "vmap": (lambda: fl.vmap(lambda row: row.sin().sum())(fl.ones(2, 3)), "aten::sin"),
+    "grad": (lambda: fl.func.hessian(lambda x: (x ** 3).sum())(fl.ones(2)), "aten::pow"),
+    "sparse": (lambda: fl.sparse.mm(fl.eye(3).to_sparse(), fl.ones(3, 3)), "aten::eye"),
+    "sparse gradient": (lambda: fl.nn.Embedding(4, 2, sparse=True)(fl.tensor([1])).sum().backward(), "aten::embedding"),
+    "meta": (lambda: fl.ones(2, device="meta").sin(), "aten::sin"), "cond": (
+        lambda: fl.cond(fl.tensor(True), lambda x: x + 1, lambda x: x - 1, (fl.ones(2),)), "aten::add"),
+    "subclass": (lambda: fl.ones(2).as_subclass(fl.nn.Parameter).sin(), "aten::sin"),
+    "symbolic trace": (lambda: fl.fx.symbolic_trace(fl.nn.Linear(2, 2))(fl.ones(1, 2)), "aten::linear"),
+    "checkpoint": (lambda: fl.utils.checkpoint.checkpoint(fl.sin, fl.ones(2, requires_grad=True), use_reentrant=False).sum().backward(),
+                   "aten::sin"),
+}
+
+
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+def test_whatever_runs_can_be_profiled(name: str, everything: bool, tmp_path: Path) -> None:
+    call, event = CALLS[name]
+    settings = ("record_shapes", "with_stack", "profile_memory", "with_modules", "with_flops")
+    with fl.profiler.profile(**dict.fromkeys(settings, everything)) as taken:
+        call()
+    assert any(e.name.startswith(event) for e in taken.events()), [e.name for e in taken.events()]
+    taken.key_averages(group_by_input_shape=True, group_by_stack_n=2).table()
+    taken.export_chrome_trace(tmp_path / "trace.json")
