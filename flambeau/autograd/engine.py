@@ -448,7 +448,8 @@ def retain_grad(tensor: Tensor) -> None:
 
 _C.know_tape(Node, graph.PrimitiveNode, AccumulateGrad, graph.Saved, graph.Plan, graph.Rule, Edge, Output, graph._RELEASED, {
     "plan": graph.Plan.of, "kind": graph.kind_of, "edge_of": edge_of, "spec": graph._spec, "trace": graph._trace, "keep": graph.keep,
-    "expand": PRIMITIVES["expand"], "accumulator": graph.accumulator, "times": graph.times, "apply": _apply, "explain": _explain, "fit": _fit, "plus": _plus,
+    "expand": PRIMITIVES["expand"], "accumulator": graph.accumulator, "times": graph.times,
+    "apply": _apply, "explain": _explain, "fit": _fit, "plus": _plus,
     "accumulate": _accumulate, "capture": _capture, "run_pre_hooks": _run_pre_hooks, "run_post_hooks": _run_post_hooks,
     "release": lambda node: node.release(), "send_watched": _send_watched, "accumulate_watched": _arrive_watched,
 })
