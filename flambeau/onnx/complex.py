@@ -55,7 +55,7 @@ def find(target: Any, args: tuple, kwargs: dict, opset: int) -> Callable | None:
     if not any(is_complex(x) or isinstance(x, complex) for x in given):
         return found if getattr(target, "__name__", getattr(target, "name", "")).split(".")[0] in _MAKE else None
     if any(row.write is _each for row in _TABLE.rows_of(target)) and all(map(is_complex, given)):
-        plain = FORMS.find(target, *map_aggregate((args, kwargs), _real), opset)
+        plain = FORMS.find(target, map_aggregate(args, _real), map_aggregate(kwargs, _real), opset)
         return functools.partial(_each, plain) if plain is not None else None
     return found
 
