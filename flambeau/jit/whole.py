@@ -116,9 +116,9 @@ class Whole:
     def _key(self, args: tuple) -> tuple | None:
         """What the code for these arguments depends on; None where it may not be asked."""
         state = dispatch.state
-        if state.word:
+        if state.word or state.overrides:      # modes, of which autocast is one
             return None
-        key: list[Any] = [state.recording]
+        key: list[Any] = [state.recording, state.devices]
         for v in args:
             if type(v) is Tensor:
                 if (v._grad is not None and state.grad_enabled and v.requires_grad) or type(v._data) is not np.ndarray:
