@@ -154,16 +154,13 @@ def div(o: Writer, x: Any, y: Any) -> Complex:
     return Complex(o.Div(made.real, length), o.Div(made.imag, length))
 
 
-@form("conj", "_conj", "conj_physical", "resolve_conj", "primitive:conj")
+form("resolve_conj")(lambda _, x: x)
+
+
+@form("conj", "_conj", "conj_physical", "primitive:conj")
 def conj(o: Writer, x: Complex) -> Complex:
     """The conjugate."""
     return Complex(x.real, o.Neg(x.imag))
-
-
-@form("resolve_conj", "resolve_neg")
-def resolved(o: Writer, x: Complex) -> Complex:
-    """The same: parts are what they are."""
-    return x
 
 
 @form("abs", "primitive:abs")
@@ -172,16 +169,9 @@ def absolute(o: Writer, x: Complex) -> Value:
     return o.Sqrt(o.Add(o.Mul(x.real, x.real), o.Mul(x.imag, x.imag)))
 
 
-@form("real", "primitive:real")
-def real(o: Writer, x: Complex) -> Value:
-    """The real part."""
-    return x.real
-
-
-@form("imag", "primitive:imag")
-def imag(o: Writer, x: Complex) -> Value:
-    """The imaginary part."""
-    return x.imag
+form("real", "primitive:real")(lambda _, x: x.real)
+form("imag", "primitive:imag")(lambda _, x: x.imag)
+form("resolve_neg")(lambda _, x: x)
 
 
 # -- from real numbers and to them -----------------------------------------------------------------------------------------------------
@@ -203,10 +193,7 @@ def of_pairs(o: Writer, x: Value) -> Complex:
 form("view_as_complex", "primitive:view_as_complex")(of_pairs)
 
 
-@form("complex", "primitive:complex")
-def of_parts(o: Writer, real: Value, imag: Value) -> Complex:
-    """These parts."""
-    return Complex(real, imag)
+form("complex", "primitive:complex")(lambda _, real, imag: Complex(real, imag))
 
 
 @form("primitive:convert")
