@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -224,7 +224,7 @@ class ShapeEnv:
             expr = shorter[0] if shorter else expr
         return expr
 
-    def _unknown_in(self, expr: Index) -> set[str]:
+    def _unknown_in(self, expr: Index) -> Set[str]:
         return free_variables(expr) & self.unbacked
 
     def static_value(self, relation: Relation) -> bool | None:

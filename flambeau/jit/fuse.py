@@ -150,7 +150,7 @@ class Region:
             return None
         if max(v.numel() for v in values) < LEAST_ELEMENTS:
             return None
-        if dispatch.state.word or (dispatch.state.grad_enabled and any(v.requires_grad for v in values)):
+        if dispatch.state.word or dispatch.state.overrides or (dispatch.state.grad_enabled and any(v.requires_grad for v in values)):
             return None
         key = tuple((v.shape, v.stride(), v.dtype, v.device) for v in values)
         kernel = self.kernels.get(key)

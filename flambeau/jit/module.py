@@ -277,9 +277,10 @@ class RecursiveScriptModule(ScriptModule):
         fields[home][name] = value
 
     # -- what Python does --------------------------------------------------------------------------------------------------
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    @property
+    def forward(self) -> ScriptMethod:      # type: ignore[override]
         """The program's `forward`."""
-        return self._method("forward")(*args, **kwargs)
+        return self._method("forward")
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         made_of: Class = self.__dict__["_class"]

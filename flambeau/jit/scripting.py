@@ -5,19 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ..core.tensor import Tensor
 from ..nn.modules.module import Module
 from . import language
-from .frontend.annotations import type_of_value
 from .frontend.library import FORMS, METHODS
 from .frontend.matching import literal_value
 from .frontend.modules import INTERNAL, ModuleInfo
-from .frontend.static import TENSOR, Type, common, optional
 from .frontend.unit import Unit
 from .module import SCRIPT, RecursiveScriptModule, ScriptFunction, ScriptModule, taken
+from .observed import Types, observed
 from .program import Program
 from .trace import tracing
 
@@ -33,37 +32,36 @@ def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None
     """`obj` compiled: a function as a ScriptFunction, a module as a ScriptModule with the same parameters; a class is marked as one of the
     language, and stays what it is.
 
-    `example_inputs`, a list of tuples of arguments (of a module: a dict from methods to such lists), tells the types of parameters that
-    have no annotation. What is no TorchScript raises RuntimeError or `torch.jit.frontend.NotSupportedError` with the line.
+    `example_inputs`, a list of tuples of arguments (of a module also a dict from modules and methods to such lists), is run once, and tells
+    the types of parameters that have no annotation, in all functions that are called; MonkeyType is not needed. What is no TorchScript
+    raises RuntimeError or `torch.jit.frontend.NotSupportedError` with the line.
     """
     if isinstance(obj, (ScriptModule, ScriptFunction)):
         return obj
     if isinstance(obj, Module):
-        return script_module(obj, _told_of_methods(obj, example_inputs))
+        return script_module(obj, observed(obj, example_inputs))
     if isinstance(obj, type):
         return script_class(obj)
     if isinstance(obj, (dict, list)):
         raise NotImplementedError("torch.jit.script of a list or dict: make it in a function that is scripted")
     if not callable(obj):
         raise TypeError(f"torch.jit.script takes a function, a module or a class, got {type(obj).__name__}")
-    fn = obj if inspect.isroutine(obj) else type(obj).__call__
-    return script_function(fn, _told(fn, example_inputs))
+    return script_function(obj if inspect.isroutine(obj) else type(obj).__call__, observed(obj, example_inputs))
 
 
 def _unit() -> Unit:
     return Unit(FORMS, METHODS, LANGUAGE)
 
 
-def script_function(fn: Callable, told: Mapping[str, Type] | None = None) -> ScriptFunction:
-    """A function compiled; `told` are types of parameters."""
+def script_function(fn: Callable, seen: Types | None = None) -> ScriptFunction:
+    """A function compiled; `seen` are types of parameters that say none."""
     cached = fn.__dict__.get("_script_compiled") if hasattr(fn, "__dict__") else None
-    if cached is not None and told is None:
+    if cached is not None and not seen:
         return cached
     if inspect.isbuiltin(fn) or not hasattr(fn, "__code__"):
         raise TypeError(f"torch.jit.script takes functions written in Python, got {fn!r}")
     unit = _unit()
-    if told is not None:
-        unit.argument_types[inspect.unwrap(fn)] = dict(told)
+    unit.seen = seen or {}
     _, name = unit.compile_function(fn)
     program = unit.program()
     made = ScriptFunction(program.functions[name], program)
@@ -71,7 +69,7 @@ def script_function(fn: Callable, told: Mapping[str, Type] | None = None) -> Scr
     made.__doc__, made._script_original = fn.__doc__, fn        # type: ignore[attr-defined]
     made._flambeau_captured_as = fn     # type: ignore[attr-defined]  # torch.compile sees the Python
     made.__module__ = fn.__module__
-    if hasattr(fn, "__dict__") and told is None:
+    if hasattr(fn, "__dict__") and not seen:
         fn.__dict__["_script_compiled"] = made
     return made
 
@@ -89,10 +87,10 @@ def script_class(cls: type) -> type:
 
 
 # -- modules -----------------------------------------------------------------------------------------------------------------------
-def script_module(module: Module, told: Mapping[Callable, Mapping[str, Type]] | None = None) -> RecursiveScriptModule:
+def script_module(module: Module, seen: Types | None = None) -> RecursiveScriptModule:
     """A module compiled: `forward`, methods that are marked, and what they call."""
     unit = _unit()
-    unit.argument_types.update({fn: dict(types_) for fn, types_ in (told or {}).items()})
+    unit.seen = seen or {}
     info = unit.info(module)
     info.compile_entries()
     program = unit.program()
@@ -141,46 +139,6 @@ def _fill(one: RecursiveScriptModule, module: Module, info: ModuleInfo) -> None:
         fn = inspect.getattr_static(type(module), name)
         if inspect.isfunction(fn) and getattr(fn, language.MARK, None) in ("ignore",):
             one.__dict__[name] = types.MethodType(fn, one)
-
-
-# -- types that examples tell ----------------------------------------------------------------------------------------------------------
-def _told(fn: Callable, examples: Any) -> dict[str, Type] | None:
-    """The types of a function's parameters in calls with these arguments."""
-    if examples is None:
-        return None
-    if isinstance(examples, dict):
-        examples = next(iter(examples.values()), [])
-    found: dict[str, Type] = {}
-    signature = inspect.signature(fn)
-    for example in examples:
-        args = example if isinstance(example, (tuple, list)) else (example,)
-        for name, value in signature.bind(*args).arguments.items():
-            kind = _type_of_example(value)
-            known = found.get(name, kind)
-            found[name] = common(known, kind, {}, union=True) or kind
-    return found
-
-
-def _type_of_example(value: Any) -> Type:
-    if value is None:
-        return optional(TENSOR)
-    if isinstance(value, (list, dict)) and not value:
-        return Type("List", (TENSOR,)) if isinstance(value, list) else Type("Dict", (Type("str"), TENSOR))
-    return type_of_value(value, lambda cls: None) or TENSOR
-
-
-def _told_of_methods(module: Module, examples: Any) -> dict[Callable, dict[str, Type]] | None:
-    if examples is None:
-        return None
-    if not isinstance(examples, dict):
-        raise ValueError("Error: Unable to infer types. Please format the inputs to type `List[Tuple]` or `Dict[Callable, List[Tuple]]` "
-                         "to be run with MonkeyType.")
-    found = {}
-    for key, given in examples.items():
-        fn = key.forward if isinstance(key, Module) else key
-        if inspect.ismethod(fn):
-            found[inspect.unwrap(fn.__func__)] = _told(fn, given) or {}
-    return found
 
 
 # -- functions and methods that are scripted later ------------------------------------------------------------------------------------

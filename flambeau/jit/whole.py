@@ -40,7 +40,7 @@ class Following:
     """What a program reads of modules, and does beside computing, while it is traced. `now` is under way in its own thread."""
 
     now: Following | None = None
-    lock = threading.Lock()
+    lock = threading.RLock()
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -116,9 +116,9 @@ class Whole:
     def _key(self, args: tuple) -> tuple | None:
         """What the code for these arguments depends on; None where it may not be asked."""
         state = dispatch.state
-        if state.word:
+        if state.word or state.overrides:      # modes, of which autocast is one
             return None
-        key: list[Any] = [state.recording]
+        key: list[Any] = [state.recording, state.devices]
         for v in args:
             if type(v) is Tensor:
                 if (v._grad is not None and state.grad_enabled and v.requires_grad) or type(v._data) is not np.ndarray:
@@ -149,19 +149,19 @@ class Whole:
             return None
         places = [i for i, v in enumerate(args) if isinstance(v, Tensor)]
         numbers = [None if isinstance(v, Tensor) else v for v in args]
-        following, shape = Following(), []
+        following, shape = Following(), []      # type: tuple[Following, list[Any]]
 
         def run(*tensors: Tensor) -> tuple:
             following.__init__()    # type: ignore[misc]    # a trace may be made twice
             given: list[Any] = list(numbers)
             for i, tensor in zip(places, tensors, strict=True):
                 given[i] = tensor
-            Following.now = following
+            outer, Following.now = Following.now, following
             try:
                 with dispatch.push_mode(following):
                     leaves, spec = tree_flatten(self.function(*self.owner, *given))
             finally:
-                Following.now = None
+                Following.now = outer
             if not all(isinstance(leaf, (Tensor, *_PLAIN)) for leaf in leaves):
                 raise Unfit("it gives objects")
             shape[:] = [spec]

@@ -16,6 +16,7 @@ from ..export.program import ExportedProgram
 from ..export.record import COMPARISONS, set_grad_enabled
 from ..fx import Graph, GraphModule, Node, map_arg
 from ..ops.aten import Overload
+from . import complex as complex_numbers
 from . import elementwise, functions, layers, numbers, reductions, shapes, sources, vision
 from .errors import UnsupportedOperatorError
 from .forms import find
@@ -65,7 +66,10 @@ class Translation:
         raise error
 
     def _has_form(self, target: Any, args: tuple, kwargs: dict) -> bool:
-        return target in self.whole or find(target, args, kwargs, self.opset) is not None
+        return target in self.whole or self._find(target, args, kwargs) is not None
+
+    def _find(self, target: Any, args: tuple, kwargs: dict) -> Any:
+        return complex_numbers.find(target, args, kwargs, self.opset) or _without_complex(find, target, args, kwargs, self.opset)
 
     def _form(self, node: Node) -> Any:
         target = node.target
@@ -74,7 +78,7 @@ class Translation:
         if target in self.whole:
             return self.whole[target]
         args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda n: n.meta.get("val", n))
-        return find(target, args, kwargs, self.opset)
+        return self._find(target, args, kwargs)
 
     # -- inputs and outputs ------------------------------------------------------------------------------------------
     def _place_inputs(self, graph: Graph, names: list[str]) -> None:
@@ -86,9 +90,7 @@ class Translation:
                 path = str(spec.target)
                 tensor = program.state_dict.get(path, program.constants.get(path))
                 assert isinstance(tensor, Tensor)
-                value = Value(self.o.name(path), tensor.dtype, tensor.shape)
-                self.o.tensors[value.name] = tensor
-                self.values[node] = value
+                self.values[node] = self._constant(path, tensor)
             elif isinstance(fake, (Tensor, SymInt)):
                 self.values[node] = self._user_input(names.pop(0) if names else str(node.target), fake)
             else:
@@ -97,8 +99,20 @@ class Translation:
             raise ValueError(f"torch.onnx.export: input_names has {len(names)} more names than the model has inputs: {names}; the inputs "
                              f"are {[v.name for v in self.inputs]}")
 
+    def _constant(self, path: str, tensor: Tensor) -> Any:
+        """A tensor of the module; of a complex one the parts."""
+        if tensor.dtype.is_complex:
+            return complex_numbers.Complex(*[self._constant(f"{path}.{part}", getattr(tensor.detach(), part).clone())
+                                             for part in ("real", "imag")])
+        value = Value(self.o.name(path), tensor.dtype, tensor.shape)
+        self.o.tensors[value.name] = tensor
+        return value
+
     def _user_input(self, name: str, fake: Any) -> Value:
         shape = tuple(fake._layout.shape) if isinstance(fake, Tensor) else ()
+        if complex_numbers.is_complex(fake):
+            raise NotImplementedError(f"torch.onnx.export: the input {name} is of {fake.dtype}, which ONNX has no form of; let the model "
+                                      "take torch.view_as_real(x), and begin with torch.view_as_complex")
         value = Value(self.o.name(name), fake.dtype if isinstance(fake, Tensor) else int64, shape)
         self.inputs.append(value)
         return value if isinstance(fake, Tensor) else Number(self.o.Unsqueeze(value, [0]).name)
@@ -112,6 +126,8 @@ class Translation:
         self.o.at = "outputs"
         for i, out in enumerate(found):
             value = self.values[out] if isinstance(out, Node) else self.o.constant(out)
+            if isinstance(value, complex_numbers.Complex):
+                value = complex_numbers.pairs(self.o, value)
             if isinstance(value, Number):
                 value = self.o.scalar(value)
             made = self.o.Identity(value)
@@ -119,6 +135,8 @@ class Translation:
             self._rename(made, self.o.name(wanted))
             fake = out.meta["val"] if isinstance(out, Node) else None
             made.shape = tuple(fake._layout.shape) if isinstance(fake, Tensor) else ()
+            if complex_numbers.is_complex(fake):
+                made.shape += (2,)
             self.outputs.append(made)
 
     def _rename(self, value: Value, name: str) -> None:
@@ -160,12 +178,20 @@ class Translation:
             o.steps, o.at, o.out = before, at, out
 
 
+def _without_complex(find: Any, target: Any, args: tuple, kwargs: dict, opset: int) -> Any:
+    """The row of the table for real numbers; None where there are complex ones."""
+    given = complex_numbers.leaves_of((args, kwargs))
+    return None if any(complex_numbers.is_complex(x) or isinstance(x, complex) for x in given) else find(target, args, kwargs, opset)
+
+
 def _nothing(o: Writer, *args: Any) -> None:
     """A step that computes nothing."""
 
 
 def _known(made: Any, fake: Any) -> Any:
     """A result with the shape that the trace found."""
+    if isinstance(made, complex_numbers.Complex):
+        return complex_numbers.Complex(*[Value(part.name, part.dtype, fake._layout.shape) for part in made])
     if isinstance(fake, Tensor) and isinstance(made, Value):
         assert made.dtype is fake.dtype, f"{made} was to be of {fake.dtype}"
         known = Value(made.name, fake.dtype, fake._layout.shape)

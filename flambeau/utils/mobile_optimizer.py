@@ -6,7 +6,7 @@ import enum
 from collections.abc import Collection
 from typing import Any
 
-from ..jit import RecursiveScriptModule, freeze, script
+from ..jit import RecursiveScriptModule, freeze, optimize_for_inference, script
 from ..nn.modules.module import Module
 from ..nn.utils.fx_passes import fuse, remove_dropout
 
@@ -20,24 +20,26 @@ class MobileOptimizerType(enum.Enum):
 
 def optimize_for_mobile(script_module: Any, optimization_blocklist: Collection[MobileOptimizerType] | None = None,
                         preserved_methods: list[str] | None = None, backend: str = "CPU") -> Module:
-    """A module in evaluation mode, scripted and frozen.
+    """A module in evaluation mode, scripted, frozen and optimized for inference: batch norms and activations are part of the
+    convolutions before them, and weights are packed, from the first call on.
 
-    Of a plain module, batch norms are folded into the convolutions before them and dropouts removed first; a module that is a script
-    already is frozen as it is. Activations move into convolutions, and weights are packed, where torch.compile or an ahead-of-time package
-    runs it. `preserved_methods` stay.
+    Of a plain module, batch norms are folded and dropouts removed before it is scripted, so that its archive is without them too.
+    `preserved_methods` stay.
     """
     if backend.upper() != "CPU":
         raise NotImplementedError(f"optimize_for_mobile(backend={backend!r}) is not implemented; 'CPU' is, and "
                                   "torch.backends._nnapi.prepare.convert_model_to_nnapi makes models for Android's NNAPI")
+    blocked = set(optimization_blocklist or ())
+    finished = freeze if MobileOptimizerType.INSERT_FOLD_PREPACK_OPS in blocked else optimize_for_inference
     if isinstance(script_module, RecursiveScriptModule):
-        return freeze(script_module.eval(), preserved_methods)
+        return finished(script_module.eval(), preserved_methods)
     if not isinstance(script_module, Module):
         raise TypeError(f"Got {type(script_module)}, but ScriptModule is expected.")
-    blocked, made = set(optimization_blocklist or ()), script_module.eval()
+    made = script_module.eval()
     if preserved_methods is None:       # a graph has forward alone
         made = made if MobileOptimizerType.CONV_BN_FUSION in blocked else fuse(made)
         made = made if MobileOptimizerType.REMOVE_DROPOUT in blocked else remove_dropout(made)
-    return freeze(script(made), preserved_methods)
+    return finished(script(made), preserved_methods)
 
 
 __all__ = ["MobileOptimizerType", "optimize_for_mobile"]

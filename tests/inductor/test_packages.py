@@ -18,6 +18,7 @@ import pytest
 import flambeau as torch
 from flambeau.backends.cpu import onednn
 from flambeau.export import Dim, export
+from flambeau.inductor.package import scales
 from flambeau.inductor.package.archive import manifest
 from flambeau.nn import functional as F
 
@@ -201,6 +202,40 @@ def test_what_parameters_alone_decide_is_computed_once(tmp_path: Path) -> None:
         assert archive.getinfo("weights.bin").file_size == weight.nbytes        # what was folded, and nothing that it is made of
     x = torch.randn(2, 4)
     torch.testing.assert_close(torch._inductor.aoti_load_package(path)(x), Net()(x).detach())
+
+
+@pytest.mark.parametrize(("after", "folds"), [
+    (lambda y, norm, c: norm(y), 1), (lambda y, norm, c: norm(y).relu(), 1), (lambda y, norm, c: (3 - norm(y)) / 2, 1),
+    (lambda y, norm, c: norm(y) * y, 0), (lambda y, norm, c: y * c[None, :, None, None] - 1, 1), (lambda y, norm, c: y + c.view(-1, 1, 1), 0),
+    (lambda y, norm, c: norm(y * 2) + y.mean(), 0), (lambda y, norm, c: y * row_scale() + 1, 0)])
+def test_scales_of_channels_move_into_convolutions(after: Callable, folds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = torch.nn.Conv2d(4, 6, 3, groups=2, bias=False), torch.nn.BatchNorm2d(6)
+            self.register_buffer("c", torch.linspace(0.5, 2, 6))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return after(self.conv(x), self.norm, self.c)
+
+    found = []
+    constant = scales._constant
+    monkeypatch.setattr(scales, "_constant", lambda *args: found.append(args) or constant(*args))
+    torch.manual_seed(0)
+    net = Scaled()
+    for _ in range(3):
+        net(torch.randn(4, 4, 8, 8))
+    path = package(net, (torch.randn(2, 4, 8, 8),), tmp_path / "scaled.pt2", dynamic_shapes=({0: Dim("images")},))
+    assert len(found) == 2 * folds
+    loaded = torch._inductor.aoti_load_package(path)
+    for images in (2, 5):
+        x = torch.randn(images, 4, 8, 8)
+        same(loaded(x), net(x))
+
+
+def row_scale() -> torch.Tensor:
+    """What differs within a channel."""
+    return torch.linspace(1, 2, 6)[None, None, :, None]
 
 
 def test_threads_share_what_is_loaded(tmp_path: Path) -> None:

@@ -231,6 +231,65 @@ def test_examples_tell_types():
     assert scripted.schema == "untyped(int a, int b, List[int] c) -> int" and scripted(2, 3, [1, 2]) == 8
 
 
+def times(a, n):
+    return a * n
+
+
+def calls_others(x, k):
+    return times(x, k) + k
+
+
+def may_be_none(a, b):
+    if b is None:
+        return a
+    return a + b
+
+
+def of_containers(xs, named, pair):
+    total = xs[0]
+    for x in xs:
+        total = total + x * named["a"]
+    return total, pair[1]
+
+
+def half_said(x, n: float, m):
+    return x * n + m
+
+
+class Untyped(fl.nn.Module):
+    def forward(self, x, n):
+        return self.scaled(x, n) + n
+
+    def scaled(self, x, n):
+        return x * n
+
+
+X2 = fl.ones(2)
+
+
+@pytest.mark.parametrize(("make", "examples", "call", "schema"), [
+    (lambda: calls_others, lambda _: [(X2, 3)], (X2, 4), "Tensor x, int k"),
+    (lambda: may_be_none, lambda _: [(X2, None), (X2, 2)], (X2, 3), "Tensor a, Optional[int] b"),
+    (lambda: of_containers, lambda _: [([X2], {"a": 2}, (1, "b"))], ([X2, X2], {"a": 1}, (2, "c")),
+     "List[Tensor] xs, Dict[str, int] named, Tuple[int, str] pair"),
+    (lambda: half_said, lambda _: [(X2, 2.0, 3)], (X2, 1.5, 2), "Tensor x, float n, int m"),
+    (Untyped, lambda net: {net: [(X2, 3)]}, (X2, 4), "Tensor x, int n"),
+    (Untyped, lambda net: {net.forward: [(X2, 3)]}, (X2, 4), "Tensor x, int n"),
+    (Untyped, lambda net: [(X2, 3)], (X2, 4), "Tensor x, int n")])
+def test_examples_tell_the_types_of_all_that_is_called(make, examples, call, schema):
+    obj = make()
+    scripted = fl.jit.script(obj, example_inputs=examples(obj))
+    assert schema in (scripted.schema if not isinstance(obj, fl.nn.Module) else scripted.forward.schema)
+    found, expected = scripted(*call), obj(*call)
+    for a, b in zip(*((v if isinstance(v, tuple) else (v,)) for v in (found, expected)), strict=True):
+        assert fl.equal(a, b) if isinstance(a, fl.Tensor) else a == b
+
+
+def test_examples_have_a_form():
+    with pytest.raises(ValueError, match="List\\[Tuple\\]"):
+        fl.jit.script(Untyped(), example_inputs=3)
+
+
 def chain(x: fl.Tensor, y: fl.Tensor):
     z = fl.tanh(x * 2 + y)
     z = fl.sigmoid(z) * x - y

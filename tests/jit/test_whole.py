@@ -120,6 +120,10 @@ def made(x):
     return (fl.zeros(4) + x).mean() * fl.ones(2)
 
 
+def made_apart(x):
+    return (fl.zeros(4) + 1).mean() * fl.ones(2), x.tanh()
+
+
 def fails(x):
     y = (x * 2 + 1).tanh()
     assert y.size(0) == 7, "no seven rows"
@@ -226,6 +230,35 @@ def test_gradients_other_shapes_and_copies_are_interpreted_or_compiled_anew():
         assert kernels(scripted) == 2
 
 
+class Noting(fl.overrides.TorchFunctionMode):
+    """Counts operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.seen += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_modes_see_what_was_compiled():
+    net, scripted, x = perceptron()
+    with fl.no_grad():
+        with fl.autocast("cpu", dtype=fl.bfloat16):
+            assert scripted(x).dtype is net(x).dtype is fl.bfloat16
+        with Noting() as noting:
+            scripted(x)
+        assert noting.seen >= 4
+        found = fl.vmap(scripted)(fl.stack([x, x + 1]))
+        assert fl.allclose(found[1], net(x + 1), atol=1e-5)
+        with fl.inference_mode():
+            assert scripted(x).is_inference()
+        assert not scripted(x).is_inference()
+    grads = fl.func.grad(lambda v: scripted(v).sum())(x)
+    assert fl.allclose(grads, fl.func.grad(lambda v: net(v).sum())(x), atol=1e-6)
+
+
 def test_settings_that_operators_read_are_seen():
     scripted = fl.jit.script(made)
     x = fl.randn(3, 4)
@@ -237,6 +270,11 @@ def test_settings_that_operators_read_are_seen():
             assert scripted(x).dtype is fl.float64
     finally:
         fl.set_default_dtype(fl.float32)
+    apart = fl.jit.script(made_apart)
+    for _ in range(CALLS):
+        assert apart(x)[0].device == fl.device("cpu")
+    with fl.device("meta"):
+        assert apart(x)[0].device == made_apart(x)[0].device == fl.device("meta")
 
 
 class Norms(nn.Module):

@@ -31,7 +31,7 @@ def fold_scales(program: Program, values: Mapping[Node, Tensor]) -> None:
 
 
 def _fold(program: Program, node: Node, values: Mapping[Node, Tensor]) -> None:
-    weight: Tensor = values[node.args[1]]      # type: ignore[index]
+    weight: Tensor = values[node.args[1]]
     ones = (1,) * (weight.ndim - 2)
     scale = OPERATORS["ones"]((weight.shape[0],), dtype=float64)
     shift, last, spread, steps = scale * 0, node, None, 0
@@ -44,7 +44,7 @@ def _fold(program: Program, node: Node, values: Mapping[Node, Tensor]) -> None:
     graph = program.graph
     with graph.inserting_before(node):
         scaled = _constant(program, (weight.to(float64) * scale.reshape(-1, 1, *ones)).to(weight.dtype), node)
-        convolution = graph.call_function(node.target, (node.args[0], scaled, *node.args[2:]))
+        convolution = graph.call_function(PRIMITIVES["convolution"], (node.args[0], scaled, *node.args[2:]))
     convolution.meta = dict(node.meta)
     with graph.inserting_before(last):
         row = _constant(program, shift.to(weight.dtype).reshape(1, -1, *ones), last)
@@ -67,7 +67,7 @@ def _step(node: Node, values: Mapping[Node, Tensor]) -> tuple[Node, Step, Any, N
         return None if rule is None else (user, rule, other, None)
     if not isinstance(other, Node) or other.target is not PRIMITIVES["expand"] or other.args[0] not in values:
         return None
-    row = values[other.args[0]]     # type: ignore[index]
+    row = values[other.args[0]]
     if row.ndim != node.meta["val"].ndim or any(n != 1 for at, n in enumerate(row.shape) if at != 1):
         return None
     return user, rule, row.reshape(-1).to(float64), other

@@ -9,6 +9,7 @@ import inspect
 import re
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 from ...nn.modules.module import Module
@@ -66,7 +67,8 @@ class Unit:
         self.instantiated: dict[Any, Any] = {}
         self.constants: list[Any] = []
         self.kept: list[Any] = []
-        self.argument_types: dict[Any, dict[str, Type]] = {}     # of functions, told by examples
+        self.argument_types: dict[Any, dict[str, Type]] = {}     # of functions, by an overload's declaration
+        self.seen: dict[CodeType, dict[str, Type]] = {}     # of functions' parameters, in examples
 
     # -- what a thing of Python's is ---------------------------------------------------------------------------------------------
     @staticmethod
@@ -290,7 +292,7 @@ class Unit:
         names = names_around(fn)
         names = ChainMap(dict(self.names_of_owner(name)), *names.maps)   # type: ignore[attr-defined]
         told = self._comment(node, names, source)
-        given = self.argument_types.get(fn, {})
+        given, seen = self.argument_types.get(fn, {}), self.seen.get(fn.__code__, {})
         parameters = []
         listed = [*a.posonlyargs, *a.args, *a.kwonlyargs]
         defaults = inspect.signature(fn).parameters
@@ -298,7 +300,8 @@ class Unit:
             annotation = fn.__annotations__.get(p.arg, inspect.Parameter.empty)
             if p.type_comment is not None:
                 annotation = p.type_comment
-            kind = given.get(p.arg) or self._typed(annotation, names, source, p)
+            kind = given.get(p.arg) or (seen.get(p.arg) if annotation is inspect.Parameter.empty else None) \
+                or self._typed(annotation, names, source, p)
             skipped = len(listed) - len(told[0]) if told is not None else 0
             if told is not None and at >= skipped:
                 kind = told[0][at - skipped]
