@@ -74,9 +74,12 @@ def _hide_runner() -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Run `args.script` as `__main__` with `torch` meaning Flambeau."""
+    """Run `args.script` as `__main__` with `torch` meaning Flambeau, in the Python processes that it starts, too."""
     _hide_runner()
     LazyModule("flambeau.as_torch").install()
+    package = Path(__file__).resolve().parent
+    folders = [str(package / "_children"), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*folders, str(package.parent)]))
     if args.module:
         sys.argv = [args.script, *args.args]
         sys.path.insert(0, os.getcwd())

@@ -72,24 +72,44 @@ class _Job:
 
     name: str | None = None
     world: Any = None
+    session: Any = None     # where the world is that of one
 
 
 def _initialise(timeout: float = 300.0) -> None:
     """Begin MPI, in a thread: mpi4py would keep the interpreter to itself, which rank 0 needs to answer the others meanwhile, and what
     does not end could not be given up."""
     MPI = load()
+    if _Job.world is not None:
+        return
     if not MPI.Is_initialized():
-        begin = ctypes.CDLL(MPI.__file__).MPI_Init_thread  # a library that it is linked with has it
-        thread = threading.Thread(target=begin, args=(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(ctypes.c_int())), daemon=True)
-        thread.start()
-        thread.join(timeout)
-        if thread.is_alive():
-            raise DistBackendError(f"MPI did not begin within {timeout:g} s: another process of the job has ended or hangs")
+        _within(timeout, "MPI_Init_thread", None, None, MPI.THREAD_MULTIPLE, ctypes.byref(ctypes.c_int()))
         for comm in (MPI.COMM_WORLD, MPI.COMM_SELF):
             comm.Set_errhandler(MPI.ERRORS_RETURN)
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise DistBackendError(f"this MPI lets one thread at a time use it, which is not enough: {MPI.Get_library_version()}")
     _Job.world = MPI.COMM_WORLD
+
+
+def _begin_again(timeout: float) -> None:
+    """MPI as a job of several processes where somebody has begun it for this one alone: what begins twice is a session."""
+    MPI = load()
+    if MPI.Is_initialized() and not MPI.Is_finalized():
+        MPI.Finalize()
+    handle = ctypes.c_int if MPI._sizeof(MPI.Session) == ctypes.sizeof(ctypes.c_int) else ctypes.c_void_p
+    info, session = MPI.Info.Create({"mpi_thread_support_level": "MPI_THREAD_MULTIPLE"}), handle()
+    _within(timeout, "MPI_Session_init", handle(MPI._handleof(info)), handle(MPI._handleof(MPI.ERRORS_RETURN)), ctypes.byref(session))
+    _Job.session = MPI.Session.fromhandle((session.value or 0) & (1 << 8 * ctypes.sizeof(handle)) - 1)
+    _Job.world = MPI.Intracomm.Create_from_group(_Job.session.Create_group("mpi://WORLD"), "flambeau", MPI.INFO_NULL, MPI.ERRORS_RETURN)
+
+
+def _within(timeout: float, function: str, *args: Any) -> None:
+    """Call a function of MPI, of a library that mpi4py's is linked with; DistBackendError where it does not end."""
+    begin = getattr(ctypes.CDLL(load().__file__), function)
+    thread = threading.Thread(target=begin, args=args, daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if thread.is_alive():
+        raise DistBackendError(f"MPI did not begin within {timeout:g} s: another process of the job has ended or hangs")
 
 
 def _this_host() -> str:
@@ -107,12 +127,14 @@ def join(store: Store, rank: int, size: int, timeout: float, address: str) -> li
         return [_Job.world.rank]
     table = PrefixStore("mpi", store)
     table.set(f"host/{rank}", _this_host())
-    if MPI.Is_initialized() or launched():
+    if (MPI.Is_initialized() and _Job.world is None and MPI.COMM_WORLD.size == 1) and not launched():
+        _Job.name = _ALONE      # somebody has begun MPI, as libraries do that ask it whether there is an mpirun
+    elif MPI.Is_initialized() or launched():
         _initialise()
     table.set(f"job/{rank}", f"{_Job.name or ''}:{_Job.world.rank if _Job.world is not None else -1}")
     jobs = [table.get(f"job/{r}").decode().rpartition(":") for r in range(size)]
     if _Job.world is None and all(int(number) < 0 for _, _, number in jobs):
-        _start_job(MPI, table, rank, size, timeout, address)
+        _start_job(MPI, table, rank, size, timeout, address, any(name == _ALONE for name, _, _ in jobs))
         return list(range(size))
     places = [int(number) for _, _, number in jobs]
     if len({name for name, _, _ in jobs}) > 1 or min(places) < 0 or len(set(places)) < size or _Job.world.size <= max(places):
@@ -121,21 +143,25 @@ def join(store: Store, rank: int, size: int, timeout: float, address: str) -> li
     return places
 
 
-def _start_job(MPI: Any, table: Store, rank: int, size: int, timeout: float, address: str) -> None:
+_ALONE = "alone"
+
+
+def _start_job(MPI: Any, table: Store, rank: int, size: int, timeout: float, address: str, again: bool) -> None:
+    """`again`: MPI has begun in some of the processes, and ended. Then they use no shared memory, which MPICH has measured for one."""
     if "Open MPI" in MPI.Get_library_version():
         raise DistBackendError("Open MPI cannot join processes that mpirun did not start: start the program with mpirun, or "
                                "pip install mpich, whose processes come from anywhere (MPI4PY_LIBMPI says which library is loaded)")
     if rank == 0:
         hosts = [table.get(f"host/{r}").decode() for r in range(size)]
         where = "127.0.0.1" if len(set(hosts)) == 1 else address
-        server = PMIServer(where, hosts, timeout)
+        server = PMIServer(where, [f"{host}.{r}" for r, host in enumerate(hosts)] if again else hosts, timeout)
         table.set("name", secrets.token_hex(8))
         for r, number in enumerate(server.tokens):
             table.set(f"pmi/{r}", f"{where}:{server.port}|{number}")
     port, _, token = table.get(f"pmi/{rank}").decode().partition("|")
     os.environ.update(PMI_PORT=port, PMI_ID=token)
     try:
-        _initialise(timeout)
+        _begin_again(timeout) if again else _initialise(timeout)
     finally:
         for name in ("PMI_PORT", "PMI_ID"):
             os.environ.pop(name, None)
@@ -173,11 +199,8 @@ class MPIEngine(HostEngine):
 
     def __init__(self, places: Sequence[int], tag: int) -> None:
         """Of the processes at `places` in the MPI job, in this order; all of them make one, with the same `tag`."""
-        self._MPI = MPI = load()
-        if list(places) == [_Job.world.rank]:
-            self._comm = MPI.COMM_SELF.Dup()
-        else:
-            self._comm = _Job.world.Create_group(_Job.world.group.Incl(list(places)), tag % 30000)
+        self._MPI = load()
+        self._comm = _Job.world.Create_group(_Job.world.group.Incl(list(places)), tag % 30000)
         self.rank, self.size = self._comm.rank, self._comm.size
 
     def _typed(self, array: np.ndarray) -> list:

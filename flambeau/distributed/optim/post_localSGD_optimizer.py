@@ -25,7 +25,7 @@ class PostLocalSGDOptimizer(Optimizer):
     def __repr__(self) -> str:
         return repr(self.optim)
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """A step of `optim`, and an average."""
         loss = self.optim.step(closure) if closure is not None else self.optim.step()
         self.averager.average_parameters(self.param_groups)

@@ -87,6 +87,14 @@ class DistributedDataParallel(Module, Joinable):
         self.reducer = Reducer(self._trained(), self.process_group, self._sizes, find_unused=self.find_unused_parameters,
                                static=self.static_graph, views=self.gradient_as_bucket_view)
 
+    def _get_ddp_logging_data(self) -> dict[str, Any]:
+        """Facts for whoever writes them down."""
+        trained, group = [p for _, p in self._trained()], self.process_group
+        return {"backend_name": group.name(), "world_size": group.size(), "rank": group.rank(), "module_name": type(self.module).__name__,
+                "num_parameter_tensors": len(trained), "total_parameter_size_bytes": sum(p.numel() * p.dtype.itemsize for p in trained),
+                "bucket_cap_bytes": self.bucket_bytes_cap, "broadcast_buffers": int(self.broadcast_buffers),
+                "find_unused_parameters": int(self.find_unused_parameters), "gradient_as_bucket_view": int(self.gradient_as_bucket_view)}
+
     # -- the same everywhere ------------------------------------------------------------------------------------------------------
     def _same_everywhere(self) -> None:
         """RuntimeError if the module has other parameters in some process."""
