@@ -35,7 +35,7 @@ from .core.size import Size, broadcast_shapes
 from .core.storage import Storage as _Storage
 from .core.tensor import Tensor, is_inference
 from .ops.creation import TYPED_TENSORS as _TYPED_TENSORS
-from .ops.help import Help as _Help
+from .ops.help import Help as _Help, complete as _complete, composed as _composed, install as _complete_others
 from .ops.primitives import generated as _kernels
 from .ops.promotion import default_dtype as get_default_dtype
 from .ops.promotion import result_type, set_default_dtype
@@ -163,7 +163,9 @@ _LAZY: dict[str, tuple[str, Any]] = {
         ".random": ("thread_safe_generator",),
         "._lobpcg": ("lobpcg",),
         ".core.schema": ("parse_schema",),
-        "._private": ("_shape_as_tensor", "_scaled_mm", "_softmax_backward_data", "_convert_indices_from_coo_to_csr",
+        "._private": ("_shape_as_tensor", "_scaled_mm", "_softmax_backward_data", "_batch_norm_with_update", "_chunk_cat",
+                      "_native_batch_norm_legit", "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate", "_scaled_mm_v2",
+                      "_convert_indices_from_coo_to_csr",
                       "_convert_indices_from_csr_to_coo"),
         ".ops.segments": ("segment_reduce=_segment_reduce",),
         ".jit": ("ScriptModule", "ScriptFunction", "fork", "wait"),
@@ -188,7 +190,7 @@ def __getattr__(name: str) -> Any:
         if error.name is not None and error.name.startswith(f"{__package__}{module}"):
             raise AttributeError(f"module 'flambeau' has no attribute '{name}' ({error})") from None
         raise
-    value = loaded if attribute is None else getattr(loaded, attribute)
+    value = loaded if attribute is None else _composed(getattr(loaded, attribute))
     globals()[name] = value
     return value
 
@@ -208,3 +210,7 @@ if _told("TORCH_LOGS"):     # a misspelt name is an error at once
 
 _show(__name__, _LAZY)
 __all__ = [name for name in globals() if not name.startswith("_")]
+
+
+_complete(vars(Tensor))
+_complete_others()

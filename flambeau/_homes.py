@@ -22,7 +22,7 @@ ROOM: Final = __name__.rpartition(".")[0]
 KEPT: Final[dict[str, tuple[str, str]]] = {
     # module: (where its names live, the names; "name=other" where they have another one there)
     "functional": ("", "atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist chain_matmul "
-                       "einsum istft lu meshgrid norm split stft tensordot unique unique_consecutive unravel_index"),
+                       "einsum istft lu meshgrid norm split stft tensordot unique unique_consecutive unravel_index F=nn.functional"),
     "_tensor": ("", "Tensor _rebuild_from_type_v2=serialization.names._rebuild_from_type_v2"),
     "_C._functorch": ("func.vmap", "is_batchedtensor _add_batch_dim=add_batch_dim _remove_batch_dim=remove_batch_dim"),
     "_library.infer_schema": ("library", "infer_schema"),
@@ -32,6 +32,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "distributed.constants": ("distributed", "default_pg_timeout"),
     "distributed._tensor": ("distributed.tensor", "DTensor DeviceMesh Shard Replicate Partial Placement distribute_tensor "
                                                     "distribute_module"),
+    "distributed._tensor.device_mesh": ("distributed.device_mesh", "DeviceMesh init_device_mesh"),
     "distributed._tensor.experimental": ("distributed.tensor.experimental", "context_parallel local_map implicit_replication"),
     "distributed.fsdp.api": ("distributed.fsdp", "FullOptimStateDictConfig LocalOptimStateDictConfig LocalStateDictConfig "
                                                  "OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig "
@@ -47,10 +48,20 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "distributed.rpc.backend_registry": ("distributed.rpc.options", "BackendType"),
     "_C._distributed_rpc": ("distributed.rpc", "PyRRef WorkerInfo"),
     "_tensor_str": ("ops.printing", "set_printoptions get_printoptions PRINT_OPTS _tensor_str=tensor_text"),
+    "_vendor.packaging.version": ("torch_version", "Version=TorchVersion parse=TorchVersion"),
+    "_C._autograd": ("profiler", "DeviceType"),
+    "_C._profiler": ("utils._traceback", "gather_traceback symbolize_tracebacks"),
+    "_export.wrappers": ("_homes", "mark_subclass_constructor_exportable_experimental=same"),
+    "jit._logging": ("jit", ""),
+    "jit.quantized": ("jit", ""),
+    "testing._internal.common_utils": ("testing._case", "TestCase run_tests"),
+    "_functorch.face.experimental": ("_functorch.make_fx", ""),
+    "_functorch.face.experimental.control_flow": ("_higher_order_ops", "cond map"),
     "_VF": ("", "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell split stft meshgrid norm cdist"),
     "_jit_internal": ("jit", "Attribute BroadcastingList1=annotations.BroadcastingList1 "
                              "BroadcastingList2=annotations.BroadcastingList2 BroadcastingList3=annotations.BroadcastingList3 Final "
-                             "_copy_to_script_wrapper _overload _overload_method boolean_dispatch export ignore is_scripting unused"),
+                             "_copy_to_script_wrapper _disable_emit_hooks=language._disable_emit_hooks "
+                             "_overload _overload_method boolean_dispatch export ignore is_scripting unused"),
     "package.package_exporter": ("package", "EmptyMatchError PackageExporter PackagingError"),
     "package.package_importer": ("package", "PackageImporter"),
     "package.importer": ("package", "Importer ObjMismatchError ObjNotFoundError OrderedImporter sys_importer"),
@@ -69,14 +80,18 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                                         "quantize_dynamic quantize_qat default_qconfig get_default_qconfig get_default_qat_qconfig "
                                         "FakeQuantize FakeQuantizeBase ObserverBase default_observer default_weight_observer"),
     "fx.experimental.optimization": ("nn.utils.fx_passes", "extract_subgraph fuse remove_dropout"),
+    "fx.experimental.merge_matmul": ("nn.utils.merge_matmul", "are_nodes_independent may_depend_on merge_matmul split_result_tensors"),
     "fx.passes.dialect.common.cse_pass": ("_functorch.cse", "CSEPass"),
     "fx.experimental.proxy_tensor": ("_functorch.make_fx", "disable_proxy_modes_tracing get_proxy_mode make_fx"),
+    "ao.nn.qat.modules": ("nn", ""),
+    "ao.nn.quantizable.modules": ("nn", ""),
+    "ao.nn.quantized": ("nn", "MaxPool2d"),
+    "ao.nn.quantized.modules": ("nn", "MaxPool2d"),
     "autograd.variable": ("autograd", "Variable"),
     "cuda.amp.common": ("cuda.amp", "amp_definitely_not_available"),
     "cuda.amp.autocast_mode": ("cuda.amp", "autocast custom_fwd custom_bwd"),
     "cuda.graphs": ("cuda", "CUDAGraph graph graph_pool_handle is_current_stream_capturing make_graphed_callables"),
     "cuda.green_contexts": ("cuda", "GreenContext"),
-    "cuda.jiterator": ("_homes", ""),
     "cuda.nccl": ("_homes", "is_available=no"),
     "cuda.tunable": ("_homes", "is_enabled=no tuning_is_enabled=no record_untuned_is_enabled=no"),
     "cuda.amp.grad_scaler": ("cuda.amp", "GradScaler"),
@@ -174,8 +189,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "ao.quantization.utils": (_FLOATS, "get_new_attr_name_with_prefix calculate_qmin_qmax check_min_max_valid MatchAllNode _parent_name "
                                        "get_qparam_dict is_per_channel to_underlying_dtype weight_is_quantized"),
     "backends.nnpack": ("oneDNN computes", "set_flags flags"),
-    "cuda.jiterator": ("write the function with torch operators and compile it, or a torch.library.custom_op around a Triton kernel",
-                       "_create_jit_fn _create_multi_output_jit_fn"),
     "cuda.nccl": (_PROCESSES, "all_gather all_reduce broadcast init_rank reduce reduce_scatter unique_id version"),
     "cuda.tunable": ("cuBLASLt is asked for the best algorithm of each product as it is", "enable tuning_enable record_untuned_enable "
                      "set_max_tuning_duration get_max_tuning_duration set_max_tuning_iterations get_max_tuning_iterations set_filename "
@@ -190,11 +203,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "cuda.comm": (_PROCESSES, "broadcast broadcast_coalesced reduce_add reduce_add_coalesced scatter gather"),
     "distributed._shard.sharded_tensor": (_PROCESSES, "ShardedTensor Shard"),
     "distributed._symmetric_memory": (_PROCESSES, "empty rendezvous get_symm_mem_workspace"),
-    "distributed.algorithms.model_averaging.averagers": (_PROCESSES, "ModelAverager PeriodicModelAverager"),
-    "distributed.algorithms._checkpoint.checkpoint_wrapper": ("use torch.utils.checkpoint", "CheckpointImpl apply_activation_checkpointing "
-                                                                                            "checkpoint_wrapper CheckpointWrapper"),
-    "distributed.elastic.multiprocessing.errors": (_PROCESSES, "ChildFailedError record"),
-    "distributed.fsdp.sharded_grad_scaler": (_PROCESSES, "ShardedGradScaler"),
     "distributed.launcher.api": ("start processes with torchrun (python -m torch.distributed.run)", "LaunchConfig elastic_launch"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
     "fx.passes.utils.matcher_with_name_node_map_utils": ("use fx.replace_pattern", "SubgraphMatcherWithNameNodeMap InternalMatch"),
@@ -208,7 +216,7 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "nn.intrinsic": (_FLOATS, "ConvBn2d ConvReLU2d LinearReLU"),
     "nn.qat": (_FLOATS, "Conv2d Linear"),
     "nn.quantizable": (_FLOATS, "LSTM MultiheadAttention"),
-    "nn.quantized": (_FLOATS, "Conv2d Linear FloatFunctional"),
+    "nn.quantized": (_FLOATS, "BatchNorm2d Conv1d Conv2d Conv3d Embedding EmbeddingBag FloatFunctional Linear QFunctional"),
     "nn.quantized.dynamic": (_FLOATS, "Linear LSTM"),
     "nn.parallel.comm": (_PROCESSES, "broadcast broadcast_coalesced reduce_add reduce_add_coalesced scatter gather"),
     "nn.parallel.parallel_apply": (_PROCESSES, "parallel_apply"),
@@ -224,17 +232,28 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
                                                                         "_worker_loop"),
     "utils.data._utils.signal_handling": ("the loader looks after its workers itself", "_set_worker_signal_handlers _set_worker_pids "
                                           "_remove_worker_pids _set_SIGCHLD_handler"),
+    "_subclasses.schema_check_mode": ("torch.library.opcheck looks at what an operator does beside its schema", "SchemaCheckMode"),
     "testing._internal.composite_compliance": ("look at the operator's schema", "is_inplace is_inplace_view_fn is_view_fn"),
-    "testing._internal.common_utils": ("write unittest or pytest", "TestCase run_tests parametrize subtest instantiate_parametrized_tests "
+    "testing._internal.common_utils": ("write unittest or pytest", "parametrize subtest instantiate_parametrized_tests "
                                                                    "skipIfTorchDynamo IS_WINDOWS"),
     "testing._internal.common_distributed": ("write unittest or pytest", "MultiProcessTestCase MultiThreadedTestCase skip_if_lt_x_gpu "
                                                                          "requires_nccl"),
 }
 
 
+LEFT_OUT |= {f"quantization.{place}": LEFT_OUT[f"ao.quantization.{place}"]
+             for place in ("fake_quantize", "fuse_modules", "observer", "qconfig", "quantize", "quantize_fx", "utils")}
+"""The older place of quantization."""
+
+
 def no(*_: object) -> bool:
     """False: it is not there."""
     return False
+
+
+def same(fn: Any) -> Any:
+    """A function as it is: what some decorators do."""
+    return fn
 
 
 def _parents(names: Sequence[str]) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._absent import absent
 from .core.dtypes import dtype, int32, int64
 from .core.tensor import Tensor
 from .nn.scaled import ScalingType, scaled_mm
@@ -28,7 +29,10 @@ def _scaled_mm(self: Tensor, mat2: Tensor, scale_a: Tensor, scale_b: Tensor, bia
                      use_fast_accum=use_fast_accum)
 
 
-_softmax_backward_data = FORMS["_softmax_backward_data"]
+_KEPT = ("_batch_norm_with_update", "_chunk_cat", "_native_batch_norm_legit", "_softmax_backward_data", "_unsafe_masked_index",
+         "_unsafe_masked_index_put_accumulate")
+globals().update({name: FORMS[name] for name in _KEPT})     # ATen's, which torch has in its namespace too
+_scaled_mm_v2 = absent("torch._scaled_mm_v2", "use torch.nn.functional.scaled_mm")
 
 
 def _convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: bool = False) -> Tensor:

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ._absent import absent_type
+from ._absent import absent, absent_type
 from .amp.autocast_mode import without_casts
 from .autograd.batched import levels
 from .autograd.engine import current_pass
 from .autograd.grad_mode import is_grad_enabled
+from .backends.cpu import get_cpu_capability
 from .core import dispatch
 from .core.device import default_device, device
 from .core.dtypes import dtype
@@ -20,9 +21,26 @@ from .core.memory_format import layout, memory_format
 from .core.schema import Argument, FunctionSchema, parse_schema
 from .core.size import Size
 from .core.tensor import Tensor
+from .cpu import get_capabilities
+from .ops.aten_forms import FORMS
+from .ops.custom import NAMESPACES, Namespace
 from .ops.generators import Generator, default_generator
 from .ops.linalg.decompositions import _LinAlgError
-from .overrides import DisableTorchFunctionSubclass, has_torch_function, has_torch_function_unary, has_torch_function_variadic
+from .ops.registry import OPERATORS
+from .overrides import (
+    DisableTorchFunction,
+    DisableTorchFunctionSubclass,
+    _get_function_stack_at,
+    _get_torch_function_state,
+    _len_torch_function_stack,
+    _pop_torch_function_stack,
+    _push_on_torch_function_stack,
+    _set_torch_function_state,
+    _TorchFunctionState,
+    has_torch_function,
+    has_torch_function_unary,
+    has_torch_function_variadic,
+)
 
 
 def _get_tracing_state() -> Any:
@@ -136,15 +154,39 @@ _NO_SCRIPT = "Flambeau has no TorchScript: compile with torch.compile"
 _SCRIPT_TYPES = (
     "Graph", "Value", "Node", "Block", "ScriptMethod", "ScriptModule", "ScriptFunction", "ScriptObject",
     "CompilationUnit", "Type", "TensorType", "IntType", "FloatType", "BoolType", "StringType", "ListType", "TupleType", "DictType",
-    "OptionalType", "ClassType", "NoneType", "AnyType", "JITException", "PyTorchFileReader", "PyTorchFileWriter")
+    "OptionalType", "ClassType", "ScriptList", "ScriptDict", "NoneType", "AnyType", "JITException", "PyTorchFileReader", "PyTorchFileWriter")
 globals().update({name: absent_type(f"torch._C.{name}", _NO_SCRIPT) for name in _SCRIPT_TYPES})
 _SWITCHES = (
     "_jit_set_profiling_executor", "_jit_set_profiling_mode", "_jit_override_can_fuse_on_cpu", "_jit_override_can_fuse_on_gpu",
     "_jit_set_texpr_fuser_enabled", "_jit_set_nvfuser_enabled", "_jit_set_nvfuser_guard_mode", "_jit_can_fuse_on_cpu",
-    "_jit_can_fuse_on_gpu",
+    "_jit_can_fuse_on_gpu", "_get_graph_executor_optimize", "_jit_set_num_profiled_runs", "_jit_get_inline_everything_mode",
+    "_jit_set_inline_everything_mode", "_jit_get_te_must_use_llvm_cpu", "_jit_set_te_must_use_llvm_cpu", "_jit_texpr_fuser_enabled",
+    "_jit_set_symbolic_shapes_test_mode", "_jit_symbolic_shapes_test_mode_enabled", "_jit_set_emit_hooks", "_jit_clear_class_registry",
+    "_jit_override_can_fuse_on_cpu_legacy", "_jit_get_tracer_state_warn", "_jit_set_tracer_state_warn",
+    "_debug_get_fusion_group_inlining", "_debug_set_fusion_group_inlining", "_debug_set_autodiff_subgraph_inlining",
 )
 
-EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} | {
+vars(NAMESPACES.setdefault("mkldnn", Namespace("mkldnn"))).update(
+    _is_mkldnn_acl_supported=lambda: False, _is_mkldnn_bf16_supported=lambda: bool(get_capabilities().get("avx512_f")),
+    _is_mkldnn_fp16_supported=lambda: bool(get_capabilities().get("avx512_fp16")))
+
+class _Functions:
+    """`torch._C._VariableFunctions` and its kin, where PyTorch has its operators. Those that there are not here refuse when they are
+    called."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__") and f"{name[2:-2]}" not in ("and", "or", "xor", "lshift", "rshift"):
+            raise AttributeError(f"torch._C.{self.__name__} has no {name}")
+        found = OPERATORS.get(name) or FORMS.get(name) or absent(f"torch._C.{self.__name__}.{name}", "use the public operators")
+        setattr(self, name, found)
+        return found
+
+
+_SPACES = ("_VariableFunctions", "_linalg", "_special", "_fft", "_sparse")
+EXPORTED: dict[str, Any] = {name: _Functions(name) for name in _SPACES} | {name: _keeps_nothing(False) for name in _SWITCHES} | {
     "_is_tracing": _keeps_nothing(False),
     "_AutoDispatchBelowAutograd": contextlib.nullcontext,    # what an operator's function for autograd calls is below it in any case
     "_get_tracing_state": _get_tracing_state,
@@ -185,7 +227,10 @@ EXPORTED: dict[str, Any] = {name: _keeps_nothing(False) for name in _SWITCHES} |
     "Generator": Generator,
     "is_grad_enabled": is_grad_enabled,
     "_current_graph_task_id": current_pass,
-    "DisableTorchFunctionSubclass": DisableTorchFunctionSubclass,
+    **{made.__name__: made for made in (
+        DisableTorchFunction, DisableTorchFunctionSubclass, _TorchFunctionState, _get_torch_function_state, _set_torch_function_state,
+        _len_torch_function_stack, _get_function_stack_at, _push_on_torch_function_stack, _pop_torch_function_stack)},
+    "_get_cpu_capability": get_cpu_capability,
     "_is_torch_function_mode_enabled": lambda: bool(dispatch.state.function_modes),
     "_is_torch_function_enabled": lambda: not dispatch.state.classes_off,
     "_has_torch_function": has_torch_function,

@@ -43,6 +43,11 @@ def _get_available_device_type() -> str | None:
     return "cuda" if cuda.is_available() else None
 
 
+def _is_privateuse1_backend_available() -> bool:
+    """False: no extension has added a device type."""
+    return False
+
+
 def _get_device_module(device_type: str) -> Any:
     """The module of a device type."""
     return get_device_module(device_type)

@@ -48,6 +48,11 @@ def empty_cache() -> None:
     _C.empty_cache()
 
 
+def _is_avx2_supported() -> bool:
+    """Whether the processor has AVX2."""
+    return bool(get_capabilities().get("avx2", False))
+
+
 class Stream:
     """The one order in which work is done."""
 

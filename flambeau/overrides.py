@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
 import inspect
 import sys
@@ -14,6 +15,7 @@ from . import _C
 from .core import dispatch
 from .core.tensor import Tensor
 from .ops import registry
+from .ops.asked import members
 from .ops.aten import AtenOperator
 from .ops.custom import CustomOperator
 from .ops.registry import OPERATORS, handle_torch_function
@@ -60,6 +62,62 @@ class DisableTorchFunctionSubclass(dispatch.scope):
 
     def __new__(cls) -> DisableTorchFunctionSubclass:
         return super().__new__(cls, classes_off=1)
+
+
+class DisableTorchFunction(_C.OverrideScope):
+    """Within the block nothing takes over operators: neither classes nor modes."""
+
+    def inside(self) -> tuple:
+        return (), dispatch.state.autocast
+
+    def __enter__(self) -> DisableTorchFunction:
+        super().__enter__()
+        dispatch.state.classes_off += 1
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        dispatch.state.classes_off -= 1
+        super().__exit__(*error)
+
+
+class _TorchFunctionState(enum.Enum):
+    """What may take over operators in this thread."""
+
+    ENABLED, SUBCLASSES_DISABLED, ALL_DISABLED = range(3)
+
+
+def _get_torch_function_state() -> _TorchFunctionState:
+    """Whether classes are asked. Where all is disabled there are no modes, which tells no more."""
+    return _TorchFunctionState.SUBCLASSES_DISABLED if dispatch.state.classes_off else _TorchFunctionState.ENABLED
+
+
+def _set_torch_function_state(state: _TorchFunctionState) -> None:
+    """Let classes be asked, or not."""
+    if state is _TorchFunctionState.ALL_DISABLED:
+        raise NotImplementedError("_set_torch_function_state(ALL_DISABLED) is not implemented; use with torch._C.DisableTorchFunction()")
+    dispatch.state.classes_off = state.value
+
+
+def _len_torch_function_stack() -> int:
+    """How many modes are on."""
+    return len(dispatch.state.function_modes)
+
+
+def _get_function_stack_at(level: int) -> Any:
+    """The mode of a level, 0 for the outermost."""
+    return dispatch.state.function_modes[level]
+
+
+def _push_on_torch_function_stack(mode: Any) -> None:
+    """Turn a mode on, until it is popped."""
+    dispatch.state.function_modes = (*dispatch.state.function_modes, mode)
+
+
+def _pop_torch_function_stack() -> Any:
+    """Turn the innermost mode off; it is the result."""
+    *rest, last = dispatch.state.function_modes
+    dispatch.state.function_modes = tuple(rest)
+    return last
 
 
 class TorchFunctionMode(_C.OverrideScope):
@@ -137,15 +195,19 @@ def _found() -> dict[str, dict[str, Callable]]:
     seen: set[int] = set()
     found: dict[str, dict[str, Callable]] = {}
     for space in _NAMESPACES:
-        members = _namespace(space)
-        names = vars(members) if isinstance(members, type) else getattr(members, "__all__", dir(members))
+        owner = _namespace(space)
+        names = vars(owner) if isinstance(owner, type) else getattr(owner, "__all__", dir(owner))
         public = [n for n in names if not n.startswith("_") or space == "Tensor"]
         found[space] = {}
-        for name in sorted(public, key=lambda n: getattr(getattr(members, n, None), "__name__", "") != n):     # aliases last
-            fn: Any = getattr(members, name, None)
+        for name in sorted(public, key=lambda n: getattr(getattr(owner, n, None), "__name__", "") != n):     # aliases last
+            fn: Any = getattr(owner, name, None)
             if _asks(fn) and id(fn) not in seen and _belongs(fn, name, space):
                 seen.add(id(fn))
                 found[space][name] = fn
+    for name, member in members().items():
+        if not inspect.isdatadescriptor(member) and id(member) not in seen:
+            seen.add(id(member))
+            found["Tensor"][name] = member
     return found
 
 
@@ -154,8 +216,8 @@ def resolve_name(f: Any) -> str | None:
     `torch.nn.functional.relu`, `torch.Tensor.T.__get__`; None for another."""
     if isinstance(f, (AtenOperator, CustomOperator)):
         return repr(f)
-    for space, members in _found().items():
-        name = next((n for n, fn in members.items() if fn is f), None)
+    for space, found in _found().items():
+        name = next((n for n, fn in found.items() if fn is f), None)
         if name is not None:
             return ".".join(filter(None, ("torch", space, name)))
     owner, suffix = (f.__self__, f".{f.__name__}") if getattr(f, "__name__", "") in ("__get__", "__set__") else (f, "")
@@ -165,7 +227,7 @@ def resolve_name(f: Any) -> str | None:
 
 def get_overridable_functions() -> dict[Any, list[Callable]]:
     """The functions that classes and modes may take over, by the namespace of torch that has them."""
-    return {_namespace(space): list(members.values()) for space, members in _found().items()}
+    return {_namespace(space): list(found.values()) for space, found in _found().items()}
 
 
 def get_default_nowrap_functions() -> set[Callable]:
@@ -174,8 +236,13 @@ def get_default_nowrap_functions() -> set[Callable]:
 
 
 def get_ignored_functions() -> set[Callable]:
-    """The operators that make tensors from data: no class can answer them."""
-    return {fn for fn in OPERATORS.values() if "from_data" in vars(fn)["_operator"].tags}
+    """The operators that make tensors of data, or of a shape: no class can answer them."""
+    return {fn for fn in OPERATORS.values() if "from_data" in vars(fn)["_operator"].tags or _is_factory(fn)}
+
+
+def _is_factory(fn: Callable) -> bool:
+    first, *_ = parameters = inspect.signature(fn).parameters.values() or [None]
+    return any(p.name == "device" for p in parameters if p) and "Tensor" not in str(getattr(first, "annotation", ""))
 
 
 class _NoModes(_C.OverrideScope):
@@ -210,17 +277,19 @@ def enable_reentrant_dispatch() -> Iterator[None]:
 def get_testing_overrides() -> dict[Callable, Callable]:
     """For each operator a function of the same signature that returns -1: for tests of classes that override them all."""
     ignored = get_ignored_functions()
-    return {fn: _minus_one(fn) for members in _found().values() for fn in members.values() if fn not in ignored}
+    asked = {fn: _minus_one(fn) for found in _found().values() for fn in found.values() if fn not in ignored}
+    return asked | {member.__get__: lambda self: -1 for member in members().values() if inspect.isdatadescriptor(member)}
 
 
 def _minus_one(fn: Callable) -> Callable:
     signature = inspect.signature(fn)
 
-    @functools.wraps(fn)
     def answer(*args: Any, **kwargs: Any) -> int:
         signature.bind(*args, **kwargs)
         return -1
 
+    answer.__name__, answer.__doc__ = fn.__name__, fn.__doc__
+    answer.__signature__ = signature    # type: ignore[attr-defined]
     return answer
 
 

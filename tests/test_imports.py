@@ -168,6 +168,7 @@ BY_NAME = {
     "ops.custom": "what stands for the binary that a library loads", "ops.__init__": "operators, by family",
     "fx.graph": "a module that a saved graph names",
     "serialization.names": "a module that a checkpoint names", "dynamo.handlers.names": "a module that the program imports",
+    "_dynamo.test_case": "test helpers that a program may have put in the place of ours",
     "_dynamo.utils": "the modules below one that the program names",
     "package.importers": "a module that an object of a package is from", "package.loading": "a module that a package's code names",
     "package.exporting": "a module that is to go into a package",

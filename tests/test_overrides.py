@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import flambeau as fl
 from flambeau import overrides
+from flambeau.ops import asked
 
 
 class Loud:
@@ -169,3 +172,70 @@ def test_modes_see_functions_written_in_python() -> None:
         fl.nn.functional.relu(fl.nn.ReLU(inplace=True)(fl.ones(2)))
     name = "torch.nn.functional.relu"
     assert [entry for entry in seen if entry[0] == name] == [(name, {"inplace": True}), (name, {"inplace": False})]
+
+
+ACCESSES: dict[str, Callable[[Any], Any]] = {
+    "dtype": lambda x: x.dtype, "shape": lambda x: x.shape, "T": lambda x: x.T, "data": lambda x: x.data, "grad": lambda x: x.grad,
+    "grad_fn": lambda x: x.grad_fn, "is_leaf": lambda x: x.is_leaf, "_version": lambda x: x._version,
+    "requires_grad": lambda x: x.requires_grad, "set requires_grad": lambda x: setattr(x, "requires_grad", True), "real": lambda x: x.real,
+    "set grad": lambda x: setattr(x, "grad", None), "size": lambda x: x.size(), "stride": lambda x: x.stride(0), "len": len, "bool": bool,
+    "float": float, "int": int, "dim": lambda x: x.dim(), "numel": lambda x: x.numel(), "item": lambda x: x.item(), "repr": repr, "str": str,
+    "tolist": lambda x: x.tolist(), "numpy": lambda x: x.numpy(), "is_contiguous": lambda x: x.is_contiguous(), "in": lambda x: 1 in x,
+    "data_ptr": lambda x: x.data_ptr() > 0, "element_size": lambda x: x.element_size(), "requires_grad_": lambda x: x.requires_grad_(),
+    "register_hook": lambda x: x.requires_grad_().register_hook(print), "double": lambda x: x.double(), "format": lambda x: f"{x}",
+    "reversed": reversed, "type": lambda x: x.type(), "backward": lambda x: (x.requires_grad_() * 1).backward(), "dunder": lambda x: x + x.T,
+}
+
+
+def seen(t: Any, access: Callable[[Any], Any]) -> tuple[list[str], str]:
+    """The functions that a class is asked for, and the kind of what comes out."""
+    asked: list[str] = []
+
+    class Logged(t.Tensor):  # type: ignore[name-defined, misc]
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(func.__name__)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    kind = type(access(t.ones(1, 1).as_subclass(Logged))).__name__
+    return asked, kind
+
+
+@pytest.mark.parametrize("name", ACCESSES)
+def test_classes_are_asked_for_attributes_and_methods(name: str) -> None:
+    torch = pytest.importorskip("torch", reason="torch is the oracle")
+    assert seen(fl, ACCESSES[name]) == seen(torch, ACCESSES[name])
+
+
+def test_every_member_is_asked() -> None:
+    told: list[Any] = []
+
+    class Told(fl.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            told.append(func)
+            return -1
+
+    x = fl.ones(2).as_subclass(Told)
+    for name, member in asked.members().items():
+        told.clear()
+        found = getattr(x, name)
+        if inspect.isdatadescriptor(member):
+            assert found == -1 and told == [member.__get__], name
+        else:
+            assert found() == -1 and told == [member], name
+    overridable = overrides.get_testing_overrides()
+    assert all((m.__get__ if inspect.isdatadescriptor(m) else m) in overridable for m in asked.members().values())
+
+
+def test_a_property_of_the_program_stays() -> None:
+    class Mine(fl.Tensor):
+        dtype = property(lambda self: "mine")  # type: ignore[assignment]
+
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            assert func is not fl.Tensor.dtype.__get__
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x = fl.ones(2).as_subclass(Mine)
+    assert x.dtype == "mine" and (x + 1).dtype == "mine" and x.shape == (2,)

@@ -122,7 +122,7 @@ def test_a_parameter_lets_other_classes_be_asked():
 
     assert type(fl.nn.functional.linear(fl.ones(1, 2).as_subclass(Named), fl.nn.Parameter(fl.ones(2, 2)))) is Named
     assert type(Asked(fl.ones(2)) * 2) is fl.Tensor
-    assert Asked.calls == 1
+    assert Asked.calls >= 1
 
 
 def test_what_is_left_out_says_so():

@@ -14,6 +14,18 @@ from unittest import mock
 from ..dynamo import reset
 from ..inductor.graph import CompiledGraph, listening
 
+GPU_TYPES = ["cuda"]
+
+
+def get_gpu_type() -> str:
+    """The type of device that generated code for GPUs is for."""
+    return GPU_TYPES[0]
+
+
+def is_gpu(device: str | None) -> bool:
+    """Whether a type of device is a GPU."""
+    return device in GPU_TYPES
+
 
 def _codes(fn: Callable, args: tuple, kwargs: dict) -> tuple[Any, list[str]]:
     seen: list[CompiledGraph] = []

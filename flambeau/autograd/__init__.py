@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core import dispatch
@@ -149,9 +149,19 @@ def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> handles.Remo
 
 _tensor_backward.__name__ = "backward"
 Tensor.backward = _tensor_backward  # type: ignore[assignment, method-assign]
-Tensor.register_hook = lambda self, hook: tensor_hook(self, hook)  # type: ignore[arg-type, method-assign]
+def _register_hook(self: Tensor, hook: Callable) -> Any:
+    """Call `hook(gradient)` when the gradient is there; what it gives, if not None, takes its place. A handle: `remove()` ends it."""
+    return tensor_hook(self, hook)
+
+
+def _retain_grad(self: Tensor) -> None:
+    """Keep the gradient of a result in `.grad` too."""
+    retain_grad(self)
+
+
+_register_hook.__name__, _retain_grad.__name__ = "register_hook", "retain_grad"
+Tensor.register_hook, Tensor.retain_grad = _register_hook, _retain_grad  # type: ignore[method-assign]
 Tensor.register_post_accumulate_grad_hook = _register_post_accumulate_grad_hook  # type: ignore[assignment, method-assign]
-Tensor.retain_grad = lambda self: retain_grad(self)  # type: ignore[arg-type, method-assign]
 Tensor.retains_grad = property(lambda self: self._grad is not None and bool(self._grad.retains_grad))  # type: ignore[assignment, method-assign]
 writing.InPlace.check = staticmethod(batched.check_inplace)
 writing.InPlace.rebase = staticmethod(batched.rebase)
@@ -194,6 +204,8 @@ class Variable(metaclass=_VariableMeta):
 
 
 def __getattr__(name: str) -> Any:
+    if name == "kineto_available":      # its other place in torch
+        return importlib.import_module(".profiler", __name__).kineto_available
     if name in ("profiler", "forward_ad", "variable"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -221,6 +221,24 @@ class Function(metaclass=FunctionMeta):
         raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
 
 
+def _nested_map(condition: Callable[[Any], bool], fn: Callable[[Any], Any], condition_msg: str | None = None) -> Callable[[Any], Any]:
+    """A function that makes `fn(x)` of each x in nested lists, tuples and dicts that meets the condition; None stays."""
+    def apply(x: Any) -> Any:
+        if condition(x):
+            return fn(x)
+        if x is None:
+            return None
+        if isinstance(x, dict):
+            return {key: apply(value) for key, value in x.items()}
+        if isinstance(x, (list, tuple)):
+            parts = [apply(item) for item in x]
+            return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
+        raise ValueError(f"unsupported type {type(x).__name__}{f' ({condition_msg})' if condition_msg else ''}: only None, lists, tuples and "
+                         "dicts hold others")
+
+    return apply
+
+
 def _check_marked(ctx: FunctionCtx, outs: tuple) -> None:
     """What is marked as dirty is a tensor, and among the results."""
     for t in ctx._dirty:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..core.dtypes import FLOAT
-from ..core.tensor import Tensor, example_of
+from ..core.tensor import Tensor, example_of, from_array
 from . import batched, engine, forward_ad
 from .grad_mode import enable_grad, no_grad
 
@@ -54,6 +54,25 @@ def _numerical(fn: _Function, x: Tensor, eps: float) -> list[np.ndarray]:
         rows = [[(u - d).reshape(-1) / (2 * eps) for u, d in zip(moved(at, step), moved(at, -step))] for step in steps]
         columns.append([rows[0][k] if len(rows) == 1 else np.stack([r[k] for r in rows]) for k in range(len(rows[0]))])
     return [np.array([c[k] for c in columns]) for k in range(len(columns[0]))] if columns else []
+
+
+def _iter_tensors(x: Any, only_requiring_grad: bool = False) -> Iterator[Tensor]:
+    """The tensors in nested sequences."""
+    if isinstance(x, Tensor):
+        if x.requires_grad or not only_requiring_grad:
+            yield x
+    elif isinstance(x, Iterable) and not isinstance(x, str):
+        for item in x:
+            yield from _iter_tensors(item, only_requiring_grad)
+
+
+def _get_numerical_jacobian(fn: Callable, inputs: Any, *, target: Any = None, eps: float = 1e-3) -> list[tuple[Tensor, ...]]:
+    """By central differences: for each tensor of `target` (or of the inputs, where it requires a gradient) the Jacobian
+    (numel(input), numel(output)) of every output."""
+    call = _Function(lambda *_: list(_iter_tensors(fn(inputs))), (), [])
+    wanted = inputs if target is None else target
+    return [tuple(from_array(j) for j in _numerical(call, x, eps))
+            for x in _iter_tensors(wanted, only_requiring_grad=True)]
 
 
 def _gradients(outs: Sequence[Tensor], seeds: Sequence[Tensor | None], fn: _Function, run: Callable = engine.run_backward) -> Sequence:

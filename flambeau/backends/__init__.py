@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from . import cpu, cuda, cudnn, mkl, mkldnn, mps, openmp, opt_einsum, quantized
+from . import cpu, cuda, cudnn, mkl, mkldnn, mps, openmp, opt_einsum, python_native, quantized, xnnpack
+from ._flags import __allow_nonbracketed_mutation, disable_global_flags, flags_frozen
 
 fp32_precision = "none"
-
-
-@contextmanager
-def __allow_nonbracketed_mutation() -> Iterator[None]:
-    """A block in which the switches may be set: here they always may."""
-    yield
 

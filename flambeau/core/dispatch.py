@@ -41,6 +41,8 @@ state = _C.DispatchState()
 record: Callable[[Any, tuple], Any]
 # vmap: batched(prim, args) -> outputs, or NotImplemented where no argument is an example of a batch; None before the first vmap.
 batched: Callable[[Any, tuple], Any] | None = None
+# classes of users with `__torch_function__`: overriding_class(cls), told of each when it is defined.
+overriding_class: Callable[[type], None] = lambda cls: None  # noqa: E731
 # forward mode: forget(tensor), told of what was detached.
 forget: Callable[[Any], None] = lambda tensor: None  # noqa: E731
 # classes with `__torch_dispatch__`: wrapped(prim, args) -> outputs, or NotImplemented where no argument is of one; asked where a call would

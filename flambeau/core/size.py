@@ -12,7 +12,7 @@ import numpy as np
 from flambeau import _C
 
 from .expr import Expr
-from .symbolic import is_symbolic
+from .symbolic import is_symbolic, must
 
 
 def known_zero(n: Any) -> bool:
@@ -205,11 +205,21 @@ def elementwise_order(shape: Sequence[Any], operands: Sequence[Sequence[Any]]) -
     return order[::-1]
 
 
+def refuse_wide(number: int) -> None:
+    """ValueError for a number that 64 bits don't hold."""
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"Overflow when unpacking long long: {number} takes more than 64 bits")
+
+
 def canonical_dim(dim: int, rank: int) -> int:
     """`dim` counted from the front; IndexError with torch's text if it is out of range. Rank 0 takes 0 and -1."""
-    dim = dim if type(dim) is int else operator.index(dim)  # a symbol that counts dimensions becomes a number
+    if type(dim) is not int:
+        if isinstance(dim, (bool, np.bool_)):
+            raise TypeError(f"a dimension must be int, not {type(dim).__name__}")
+        dim = operator.index(dim)  # a symbol that counts dimensions becomes a number
     bound = max(rank, 1)
     if not -bound <= dim < bound:
+        refuse_wide(dim)
         raise IndexError(f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")
     return dim + bound if dim < 0 else dim
 
@@ -218,7 +228,8 @@ def canonical_dims(dims: Any, rank: int) -> tuple[int, ...]:
     """A tuple of distinct dimensions counted from the front; None or () means all."""
     if dims is None or (isinstance(dims, (tuple, list)) and not dims):
         return tuple(range(rank))
-    listed: Any = (dims,) if hasattr(dims, "__index__") else dims     # NumPy's numbers and tensors of one element are numbers too
+    # NumPy's numbers and tensors of one element are numbers too, and in a sequence truth values are
+    listed: Any = (dims,) if hasattr(dims, "__index__") else [d if type(d) is int else operator.index(d) for d in dims]
     found = tuple(canonical_dim(d, rank) for d in listed)
     if len(set(found)) != len(found):
         raise RuntimeError(f"dim {max(found, key=found.count)} appears multiple times in the list of dims")
@@ -231,15 +242,17 @@ def plain_numbers(values: Iterable) -> tuple:
 
 
 def several(given: Any) -> tuple:
-    """One number, or as many as are given, as a tuple; NumPy's integers as Python's."""
+    """One number, or as many as are given, as a tuple; NumPy's integers as Python's. TypeError for a truth value."""
+    if isinstance(given, bool):
+        raise TypeError("expected int or a tuple of ints, not bool")
     return plain_numbers((given,) if hasattr(given, "__index__") else given)
 
 
 def _as_shape(given: Any) -> Sequence[int]:
     """What broadcast_shapes takes for a shape: a number stands for one size, None for a shape of no sizes."""
-    if given is None or hasattr(given, "__index__"):
+    if given is None or (hasattr(given, "__index__") and not hasattr(given, "dtype")):
         return () if given is None else (given,)
-    if not hasattr(given, "__len__"):
+    if not isinstance(given, (tuple, list)) or not all(hasattr(n, "__index__") for n in given):
         raise RuntimeError(f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {given}")
     return given
 
@@ -248,6 +261,8 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Size:
     """The common shape under broadcasting; RuntimeError naming the sizes if there is none (torch.broadcast_shapes)."""
     try:
         rank = max((len(s) for s in shapes), default=0)
+        if not all(isinstance(s, (tuple, list)) for s in shapes):
+            return broadcast_shapes(*map(_as_shape, shapes))
     except TypeError:
         return broadcast_shapes(*map(_as_shape, shapes))
     result: list = [1] * rank
@@ -256,9 +271,11 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Size:
             size, so_far = shape[-i], result[-i]
             if type(size) is int and size == 1:
                 continue
+            if type(size) is int and size < 0:
+                raise ValueError(f"Attempting to broadcast a dimension with negative length! ({size} in {list(shape)})")
             if type(so_far) is int and so_far == 1:
                 result[-i] = size
-            elif size is not so_far and size != so_far:
+            elif size is not so_far and not must(size == so_far):
                 if size == 1:
                     continue
                 if so_far == 1:

@@ -17,6 +17,7 @@ from flambeau import _C
 from . import dispatch, memory
 from .device import CPU, device
 from .dtypes import dtype, dtype_of_numpy
+from .homes import PACKAGE
 from .size import Size, contiguous_strides, is_contiguous
 from .storage import UNASKED, Aside, Examples, Storage, Unasked, flat_bytes, view_of
 
@@ -99,6 +100,8 @@ class Tensor(Methods):
             cls._plain_torch_function = False       # type: ignore[attr-defined]
             if counted:
                 dispatch.count_override(cls)
+            if cls.__module__.partition(".")[0] != PACKAGE:
+                dispatch.overriding_class(cls)
 
     @classmethod
     def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:

@@ -16,6 +16,7 @@ from ..core import dispatch
 from ..core.locks import reentrant_lock
 from ..core.symbolic import ConstraintViolationError
 from ..core.watching import watched
+from ..ops.asked import unasked
 from . import config, debug, logs, policy
 from .backends import lookup_backend
 from .break_kinds import KINDS, Break
@@ -94,7 +95,7 @@ class Compiler:
             return None
         if dispatch.state.word:  # somebody traces or transforms: capture would disturb them
             return None
-        with _lock, observing(active.observer if self.told else None):
+        with _lock, unasked(), observing(active.observer if self.told else None):
             if dispatch.state.watchers:
                 return watched(f"torch.compile {self.name or code.co_name}", self._compile, (function, code, values), {})
             return self._compile(function, code, values)

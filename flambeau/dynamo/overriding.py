@@ -8,19 +8,28 @@ that answers each of them with what the program's own `__torch_function__` gives
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import _C
 from ..core import dispatch
 from ..core.tensor import Tensor
+from ..ops.asked import members
 from .variables.base import Args, ConstantVariable, Kwargs, Variable
+from .variables.builtins import HANDLERS, BuiltinVariable
 from .variables.contexts import Scope, ScopeExit
 from .variables.dicts import DictVariable
 from .variables.objects import ObjectVariable
 from .variables.sequences import NamedTupleVariable, SequenceVariable, TupleVariable
 from .variables.tensor import SubclassVariable, TensorVariable, keeps_class
 from .variables.wrappers import WrapperVariable
+
+ACCESSES: frozenset[Any] = frozenset(member.__get__ for member in members().values() if inspect.isdatadescriptor(member))
+"""The functions that classes are asked for attributes with."""
+
+HANDLERS.update({member.__get__: lambda tx, x, kind=None, name=name: x.attr(tx, name) for name, member in members().items()
+                 if member.__get__ in ACCESSES})
 
 DEFAULT: Any = Tensor.__torch_function__.__func__
 
@@ -123,7 +132,7 @@ class Overriding:
 
     def overridden(self, function: Any, args: Args, kwargs: Kwargs) -> Variable:
         """An operator, as modes and classes have it."""
-        operator = self.literal(function)
+        operator = BuiltinVariable(function) if function in ACCESSES else self.literal(function)
         if self.torch_modes:
             given = [operator, TupleVariable([]), TupleVariable(args), self._named(kwargs)]
             modes, self.torch_modes = self.torch_modes, self.torch_modes[:-1]

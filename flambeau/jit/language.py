@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, get_args, get_origin
 
 from ..futures import Future, settled
@@ -11,6 +12,13 @@ from .module import MARK
 
 OVERLOADS: dict[str, list[Callable]] = {}
 """Declarations of `_overload` and `_overload_method` by module and qualified name."""
+
+
+
+@contextmanager
+def _disable_emit_hooks() -> Iterator[None]:
+    """A block in which nobody is told of what is compiled: nobody is in any case."""
+    yield
 
 
 def _marked(fn: Any, mark: str) -> Any:

@@ -17,7 +17,7 @@ FAMILIES = ("pointwise", "formulas", "views", "conversions", "reductions", "crea
             "linalg.products", "linalg.decompositions", "linalg.inverses", "linalg.factors", "linalg.norms", "random", "random_fill",
             "sorting", "math", "implicit", "fft", "polynomials", "printing", "facts", "shapes", "nn.activations", "nn.attention",
             "nn.dropout", "nn.losses", "nn.norms", "nn.resize", "nn.steps", "nn.windows", "nn.layers", "nn.torch_forms",
-            "nn.fractional", "foreach", "signal", "aliases", "wrappers", "quantize", "segments")
+            "nn.fractional", "foreach", "signal", "aliases", "wrappers", "asked", "quantize", "segments")
 for _family in FAMILIES:
     importlib.import_module(f"{__name__}.{_family}")
 

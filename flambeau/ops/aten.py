@@ -18,6 +18,7 @@ from .aten_forms import FORMS
 from .aten_schemas import behind, operation, overload_of, schema_of, schemas
 from .custom import CustomOperator
 from .registry import COMPOSITES, OPERATORS, PRIMITIVES, without_top_mode
+from .telling import wrong_argument
 
 
 class AtenOperator:
@@ -40,6 +41,13 @@ class AtenOperator:
     def name(self) -> str:
         """`aten::mm`."""
         return f"aten::{self.__name__}"
+
+    @property
+    def overloadpacket(self) -> AtenOperator:
+        """The operator, which a step that ATen hasn't in this form is itself."""
+        return _handle(self.__name__)
+
+    _overloadpacket = overloadpacket
 
     def overloads(self) -> list[str]:
         """The names of its overloads."""
@@ -69,7 +77,13 @@ class AtenOperator:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         fn, args, kwargs = self.resolve(args, kwargs)       # type: ignore[assignment]
-        return fn(*args, **kwargs)
+        try:
+            return fn(*args, **kwargs)
+        except (TypeError, AttributeError) as error:
+            told = wrong_argument(repr(self), fn, args, kwargs, error)
+            if told is None and "(): argument '" not in str(error):
+                raise
+            raise RuntimeError(told or str(error)) from None       # as ATen says of a call that no overload fits
 
 
 class Overload(AtenOperator):
@@ -89,11 +103,6 @@ class Overload(AtenOperator):
     def name(self) -> str:
         """`aten::add.Tensor`."""
         return f"aten::{self.__name__}" + ("" if self._overloadname == "default" else f".{self._overloadname}")
-
-    @property
-    def overloadpacket(self) -> AtenOperator:
-        """The operator."""
-        return _handle(self.__name__)
 
     def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Callable, Sequence[Any], Mapping[str, Any]]:
         """What a call of it is a call of; its own arguments are bound to the operator's."""
@@ -181,7 +190,8 @@ def _named(name: str, overload: str | None) -> AtenOperator:
 _NAMED = frozenset((
     "_assert_async", "_assert_scalar", "_assert_tensor_metadata", "_conj", "_convert_weight_to_int4pack",
     "_convert_weight_to_int4pack_for_cpu", "_dyn_quant_matmul_4bit", "_dyn_quant_pack_4bit_weight", "_efficientzerotensor",
-    "_embedding_bag_forward_only", "_fused_adam", "_int_mm", "_is_all_true", "_mkldnn_transpose", "_nnz",
+    "_efficient_attention_forward",
+    "_embedding_bag_forward_only", "_flash_attention_forward", "_fused_adam", "_int_mm", "_is_all_true", "_mkldnn_transpose", "_nnz",
     "_pin_memory", "_reshape_alias", "_reshape_copy", "_scaled_dot_product_cudnn_attention_backward", "_scaled_mm", "_scaled_mm_v2",
     "_sparse_addmm", "_sparse_mm_reduce_impl", "_unsafe_index", "_weight_int4pack_mm",
     "_weight_int4pack_mm_for_cpu", "_weight_int4pack_mm_with_scales_and_zeros", "binary_cross_entropy_backward", "col_indices",

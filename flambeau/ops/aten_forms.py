@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..core.dtypes import uint8
 from ..core.tensor import Tensor
 from .nn.activations import _scaled_elu
 from .nn.recurrent import packed_sequences, recurrent_step, sequences
@@ -16,6 +17,7 @@ from .registry import OPERATORS
 
 FORMS: dict[str, Callable] = {}
 REDUCTIONS = ("none", "mean", "sum")        # as ATen numbers them
+EVERY = slice(None)
 _FFT_NORMS = ("backward", "ortho", "forward")
 
 
@@ -36,6 +38,7 @@ FORMS.update({
     "_adaptive_avg_pool3d": lambda self, output_size: _call("adaptive_avg_pool3d", self, output_size),
     "_cdist_forward": lambda x1, x2, p, compute_mode=None: _call("cdist", x1, x2, p),
     "_pdist_forward": lambda self, p=2: _call("pdist", self, p),
+    "_lu_with_info": lambda self, pivot=True, check_errors=True: tuple(_call("linalg_lu_factor_ex", self, pivot=pivot)),
     "_unsafe_view": lambda self, size: _call("view", self, size),
     "add": lambda self, other, alpha=1, *, out=None: _call("add", self, other, alpha=alpha, out=out),
     "alias": lambda self: PRIMITIVES["alias"](self),
@@ -293,6 +296,42 @@ def _native_batch_norm_legit_functional(input: Tensor, weight: Tensor | None, bi
     """`native_batch_norm`, and what becomes of the running statistics."""
     mean, var = running_mean.clone(), running_var.clone()
     return *_call("native_batch_norm", input, weight, bias, mean, var, training, momentum, eps), mean, var
+
+
+@_aten
+def _batch_norm_with_update(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor,
+                            momentum: float, eps: float) -> tuple[Tensor, ...]:
+    """`native_batch_norm` in training, and an empty tensor of bytes, where a library would keep something for the gradient."""
+    made = _call("native_batch_norm", input, weight, bias, running_mean, running_var, True, momentum, eps)
+    return *made, _call("empty", (0,), dtype=uint8, device=input.device)
+
+
+@_aten
+def _chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
+    """Each tensor cut into `num_chunks` along `dim`, with zeros at the end, and the chunks beside one another: (..., num_chunks, rest)."""
+    if len({t.dtype for t in tensors}) > 1:
+        raise RuntimeError(f"_chunk_cat expects all input tensors with the same dtype, got {[t.dtype for t in tensors]}")
+    lacking = [-t.shape[dim] % num_chunks for t in tensors]
+    whole = [_call("cat", [t, t.new_zeros(*t.shape[:dim], n, *t.shape[dim + 1:])], dim) if n else t for t, n in zip(tensors, lacking)]
+    return _call("cat", [t.reshape(*t.shape[:dim], num_chunks, -1) for t in whole], -1)
+
+
+def _within(mask: Tensor, indices: Sequence[Tensor | None]) -> tuple:
+    """The indices, with 0 where the mask is false: there they may be anything."""
+    return tuple(EVERY if index is None else _call("where", mask, index, 0) for index in indices)
+
+
+@_aten
+def _unsafe_masked_index(self: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: float) -> Tensor:
+    """`self[indices]`, `fill` where the mask is false."""
+    return _call("where", mask, self[_within(mask, indices)], fill)
+
+
+@_aten
+def _unsafe_masked_index_put_accumulate(self: Tensor, mask: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> Tensor:
+    """`self` with `values` added at `indices` where the mask is true."""
+    out, at = self.clone(), _within(mask, indices)
+    return out.index_put(at, values.masked_fill(~mask, 0), accumulate=True)
 
 
 @_aten

@@ -331,6 +331,8 @@ def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor
             if kind is not None and kind is not made.dtype:     # as a tensor is converted, but past all modes
                 made = PRIMITIVES["convert"].run((made, kind))
     else:
+        if hasattr(data, "read_as"):        # a storage
+            return from_data(data.read_as(kind), None, where)
         if hasattr(data, "__array__") and not isinstance(data, (list, tuple, range)):
             return from_data(np.asarray(data), kind, where)
         array = _plain_array(data) if kind is not dtypes.uint64 else None  # type: ignore[assignment]
@@ -351,6 +353,8 @@ def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, require
                       UserWarning, stacklevel=3)
         if device is None:
             device = data.device
+        if type(data) is not Tensor:
+            data = data.as_subclass(Tensor)
     return finish(from_data(data, dtype, device), requires_grad, None, None, pin_memory)
 
 
@@ -643,7 +647,7 @@ def arange(start: Any = None, end: Any = None, step: Any = 1, *, out: Tensor | N
         start, end = one_or_two_bounds("arange", start, end)
     if type(start) is int and type(end) is int and type(step) is int and start <= end and step > 0 and dtype is None and out is None:
         return finish(prims.iota(-((start - end) // step), start, step, int64, as_device(device)), requires_grad, None, layout, pin_memory)
-    start, end, step = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end, step))
+    start, end, step = (_bound(v) if isinstance(v, (Tensor, np.generic)) else v for v in (start, end, step))
     kind = kind_for(dtype, out, default_dtype() if max(map(category_of_number, (start, end, step))) >= FLOAT else int64)
     if kind is bool_:
         raise NotImplementedError('"arange_cpu" not implemented for \'Bool\'')
@@ -656,6 +660,13 @@ def arange(start: Any = None, end: Any = None, step: Any = 1, *, out: Tensor | N
     if _known_backwards(start, end, step):
         raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: arange({start}, {end}, {step})")
     return finish_line(prims.iota(_steps(start, end, step), start, step, kind, as_device(device)), requires_grad, out, layout, pin_memory)
+
+
+def _bound(value: Any) -> Any:
+    """A number out of a tensor of one element."""
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise TypeError(f"arange(): start, end and step must be numbers, not a Tensor of shape {list(value.shape)}")
+    return value.item()
 
 
 @operator(name="range")
@@ -709,11 +720,12 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tenso
     """base to the powers linspace(start, end, steps)."""
     kind = kind_for(dtype, out, default_dtype())
     start, end = _ends("logspace", start, end)
-    if type(steps) is int and steps == 1 and not isinstance(start, Tensor):   # a single power is computed before it is converted
-        return finish_line(filled((1,), float(base) ** start, kind, as_device(device)), requires_grad, out, layout, pin_memory)
-    if kind.category == dtypes.INT and steps:
+    lone = type(steps) is int and steps == 1 and not isinstance(start, Tensor)
+    if kind.category == dtypes.INT and steps and not lone:
         start, end = (fitting(v, kind) if isinstance(v, Tensor) else int(fitting(v, kind)) for v in (start, end))
     value = float(base) ** linspace(start, end, steps, dtype=dtypes.float64, device=device)
+    if kind.category == dtypes.INT and lone:    # a single power is computed before it is converted
+        value = fitting(value.reshape(()), kind).reshape(1)
     return finish_line(cast(value, kind), requires_grad, out, layout, pin_memory)
 
 

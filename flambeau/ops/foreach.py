@@ -1,4 +1,5 @@
-"""torch._foreach_*: an operator over lists of tensors, one tensor after another. Names ending in _ write in place."""
+"""torch._foreach_*: an operator over lists of tensors, one tensor after another. Names ending in _ write in place and give a list,
+the others a tuple."""
 
 from __future__ import annotations
 
@@ -34,29 +35,30 @@ def _checked(tensors: Any, name: str) -> Sequence[Tensor]:
     return tensors
 
 
-def _apply(method: str, name: str, tensors: Any, lists: tuple, options: dict[str, Any]) -> list[Tensor]:
+def _apply(method: str, name: str, tensors: Any, lists: tuple, options: dict[str, Any]) -> Sequence[Tensor]:
     items = _checked(tensors, name)
     columns = [_each(v, len(items)) for v in lists]
     if method in BOUNDS:    # which take no numbers
         columns = [[x if isinstance(x, Tensor) else tensor(x) for x in column] for column in columns]
     extra = {k: _each(v, len(items)) for k, v in options.items()}
-    return [getattr(t, method)(*(c[i] for c in columns), **{k: v[i] for k, v in extra.items()}) for i, t in enumerate(items)]
+    out = [getattr(t, method)(*(c[i] for c in columns), **{k: v[i] for k, v in extra.items()}) for i, t in enumerate(items)]
+    return out if name.endswith("_") else tuple(out)
 
 
 def _ternary(method: str, name: str) -> Callable:
-    def fn(self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> list[Tensor]:
+    def fn(self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Sequence[Tensor]:
         return _apply(method, name, self, (tensor1, tensor2), {"value": value.tolist() if isinstance(value, Tensor) else value})
     return fn
 
 
 def _binary(method: str, name: str) -> Callable:
-    def fn(self: Any, other: Any, *rest: Any, **options: Any) -> list[Tensor]:
+    def fn(self: Any, other: Any, *rest: Any, **options: Any) -> Sequence[Tensor]:
         return _apply(method, name, self, (other, *rest), options)
     return fn
 
 
 def _unary(method: str, name: str) -> Callable:
-    def fn(self: Any) -> list[Tensor]:
+    def fn(self: Any) -> Sequence[Tensor]:
         return _apply(method, name, self, (), {})
     return fn
 
@@ -76,9 +78,9 @@ for _base in BINARY:
 
 
 @operator
-def _foreach_norm(self: Any, ord: float = 2, dtype: Any = None) -> list[Tensor]:
+def _foreach_norm(self: Any, ord: float = 2, dtype: Any = None) -> tuple[Tensor, ...]:
     """The norm of each tensor of a list."""
-    return [t.norm(ord, dtype=dtype) for t in _checked(self, "_foreach_norm")]
+    return tuple(t.norm(ord, dtype=dtype) for t in _checked(self, "_foreach_norm"))
 
 
 @operator
@@ -95,12 +97,25 @@ def _foreach_copy_(self: Any, src: Any, non_blocking: bool = False) -> list[Tens
 
 
 @operator
-def _foreach_clone(self: Any) -> list[Tensor]:
+def _foreach_clone(self: Any) -> tuple[Tensor, ...]:
     """A copy of each tensor of a list."""
-    return [t.clone() for t in _checked(self, "_foreach_clone")]
+    return tuple(t.clone() for t in _checked(self, "_foreach_clone"))
 
 
 @operator
-def _foreach_max(self: Any) -> list[Tensor]:
+def _foreach_max(self: Any) -> tuple[Tensor, ...]:
     """The maximum of each tensor of a list."""
-    return [t.max() for t in _checked(self, "_foreach_max")]
+    return tuple(t.max() for t in _checked(self, "_foreach_max"))
+
+
+@operator
+def _foreach_mm(self: Any, mat2: Any) -> tuple[Tensor, ...]:
+    """The product of each matrix of a list and its partner."""
+    items = _checked(self, "_foreach_mm")
+    return tuple(a.mm(b) for a, b in zip(items, _each(mat2, len(items))))
+
+
+@operator
+def _foreach_powsum(self: Any, ord: float = 2, dtype: Any = None) -> tuple[Tensor, ...]:
+    """The sum of |x|^ord of each tensor of a list."""
+    return tuple(t.abs().pow(ord).sum(dtype=dtype) for t in _checked(self, "_foreach_powsum"))

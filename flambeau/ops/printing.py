@@ -212,7 +212,7 @@ def tensor_text(x: Tensor, prefix: str = "tensor(") -> str:
     return text + ")"
 
 
-@method("__repr__", "__str__")
+@method("__repr__")
 def _repr(self: Tensor, *, tensor_contents: Any = None) -> str:
     if type(self) is not Tensor and getattr(type(self), "_repr_name", None) is None:
         return tensor_text(self, f"{type(self).__name__}(")

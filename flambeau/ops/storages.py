@@ -11,7 +11,7 @@ import numpy as np
 from ..core import shared
 from ..core.device import device as device_of
 from ..core.dtypes import dtype as dtype_type
-from ..core.dtypes import dtype_of_name, uint8
+from ..core.dtypes import dtype_of_name, int64, uint8
 from ..core.storage import Storage
 from ..core.tensor import Layout, Tensor, fake, tensor_over
 from .creation import from_data
@@ -75,6 +75,10 @@ class UntypedStorage:
     def elements(self, kind: Any) -> Tensor:
         """A tensor of this dtype over as many elements as there are; knows nothing of autograd."""
         return tensor_over(self._storage, kind, Layout((self._storage.nbytes // kind.itemsize,), (1,), 0))
+
+    def read_as(self, kind: Any) -> Tensor:
+        """The elements that `torch.tensor(storage, dtype=kind)` copies; of int64 if no dtype is given."""
+        return self.elements(kind or int64)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """The bytes, shared."""
@@ -284,6 +288,16 @@ class TypedStorage(UntypedStorage, metaclass=_Kinds):
 
     def _tensor(self) -> Tensor:
         return self.elements(self.dtype)
+
+    def read_as(self, kind: Any) -> Tensor:
+        """The elements, whose dtype `kind` has to be."""
+        if kind not in (None, self.dtype):
+            raise RuntimeError(f"Expected a storage of {kind} or an UntypedStorage, but got one of {self.dtype}")
+        return self._tensor()
+
+    @property
+    def _untyped_storage(self) -> UntypedStorage:
+        return self.untyped()
 
     def _like(self, tensor: Tensor) -> TypedStorage:
         return _typed(tensor)

@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 
+def _get_foreach_kernels_supported_devices() -> list[str]:
+    """Device types on which optimizers step many tensors at once by default."""
+    return ["cuda"]
+
+
 def _group_tensors_by_device_and_dtype(tensorlistlist: Sequence[Sequence[Any]], with_indices: bool = False
                                        ) -> dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]]:
     """By (device, dtype) of the first list's tensors, the matching parts of all lists, and their places where `with_indices`."""
@@ -20,4 +25,4 @@ def _group_tensors_by_device_and_dtype(tensorlistlist: Sequence[Sequence[Any]], 
     return found
 
 
-__all__ = ["_group_tensors_by_device_and_dtype"]
+__all__ = ["_get_foreach_kernels_supported_devices", "_group_tensors_by_device_and_dtype"]

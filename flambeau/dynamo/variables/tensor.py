@@ -11,6 +11,7 @@ import numpy as np
 
 from ...core.symbolic import DataDependentSize, SymBool, SymFloat, SymInt
 from ...core.tensor import Tensor
+from ...ops.asked import plain_of
 from .. import policy
 from ..break_kinds import graph_break
 from ..source import Source
@@ -296,6 +297,25 @@ class SubclassVariable(TensorVariable):
 
     def python_type(self) -> type:
         return self.cls
+
+    def _asked(self, tx: Trace, name: str) -> Any:
+        return None if tx.classes_off else plain_of(tx.lookup(self.cls, name))
+
+    def attr(self, tx: Trace, name: str) -> Variable:
+        asked = self._asked(tx, name)
+        if isinstance(asked, types.MethodWrapperType):
+            return tx.overridden(asked, [self], {})
+        return super().attr(tx, name)
+
+    def method(self, tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable:
+        asked = self._asked(tx, name)
+        if asked is not None:
+            return tx.overridden(asked, [self, *args], kwargs)
+        return super().method(tx, name, args, kwargs)
+
+    def length(self, tx: Trace) -> Variable:
+        asked = self._asked(tx, "__len__")
+        return super().length(tx) if asked is None else tx.overridden(asked, [self], {})
 
 
 def as_plain(tensor: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
@@ -42,6 +43,16 @@ class _Listed(Module):
         found = self[key]
         del self[key]
         return found
+
+
+class Container(Module):
+    """An old base of modules, which Module does the work of."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__()
+        warnings.warn("nn.Container is deprecated: subclass nn.Module", FutureWarning, stacklevel=2)
+        for name, module in kwargs.items():
+            self.add_module(name, module)
 
 
 class Sequential(_Listed):

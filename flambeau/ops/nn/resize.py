@@ -7,16 +7,18 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...core.dtypes import bool_, dtype, float32, float64, int64, uint8
 from ...core.size import known_zero
-from ...core.symbolic import hint_of, is_symbolic, sym_int, sym_max
+from ...core.symbolic import hint_of, is_symbolic, sym_max
 from ...core.tensor import Tensor, from_array
 from .. import prims
 from ..creation import constant_on
+from ..ints import as_int, as_ints
 from ..joining import stack
 from ..order import in_rows
 from ..pointwise import where
@@ -99,7 +101,11 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
     mode: 'constant' (with `value`), 'reflect', 'replicate' or 'circular'.
     """
-    amounts = tuple([int(n) if isinstance(n, (Tensor, np.integer)) else n for n in pad])
+    if not isinstance(mode, str):
+        raise TypeError(f"pad(): argument 'mode' (position 3) must be str, not {type(mode).__name__}")
+    if not isinstance(pad, (tuple, list)):
+        raise TypeError(f"pad(): argument 'pad' (position 2) must be tuple of ints, not {type(pad).__name__}")
+    amounts = as_ints(pad)
     if len(amounts) % 2:
         raise RuntimeError(f"Padding length must be divisible by 2, got {list(amounts)}")
     if len(amounts) // 2 > input.ndim:
@@ -360,11 +366,16 @@ def _output_sizes(input: Tensor, size: Any, scale_factor: Any, recompute: bool |
         raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
     if size is not None:
         sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,) * spatial
+        if isinstance(size, bool):
+            raise TypeError("interpolate(): argument 'size' (position 2) must be int or a tuple of ints, not bool")
         if len(sizes) != spatial:
             raise ValueError("Input and output must have the same number of spatial dimensions, but got input with "
                              f"spatial dimensions of {list(input.shape[2:])} and output size of {size}. Please provide "
                              "input tensor in (N, C, d1, d2, ...,dK) format and output size in (o1, o2, ...,oK) format.")
-        return tuple(sym_int(n) for n in sizes), (None,) * spatial
+        sizes = tuple([n if is_symbolic(n) else as_int(n) for n in sizes])
+        if any(not is_symbolic(n) and n >= 1 << 63 for n in sizes):
+            raise TypeError(f"interpolate(): argument 'size' (position 2) must hold numbers of at most 64 bits, got {size}")
+        return sizes, (None,) * spatial
     scales = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * spatial
     if len(scales) != spatial:
         raise ValueError("Input and scale_factor must have the same number of spatial dimensions, but got input with "
@@ -384,8 +395,12 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
     mode: nearest, nearest-exact, linear, bilinear, bicubic, trilinear or area; `antialias` (bilinear, bicubic) widens the
     filter when shrinking.
     """
+    if not isinstance(mode, str):
+        raise NotImplementedError(f"interpolate(): mode must be one of the names of modes, not {mode!r}")
     if align_corners is not None and mode in ("nearest", "area", "nearest-exact"):
         raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear")
+    if not isinstance(align_corners, (bool, NoneType)):
+        raise TypeError(f"interpolate(): argument 'align_corners' must be bool, not {type(align_corners).__name__}")
     sizes, scales = _output_sizes(input, size, scale_factor, recompute_scale_factor)
     if input.ndim not in (3, 4, 5) or _LINEAR_RANK.get(mode, input.ndim) != input.ndim:
         raise NotImplementedError(f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.ndim}D) for the modes: nearest | "

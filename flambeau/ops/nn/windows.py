@@ -53,7 +53,7 @@ def counts(value: Any, n: int, name: str) -> tuple:
     if type(value) is int:
         return (value,) * n
     found = ntuple(value, n, name)
-    wrong = next((v for v in found if not hasattr(type(v), "__index__")), None)
+    wrong = next((v for v in found if not hasattr(type(v), "__index__") or isinstance(v, bool)), None)
     if wrong is not None or None in found:
         raise TypeError(f"{name} must be int or a sequence of {n} ints, but found element of type {type(wrong).__name__}")
     return tuple([v.__index__() if isinstance(v, (Tensor, np.integer)) else v for v in found])
@@ -557,6 +557,8 @@ def _cells(n: int, out: int) -> list[tuple[int, int]]:
 
 
 def _wanted(output_size: Any, x: Tensor, spatial: int) -> tuple:
+    if output_size is None:
+        raise TypeError(f"output_size must be int or a sequence of {spatial} ints, some of which may be None, not None")
     given = ntuple(output_size, spatial, "output_size")
     sizes = tuple(x.shape[x.ndim - spatial + d] if n is None else n for d, n in enumerate(given))
     sizes = counts(sizes, spatial, "output_size")
@@ -567,7 +569,7 @@ def _wanted(output_size: Any, x: Tensor, spatial: int) -> tuple:
 
 def _even(n: Any, out: Any) -> bool:
     """Whether the cells are windows of one size; symbolic sizes are not asked, for that would be a guard."""
-    return n is out or (not is_symbolic(n) and not is_symbolic(out) and n % out == 0)
+    return n is out or (not is_symbolic(n) and not is_symbolic(out) and out > 0 and n % out == 0)
 
 
 def _shares(n: Any, out: Any, like: Tensor) -> Tensor:

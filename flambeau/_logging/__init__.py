@@ -6,7 +6,7 @@ import functools
 import logging
 from typing import Any
 
-from .dynamo import logs
+from ..dynamo import logs
 
 
 def set_logs(*, all: int | None = None, modules: dict[str, int] | None = None, **levels: int | bool | None) -> None:

@@ -1,0 +1,3 @@
+"""torch.backends.xnnpack: not there; its operators' work is oneDNN's."""
+
+enabled = False

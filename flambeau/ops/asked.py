@@ -1,0 +1,101 @@
+"""What classes with `__torch_function__` are asked beside operators: the attributes and the other methods of tensors.
+
+Plain tensors pay nothing for it: a class that overrides gets descriptors of its own, over those that it has from Tensor as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any
+
+from ..core import dispatch
+from ..core.tensor import Tensor
+from .registry import handle_torch_function
+
+_OF_PYTHON = frozenset((
+    "__array__", "__bool__", "__complex__", "__contains__", "__dir__", "__dlpack__", "__dlpack_device__", "__float__", "__format__",
+    "__index__", "__int__", "__len__", "__reduce_ex__", "__repr__", "__reversed__"))
+_PRIVATE = frozenset(("_base", "_version"))
+_KEPT = frozenset(("as_subclass", "names"))
+"""Methods of Python's that are asked, attributes that are though their names are private, and what is not."""
+
+
+class _Unasked(threading.local):
+    blocks = 0      # how many are open in which no class is asked for attributes and methods
+
+
+_unasked = _Unasked()
+
+
+@contextmanager
+def unasked() -> Iterator[None]:
+    """A block of our own work, which looks at tensors of any class as they are; operators ask classes in it as ever."""
+    _unasked.blocks += 1
+    try:
+        yield
+    finally:
+        _unasked.blocks -= 1
+
+
+class AskedAttribute:
+    """An attribute whose class is asked with `Tensor.NAME.__get__`, `__set__` or `__delete__` as the function."""
+
+    def __init__(self, plain: Any) -> None:
+        self.plain = plain
+
+    def _ask(self, which: str, instance: Any, *value: Any) -> Any:
+        access = getattr(self.plain, which)
+        if dispatch.state.classes_off or _unasked.blocks:
+            return access(instance, *value)
+        return handle_torch_function(access, (instance, *value), instance, *value)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self.plain if instance is None else self._ask("__get__", instance)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        self._ask("__set__", instance, value)
+
+    def __delete__(self, instance: Any) -> None:
+        self._ask("__delete__", instance)
+
+
+def _asked_method(plain: Callable) -> Callable:
+    @functools.wraps(plain)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if dispatch.state.classes_off or _unasked.blocks:
+            return plain(self, *args, **kwargs)
+        return handle_torch_function(plain, (self, *args), self, *args, **kwargs)
+
+    method.plain = plain    # type: ignore[attr-defined]
+    return method
+
+
+def plain_of(entry: Any) -> Any:
+    """What a class is asked for where an entry of it asks: the function, or the attribute's `__get__`; None of any other entry."""
+    if type(entry) is AskedAttribute:
+        return entry.plain.__get__
+    return getattr(entry, "plain", None) if isinstance(entry, FunctionType) else None
+
+
+@functools.cache
+def members() -> dict[str, Any]:
+    """By name, the attributes and methods of tensors that are no operators and that classes are asked for."""
+    found = {name: member for base in reversed(Tensor.__mro__[:-1]) for name, member in vars(base).items()}
+    return {name: member for name, member in found.items()
+            if (name in _OF_PYTHON or name in _PRIVATE or not name.startswith("_")) and name not in _KEPT
+            and (inspect.isdatadescriptor(member) or (isinstance(member, FunctionType) and not hasattr(member, "_operator")))}
+
+
+def _install(cls: type) -> None:
+    """Let a class be asked for what it has as it is from Tensor."""
+    for name, member in members().items():
+        if inspect.getattr_static(cls, name, None) is member:
+            setattr(cls, name, AskedAttribute(member) if inspect.isdatadescriptor(member) else _asked_method(member))
+
+
+dispatch.overriding_class = _install
