@@ -126,7 +126,8 @@ def test_first_gradients_are_the_leafs_own() -> None:
 
 
 @pytest.mark.parametrize("dtype", [fl.float32, fl.float64])
-@pytest.mark.parametrize(("n", "k", "m"), [(2, 8, 4), (1, 8, 4), (8, 1, 3), (3, 5, 1), (1, 1, 1), (39, 41, 40), (41, 40, 40), (0, 3, 2), (2, 0, 3)])
+@pytest.mark.parametrize(("n", "k", "m"), [
+    (2, 8, 4), (1, 8, 4), (8, 1, 3), (3, 5, 1), (1, 1, 1), (39, 41, 40), (41, 40, 40), (0, 3, 2), (2, 0, 3)])
 def test_small_products_in_every_layout(dtype: Any, n: int, k: int, m: int) -> None:
     fl.manual_seed(0)
     make = lambda *shape: fl.randn(*shape, dtype=dtype)
