@@ -12,7 +12,6 @@ from . import (
     constraint_registry,
     constraints,
     continuous,
-    cross,
     derived,
     discrete,
     distribution,

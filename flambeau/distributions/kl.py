@@ -1,15 +1,37 @@
-"""Kullback-Leibler divergences KL(p || q), one closed form for each pair of classes."""
+"""Kullback-Leibler divergences KL(p || q): a closed form for each pair of classes; between families, minus the entropy of p and what q's
+code for p's values costs."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
 from .. import linalg
 from ..core.tensor import Tensor
-from .continuous import Beta, Dirichlet, Exponential, Gamma, Independent, Laplace, MultivariateNormal, Normal, Uniform, _log_beta, _op
-from .discrete import Bernoulli, Categorical, OneHotCategorical, Poisson
+from .continuous import (
+    Beta,
+    Cauchy,
+    Dirichlet,
+    Exponential,
+    Gamma,
+    Gumbel,
+    Independent,
+    Laplace,
+    MultivariateNormal,
+    Normal,
+    Uniform,
+    _log_beta,
+    _op,
+)
+from .derived import HalfNormal, Pareto
+from .discrete import Bernoulli, Binomial, Categorical, Geometric, OneHotCategorical, Poisson
 from .distribution import Distribution, sum_rightmost
+from .further import ContinuousBernoulli, LowRankMultivariateNormal
+from .transformed import TransformedDistribution
+
+EULER = 0.57721566490153286061
 
 _KL_REGISTRY: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
 
@@ -108,17 +130,146 @@ def _poisson(p: Poisson, q: Poisson) -> Tensor:
     return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
 
 
-@register_kl(MultivariateNormal, MultivariateNormal)
-def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
-    scaled = linalg.solve_triangular(q.scale_tril, p.scale_tril, upper=False)
-    shifted = linalg.solve_triangular(q.scale_tril, (q.loc - p.loc).unsqueeze(-1), upper=False)
-    distances = (scaled**2).sum((-2, -1)) + (shifted**2).sum((-2, -1))
-    return q._half_log_det() - p._half_log_det() + 0.5 * (distances - p.event_shape[0])
-
-
 @register_kl(Independent, Independent)
 def _independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise NotImplementedError("KL of two Independent distributions needs equal reinterpreted_batch_ndims, got "
                                   f"{p.reinterpreted_batch_ndims} and {q.reinterpreted_batch_ndims}")
     return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
+
+
+# -- between families --------------------------------------------------------------------------------------------------------
+_SPANS: dict[type, Callable[[Any], tuple]] = {
+    Beta: lambda d: (0, 1), ContinuousBernoulli: lambda d: (0, 1), Exponential: lambda d: (0, math.inf), Gamma: lambda d: (0, math.inf),
+    Gumbel: lambda d: (-math.inf, math.inf), Laplace: lambda d: (-math.inf, math.inf), Normal: lambda d: (-math.inf, math.inf),
+    Pareto: lambda d: (d.scale, math.inf), Uniform: lambda d: (d.low, d.high),
+}
+"""From where to where the values of a class reach: where p's reach beyond q's, the divergence is infinite."""
+
+
+def _x_log_x(x: Tensor) -> Tensor:
+    return _op("xlogy", x, x)
+
+
+def _mean_log(low: Tensor, high: Tensor) -> Tensor:
+    """The mean of log x for x between two bounds."""
+    return (_x_log_x(high) - _x_log_x(low)) / (high - low) - 1
+
+
+_MEANS_OF_LOG: dict[type, Callable[[Any], Tensor]] = {
+    Beta: lambda p: _op("digamma", p.concentration1) - _op("digamma", p.concentration1 + p.concentration0),
+    Exponential: lambda p: -p.rate.log() - EULER,
+    Gamma: lambda p: _op("digamma", p.concentration) - p.rate.log(),
+    Pareto: lambda p: p.scale.log() + 1 / p.alpha,
+    Uniform: lambda p: _mean_log(p.low, p.high),
+}
+_MEANS_OF_DECAY: dict[type, Callable[[Any, Tensor], Tensor]] = {     # of exp(-t x)
+    Exponential: lambda p, t: p.rate / (p.rate + t),
+    Gamma: lambda p, t: (1 + t / p.rate) ** -p.concentration,
+    Gumbel: lambda p, t: (_op("lgamma", 1 + p.scale * t) - p.loc * t).exp(),
+    Normal: lambda p, t: (-p.loc * t + (p.scale * t) ** 2 / 2).exp(),
+    Uniform: lambda p, t: ((-p.low * t).exp() - (-p.high * t).exp()) / (t * (p.high - p.low)),
+}
+
+
+def _mean_distance(p: Normal, at: Tensor) -> Tensor:
+    """The mean of |x - at|."""
+    away = (p.loc - at) / p.scale
+    return p.scale * (math.sqrt(2 / math.pi) * (-away**2 / 2).exp() + away * _op("erf", away / math.sqrt(2)))
+
+
+_COSTS: dict[type, Callable[[Any, Any], Tensor]] = {     # the mean of -log q(x) over p
+    Beta: lambda p, q: _log_beta(q.concentration1, q.concentration0) - (q.concentration1 - 1) * _mean_log(p.low, p.high)
+        - (q.concentration0 - 1) * _mean_log(1 - p.high, 1 - p.low),
+    ContinuousBernoulli: lambda p, q: -q.log_prob(q.probs * 0) - p.mean * q.logits,     # its logarithm is a line
+    Exponential: lambda p, q: q.rate * p.mean - q.rate.log(),
+    Gamma: lambda p, q: _op("lgamma", q.concentration) - q.concentration * q.rate.log() - (q.concentration - 1) * _of(_MEANS_OF_LOG, p)(p)
+        + q.rate * p.mean,
+    Gumbel: lambda p, q: q.scale.log() + (p.mean - q.loc) / q.scale + (q.loc / q.scale).exp() * _of(_MEANS_OF_DECAY, p)(p, 1 / q.scale),
+    Laplace: lambda p, q: (2 * q.scale).log() + _mean_distance(p, q.loc) / q.scale,
+    Normal: lambda p, q: (math.sqrt(2 * math.pi) * q.scale).log() + (p.variance + (p.mean - q.loc) ** 2) / (2 * q.scale**2),
+    Pareto: lambda p, q: -q.alpha.log() - q.alpha * q.scale.log() + (q.alpha + 1) * _of(_MEANS_OF_LOG, p)(p),
+    Uniform: lambda p, q: (q.high - q.low).log(),
+}
+
+
+def _of(table: dict[type, Any], d: Distribution) -> Any:
+    return next(table[kind] for kind in type(d).__mro__ if kind in table)
+
+
+def _divergence(p: Any, q: Any) -> Tensor:
+    (low, high), (least, most) = _of(_SPANS, p)(p), _of(_SPANS, q)(q)
+    beyond = low < least, high > most
+    if any(b is True for b in beyond) or (isinstance(q, Pareto) and not isinstance(p, (Pareto, Uniform))):
+        return p.entropy() * 0 + math.inf
+    result = _of(_COSTS, q)(p, q) - p.entropy()
+    return _op("where", beyond[0] | beyond[1], math.inf, result) if any(b is not False for b in beyond) else result
+
+
+_TABLE: dict[tuple[type, ...], tuple[type, ...]] = {     # q's, by p's
+    (Gumbel, Laplace, Normal): (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform),
+    (Exponential, Gamma): (Beta, ContinuousBernoulli, Gumbel, Normal, Pareto, Uniform), (Exponential,): (Gamma,), (Gamma,): (Exponential,),
+    (Pareto,): (Beta, ContinuousBernoulli, Exponential, Gamma, Normal, Pareto, Uniform),
+    (Beta,): (ContinuousBernoulli, Exponential, Gamma, Normal, Pareto, Uniform),
+    (ContinuousBernoulli,): (ContinuousBernoulli, Exponential, Normal, Pareto, Uniform),
+    (Uniform,): (Beta, ContinuousBernoulli, Exponential, Gamma, Gumbel, Normal, Pareto),
+    (Gumbel, Laplace): (Normal,), (Gumbel,): (Gumbel,), (Normal,): (Gumbel, Laplace),
+}
+for _ps, _qs in _TABLE.items():
+    for _pair in itertools.product(_ps, _qs):
+        register_kl(*_pair)(_divergence)
+
+
+@register_kl(Bernoulli, Poisson)
+def _bernoulli_poisson(p: Bernoulli, q: Poisson) -> Tensor:
+    return q.rate - p.probs * q.rate.log() - p.entropy()
+
+
+@register_kl(Poisson, Bernoulli)
+@register_kl(Poisson, Binomial)
+def _poisson_bounded(p: Poisson, q: Any) -> Tensor:
+    return p.rate * 0 + q.probs * 0 + math.inf
+
+
+@register_kl(Binomial, Binomial)
+def _binomial(p: Binomial, q: Binomial) -> Tensor:
+    if (p.total_count < q.total_count).any():
+        raise NotImplementedError("KL between Binomials where q.total_count > p.total_count is not implemented")
+    result = p.total_count * (p.probs * (p.logits - q.logits) + _op("log1p", -p.probs) - _op("log1p", -q.probs))
+    return _op("where", p.total_count > q.total_count, math.inf, result)
+
+
+@register_kl(Geometric, Geometric)
+def _geometric(p: Geometric, q: Geometric) -> Tensor:
+    return -p.entropy() - (1 / p.probs - 1) * _op("log1p", -q.probs) - q.probs.log()
+
+
+@register_kl(Cauchy, Cauchy)
+def _cauchy(p: Cauchy, q: Cauchy) -> Tensor:
+    return (((p.scale + q.scale) ** 2 + (p.loc - q.loc) ** 2) / (4 * p.scale * q.scale)).log()
+
+
+@register_kl(HalfNormal, HalfNormal)
+def _half_normal(p: HalfNormal, q: HalfNormal) -> Tensor:
+    return _normal(p.base_dist, q.base_dist)
+
+
+@register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
+@register_kl(MultivariateNormal, MultivariateNormal)
+@register_kl(MultivariateNormal, LowRankMultivariateNormal)
+@register_kl(LowRankMultivariateNormal, MultivariateNormal)
+def _multivariate(p: Any, q: Any) -> Tensor:
+    if p.event_shape != q.event_shape:
+        raise ValueError(f"KL-divergence between multivariate normals needs events of one shape, got {p.event_shape} and {q.event_shape}")
+    scale, other = p.scale_tril, q.scale_tril
+    scaled = linalg.solve_triangular(other, scale, upper=False)
+    shifted = linalg.solve_triangular(other, (q.loc - p.loc).unsqueeze(-1), upper=False)
+    sizes = [s.diagonal(dim1=-2, dim2=-1).log().sum(-1) for s in (other, scale)]
+    return sizes[0] - sizes[1] + 0.5 * ((scaled**2).sum((-2, -1)) + (shifted**2).sum((-2, -1)) - p.event_shape[0])
+
+
+@register_kl(TransformedDistribution, TransformedDistribution)
+def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
+    if p.transforms != q.transforms or p.event_shape != q.event_shape:
+        raise NotImplementedError("KL of two TransformedDistributions needs equal transforms and events of one shape")
+    return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), len(p.event_shape) - len(p.base_dist.event_shape))
