@@ -715,7 +715,7 @@ def check_inplace(target: Tensor, value: Any = None) -> None:
             raise RuntimeError(_lost(target, origin, "is being modified inplace"))
         if target._grad is not None and target._grad.requires_grad and target._grad.grad_fn is None:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-        if base.requires_grad and base.grad_fn is None:
+        if (base.requires_grad and base.grad_fn is None) or (target.requires_grad and not base.requires_grad):  # a view on the way is one
             raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
     elif target._grad is not None and target._grad.requires_grad and target._grad.grad_fn is None:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")

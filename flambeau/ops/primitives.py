@@ -91,7 +91,7 @@ some tensors, or other processes take part in it."""
 
 def has_effect(record: Any, tensors: int) -> bool:
     """Whether a call of a record with so many tensors does more than to compute. A view that a second tensor tells the place of may not fit."""
-    tags = getattr(record, "tags", frozenset())
+    tags: frozenset[str] = getattr(record, "tags", frozenset())
     return not EFFECTS.isdisjoint(tags) or (tensors > 1 and "view" in tags)
 
 

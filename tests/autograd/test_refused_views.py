@@ -98,3 +98,24 @@ def test_unsafe_pieces_are_written_one_by_one():
         return x.grad.tolist()
 
     assert gradient(fl) == pytest.approx(gradient(torch))
+
+
+WRITES_TO_A_LEAF = {
+    "a row": lambda x: x[0].mul_(2), "a subscript": lambda x: x.__setitem__(0, 1.0), "an element": lambda x: x.__setitem__((0, 1), 2),
+    "transposed": lambda x: x.t().zero_(), "a view of a view": lambda x: x.t()[0].fill_(1), "all": lambda x: x.fill_(2),
+    "a mask": lambda x: x.__setitem__(x > 2, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [lambda lib: lib.arange(6.0).reshape(2, 3), lambda lib: lib.arange(12.0)[3:9].view(2, 3),
+                                  lambda lib: lib.ones(2, 3)])
+@pytest.mark.parametrize("name", WRITES_TO_A_LEAF)
+def test_views_of_a_leaf_that_is_a_view_itself(name, make):
+    """A leaf may be a view of memory that needs no gradient: it is refused all the same, but where nothing is recorded."""
+    for lib in (fl, torch):
+        x = make(lib).requires_grad_()
+        with pytest.raises(RuntimeError, match="leaf Variable that requires grad is being used in an in-place operation"):
+            WRITES_TO_A_LEAF[name](x)
+        with lib.no_grad():
+            WRITES_TO_A_LEAF[name](x)
+        assert x.is_leaf and x.requires_grad

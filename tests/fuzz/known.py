@@ -416,6 +416,7 @@ KNOWN = (
         "Flambeau names what it leaves out",
         error=lambda ours, theirs, step: isinstance(ours, NotImplementedError) and theirs is not None,
     ),
+    Known("a hessian lies in rows; torch's is the transpose of one", layout=lambda step: "hessian" in step.op),
     Known("a truth value is asked for: a tensor is a TypeError; torch asks what it holds",
           error=lambda ours, theirs, step: isinstance(ours, TypeError) and _says(theirs, "Boolean value of Tensor")),
     Known(
