@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -242,11 +243,13 @@ def _add_like(prim: PointwisePrimitive, name: str, verb: str) -> Callable:
         if name == "sub":
             _check_no_bools(input, other)
         if alpha != 1 or alpha is True:
-            if isinstance(input, Tensor) and isinstance(other, Tensor) and isinstance(alpha, float):
+            if isinstance(input, Tensor) and isinstance(other, Tensor) and type(alpha) in (int, float):
                 kind = result_type(input, other)
                 if kind.category == FLOAT and kind.itemsize < 4:
-                    alpha = number_in(alpha, kind)
-                    return _plus_scaled(*broadcast(cast(input, kind), cast(other, kind)), alpha if name == "add" else -alpha)
+                    held = number_in(alpha, kind)
+                    if math.isinf(held) and not math.isinf(alpha):
+                        raise RuntimeError(f"value cannot be converted to type {kind} without overflow: alpha={alpha}")
+                    return _plus_scaled(*broadcast(cast(input, kind), cast(other, kind)), held if name == "add" else -held)
             return made._body(input, times_alpha(input, other, alpha))     # type: ignore[attr-defined]
         return prim(*prepare(input, other))
 
