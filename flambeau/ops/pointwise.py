@@ -249,7 +249,8 @@ def _add_like(prim: PointwisePrimitive, name: str, verb: str) -> Callable:
                     held = number_in(alpha, kind)
                     if math.isinf(held) and not math.isinf(alpha):
                         raise RuntimeError(f"value cannot be converted to type {kind} without overflow: alpha={alpha}")
-                    return _plus_scaled(*broadcast(cast(input, kind), cast(other, kind)), held if name == "add" else -held)
+                    x, y = broadcast(cast(input, kind), cast(other, kind))
+                    return _plus_scaled(x, y, held if name == "add" else -held)
             return made._body(input, times_alpha(input, other, alpha))     # type: ignore[attr-defined]
         return prim(*prepare(input, other))
 
