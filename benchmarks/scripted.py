@@ -1,7 +1,8 @@
 """Calls of torch.jit's programs: `python -m benchmarks.scripted` measures Flambeau's, `--torch` PyTorch's; `--both` prints a table of both.
 
 Best times of many short rounds on one thread: a chain of pointwise operators on a long tensor, which is one kernel from the third call
-on, and a small perceptron, where what counts is the call itself; each as plain Python, scripted, traced and frozen.
+on, a small perceptron, where what counts is the call itself, and convolutions with norms; each as plain Python, scripted, traced, frozen and
+optimized for inference.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-COLUMNS = ("eager", "scripted", "traced", "frozen")
+COLUMNS = ("eager", "scripted", "traced", "frozen", "for inference")
 
 
 def best_us(call: Callable[..., Any], inputs: tuple, rounds: int, calls: int) -> float:
     """The best round's microseconds a call."""
-    for _ in range(10):
+    for _ in range(30):     # what is compiled is compiled then
         call(*inputs)
     best = float("inf")
     for _ in range(rounds):
@@ -44,14 +45,17 @@ def measured(torch: Any) -> dict[str, dict[str, float]]:
 
     nn = torch.nn
     small = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
+    layers = [part for n in (3, 32, 32) for part in (nn.Conv2d(n, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU())]
     found: dict[str, dict[str, float]] = {}
     works = {"chain of 65,536": (Chain().eval(), (torch.randn(65536), torch.randn(65536)), 100, 10),
              "chain of 16": (Chain().eval(), (torch.randn(16), torch.randn(16)), 100, 50),
-             "perceptron 8-16-16-4, 4 rows": (small, (torch.randn(4, 8),), 100, 50)}
+             "perceptron 8-16-16-4, 4 rows": (small, (torch.randn(4, 8),), 100, 50),
+             "convolutions and norms, 32 x 32": (nn.Sequential(*layers).eval(), (torch.randn(1, 3, 32, 32),), 30, 5)}
     with torch.no_grad():
         for name, (net, inputs, rounds, calls) in works.items():
             scripted = torch.jit.script(net)
-            ways = (net, scripted, torch.jit.trace(net, inputs), torch.jit.freeze(torch.jit.script(net)))
+            ways = (net, scripted, torch.jit.trace(net, inputs), torch.jit.freeze(torch.jit.script(net)),
+                    torch.jit.optimize_for_inference(torch.jit.script(net)))
             found[name] = {way: best_us(fn, inputs, rounds, calls) for way, fn in zip(COLUMNS, ways, strict=True)}
     return found
 

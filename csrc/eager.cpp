@@ -6,6 +6,7 @@
 #include "arguments.h"
 #include "gpu_program.h"
 #include "state.h"
+#include "tape.h"
 #include "tensors.h"
 
 namespace {
@@ -13,46 +14,75 @@ namespace {
 struct Eager {
     PyObject_HEAD
     PyObject *scalar, *replays, *gpu;  // Elementwise, Replays, GpuPrograms; or null
+    PyObject* record;                  // borrowed: whose it is
+    Small small;                       // or null
+    PyObject* layouts;                 // of a view: {layout and arguments: the view's layout}; or null
     vectorcallfunc vectorcall;
 };
 
-// Whether neither a mode nor a gradient has to do with a call.
-bool is_plain(PyObject* const* args, Py_ssize_t count) {
-    return dispatch_state.word == 0 &&
-           (!dispatch_state.grad_enabled ||
-            each_argument(args, count, [](PyObject* argument) { return !is_tensor(argument) || needs_no_grad(argument); }));
+bool wants_gradient(PyObject* const* args, Py_ssize_t count) {
+    return dispatch_state.grad_enabled &&
+           !each_argument(args, count, [](PyObject* argument) { return !is_tensor(argument) || needs_no_grad(argument); });
 }
 
-PyObject* answer(const Eager* self, PyObject* const* args, Py_ssize_t count, bool below) {
-    PyObject* made = self->scalar != nullptr ? run_scalar(self->scalar, args, count, below) : nullptr;
+// Null without an error where there is no answer. An operator's operands may have several shapes, which only the scalar operation takes.
+PyObject* compute(const Eager* self, PyObject* const* args, Py_ssize_t count, Asked asked, bool by_operator) {
+    PyObject* made = self->scalar != nullptr ? run_scalar(self->scalar, args, count, asked) : nullptr;
+    if (made != nullptr || PyErr_Occurred() || by_operator) return made;
+    if (self->layouts != nullptr) return remembered_view(self->layouts, self->record, args, count);
+    if (self->small != nullptr && !dispatch_state.fake) made = self->small(args, count);
     if (made != nullptr || PyErr_Occurred()) return made;
-    if ((self->replays == nullptr && self->gpu == nullptr) || !(below || is_plain(args, count))) Py_RETURN_NOTIMPLEMENTED;
     if (self->replays != nullptr) made = run_replay(self->replays, args, count);
     if (made == nullptr && !PyErr_Occurred() && self->gpu != nullptr) made = run_on_gpu(self->gpu, args, count);
-    if (made != nullptr || PyErr_Occurred()) return made;
-    Py_RETURN_NOTIMPLEMENTED;
+    return made;
 }
+
+// The same, put on the tape.
+PyObject* recorded(const Eager* self, PyObject* const* args, Py_ssize_t count, bool by_operator) {
+    PyObject* derivative = self->record != nullptr ? PyObject_GetAttrString(self->record, "derivative") : nullptr;
+    if (derivative == nullptr) return nullptr;
+    Py_DECREF(derivative);
+    PyObject* made = derivative != Py_None ? compute(self, args, count, Asked::to_record, by_operator) : nullptr;
+    if (made == nullptr) return nullptr;
+    PyObject* all = PyTuple_New(count);
+    for (Py_ssize_t i = 0; all != nullptr && i < count; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
+    if (all == nullptr || !hang(self->record, all, made)) Py_CLEAR(made);
+    Py_XDECREF(all);
+    return made;
+}
+
+// Where no mode has to do with the call.
+PyObject* answer(const Eager* self, PyObject* const* args, Py_ssize_t count, bool by_operator) {
+    if (dispatch_state.word != 0) return nullptr;
+    return wants_gradient(args, count) ? recorded(self, args, count, by_operator) : compute(self, args, count, Asked::plainly, by_operator);
+}
+
+PyObject* or_not_implemented(PyObject* made) { return made != nullptr || PyErr_Occurred() ? made : Py_NewRef(Py_NotImplemented); }
 
 PyObject* call(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
     if (names != nullptr) Py_RETURN_NOTIMPLEMENTED;
-    return answer((Eager*)self, args, PyVectorcall_NARGS(flags), false);
+    return or_not_implemented(answer((Eager*)self, args, PyVectorcall_NARGS(flags), false));
 }
 
 PyObject* below(PyObject* self, PyObject* args) {
     if (!PyTuple_Check(args)) return PyErr_Format(PyExc_TypeError, "below() takes the tuple of the record's arguments");
-    return answer((Eager*)self, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), true);
+    return or_not_implemented(compute((Eager*)self, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), Asked::below, false));
 }
 
 PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject*) {
-    PyObject *scalar, *replays;
-    if (!PyArg_ParseTuple(arguments, "OO:Eager", &scalar, &replays)) return nullptr;
+    PyObject *scalar, *replays, *record;
+    const char* small = nullptr;
+    int views = 0;
+    if (!PyArg_ParseTuple(arguments, "OOO|zp:Eager", &scalar, &replays, &record, &small, &views)) return nullptr;
+    if (small != nullptr && find_small(small) == nullptr) return PyErr_Format(PyExc_ValueError, "there is no native call %s of a library", small);
     if ((scalar != Py_None && !is_scalar(scalar)) || (replays != Py_None && !are_replays(replays)))
         return PyErr_Format(PyExc_TypeError, "Eager() takes an Elementwise and Replays, or None, got %R and %R", scalar, replays);
     Eager* self = (Eager*)type->tp_alloc(type, 0);
     if (self == nullptr) return nullptr;
     self->scalar = scalar != Py_None ? Py_NewRef(scalar) : nullptr;
     self->replays = replays != Py_None ? Py_NewRef(replays) : nullptr;
-    self->vectorcall = call;
+    self->record = record, self->small = small != nullptr ? find_small(small) : nullptr, self->vectorcall = call;
+    if (views && (self->layouts = PyDict_New()) == nullptr) Py_CLEAR(self);
     return (PyObject*)self;
 }
 
@@ -84,17 +114,20 @@ PyGetSetDef eager_getters[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 PyType_Slot eager_slots[] = {
-    {Py_tp_doc, (void*)"Eager(scalar, replays)\n--\n\nA call of a record in native code: its results, or NotImplemented; also where a "
-                       "mode or a gradient has to do with it."},
-    {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)release<Eager, &Eager::scalar, &Eager::replays, &Eager::gpu>},
+    {Py_tp_doc, (void*)"Eager(scalar, replays, record, small=None, views=False)\n--\n\nA call of a record in native code, put on the tape where an argument needs a "
+                       "gradient: its results, or NotImplemented; also where a mode has to do with it. The record must outlive it. `small`: the name of a library's call for small tensors; "
+                       "`views`: its layouts are remembered."},
+    {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)release<Eager, &Eager::scalar, &Eager::replays, &Eager::gpu, &Eager::layouts>},
     {Py_tp_call, (void*)PyVectorcall_Call},
     {Py_tp_methods, eager_methods}, {Py_tp_members, eager_members}, {Py_tp_getset, eager_getters}, {0, nullptr},
 };
 PyType_Spec eager_spec = {"flambeau._C.Eager", sizeof(Eager), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, eager_slots};
 
+PyTypeObject* eager_type = nullptr;
+
 struct Shortcut {
     PyObject_HEAD
-    PyObject *scalar, *body;
+    PyObject *eager, *body;
     Py_ssize_t tensors;  // so many arguments are no numbers
     vectorcallfunc vectorcall;
 };
@@ -104,34 +137,35 @@ PyObject* shortcut_call(PyObject* object, PyObject* const* args, size_t flags, P
     Py_ssize_t count = PyVectorcall_NARGS(flags);
     bool fits = names == nullptr && count >= self->tensors;
     for (Py_ssize_t i = 0; fits && i < self->tensors; i++) fits = is_tensor(args[i]);
-    PyObject* made = fits ? run_scalar(self->scalar, args, count, false) : nullptr;
+    PyObject* made = fits ? answer((Eager*)self->eager, args, count, true) : nullptr;
     return made != nullptr || PyErr_Occurred() ? made : PyObject_Vectorcall(self->body, args, flags, names);
 }
 
 PyObject* shortcut_create(PyTypeObject* type, PyObject* arguments, PyObject*) {
-    PyObject *scalar, *body;
+    PyObject *eager, *body;
     Py_ssize_t tensors;
-    if (!PyArg_ParseTuple(arguments, "OOn:Shortcut", &scalar, &body, &tensors)) return nullptr;
-    if (!is_scalar(scalar) || !PyCallable_Check(body))
-        return PyErr_Format(PyExc_TypeError, "Shortcut() takes an Elementwise and a function, got %R and %R", scalar, body);
+    if (!PyArg_ParseTuple(arguments, "O!On:Shortcut", eager_type, &eager, &body, &tensors)) return nullptr;
+    if (!PyCallable_Check(body)) return PyErr_Format(PyExc_TypeError, "Shortcut() takes an Eager and a function, got %R and %R", eager, body);
     Shortcut* self = (Shortcut*)type->tp_alloc(type, 0);
     if (self == nullptr) return nullptr;
-    self->scalar = Py_NewRef(scalar), self->body = Py_NewRef(body), self->tensors = tensors;
+    self->eager = Py_NewRef(eager), self->body = Py_NewRef(body), self->tensors = tensors;
     self->vectorcall = shortcut_call;
     return (PyObject*)self;
 }
 
 PyType_Slot shortcut_slots[] = {
-    {Py_tp_doc, (void*)"Shortcut(scalar, body, tensors)\n--\n\nCalls `body` where `scalar` has no answer or one of the first `tensors` "
+    {Py_tp_doc, (void*)"Shortcut(eager, body, tensors)\n--\n\nCalls `body` where `eager` has no answer or one of the first `tensors` "
                        "arguments is none."},
-    {Py_tp_new, (void*)shortcut_create}, {Py_tp_dealloc, (void*)release<Shortcut, &Shortcut::scalar, &Shortcut::body>},
+    {Py_tp_new, (void*)shortcut_create}, {Py_tp_dealloc, (void*)release<Shortcut, &Shortcut::eager, &Shortcut::body>},
     {Py_tp_call, (void*)PyVectorcall_Call}, {Py_tp_members, vectorcall_alone<Shortcut>}, {0, nullptr},
 };
 PyType_Spec shortcut_spec = {"flambeau._C.Shortcut", sizeof(Shortcut), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, shortcut_slots};
 
 }  // namespace
 
+PyObject* layouts_of(PyObject* eager) { return Py_IS_TYPE(eager, eager_type) ? ((Eager*)eager)->layouts : nullptr; }
+
 void add_eager(PyObject* module) {
-    add_type(module, eager_spec);
+    eager_type = add_type(module, eager_spec);
     add_type(module, shortcut_spec);
 }

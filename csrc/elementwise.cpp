@@ -205,6 +205,19 @@ struct Run {
     }
 };
 
+// Whether the tensors among the operands have the same sizes.
+bool are_alike(PyObject* const* args, Py_ssize_t count) {
+    PyObject* first = nullptr;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject* layout = is_tensor(args[i]) ? layout_of(args[i]) : nullptr;
+        if (layout == nullptr && (is_tensor(args[i]) || PyErr_Occurred())) return PyErr_Clear(), false;
+        if (layout == nullptr) continue;
+        if (first == nullptr) first = PyTuple_GET_ITEM(layout, 0);
+        else if (PyObject_RichCompareBool(first, PyTuple_GET_ITEM(layout, 0), Py_EQ) != 1) return PyErr_Clear(), false;
+    }
+    return true;
+}
+
 enum class Outcome { done, declined, failed };
 
 bool is_narrow(Kind kind) { return kind == Kind::f16 || kind == Kind::bf16; }
@@ -395,10 +408,10 @@ PyObject* run(Operands& all, const ScalarLoop* loop, Kind kind, bool narrow, PyA
 }
 
 // Fills in `out` (a new array, or the target's own).
-Outcome compute(const Elementwise* self, PyObject* const* args, Py_ssize_t count, bool below, bool into_first, PyObject** out) {
+Outcome compute(const Elementwise* self, PyObject* const* args, Py_ssize_t count, Asked asked, bool into_first, PyObject** out) {
     const DispatchState& state = dispatch_state;
-    if (state.fake || (!below && state.word != 0) || count != self->arity) return Outcome::declined;
-    bool grads = !below && state.grad_enabled;
+    if (state.fake || (asked != Asked::below && state.word != 0) || count != self->arity) return Outcome::declined;
+    bool grads = asked == Asked::plainly && state.grad_enabled;
     Operands all;
     all.count = (int)count;
     Kind kind = Kind::other;
@@ -418,8 +431,8 @@ Outcome compute(const Elementwise* self, PyObject* const* args, Py_ssize_t count
     }
     if (kind == Kind::other) return Outcome::declined;
     bool narrow;
-    const ScalarLoop* loop = find_loop(self, all, args, kind, !below, &narrow);
-    if (loop == nullptr || !all.broadcast()) return Outcome::declined;
+    const ScalarLoop* loop = find_loop(self, all, args, kind, asked != Asked::below, &narrow);
+    if (loop == nullptr || !all.broadcast() || (asked == Asked::to_record && !all.same_shape)) return Outcome::declined;
     if (into_first) {
         if (all.arrays[0] == nullptr || refuses_writes(args[0]) || !fits_first(all, kind, loop, narrow)) return Outcome::declined;
         PyObject* written = run(all, loop, kind, narrow, all.arrays[0], true);
@@ -458,21 +471,21 @@ PyObject* arrays(PyObject* object, PyObject* const* args, Py_ssize_t count) {
     return result != nullptr || PyErr_Occurred() ? result : Py_NewRef(Py_NotImplemented);
 }
 
-PyObject* answer(PyObject* self, PyObject* const* args, Py_ssize_t count, bool below) {
-    PyObject* made = run_scalar(self, args, count, below);
+PyObject* answer(PyObject* self, PyObject* const* args, Py_ssize_t count, Asked asked) {
+    PyObject* made = run_scalar(self, args, count, asked);
     return made != nullptr || PyErr_Occurred() ? made : Py_NewRef(Py_NotImplemented);
 }
 
 PyObject* call(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
     if (names != nullptr) Py_RETURN_NOTIMPLEMENTED;
-    return answer(self, args, PyVectorcall_NARGS(flags), false);
+    return answer(self, args, PyVectorcall_NARGS(flags), Asked::plainly);
 }
 
-PyObject* below(PyObject* self, PyObject* const* args, Py_ssize_t count) { return answer(self, args, count, true); }
+PyObject* below(PyObject* self, PyObject* const* args, Py_ssize_t count) { return answer(self, args, count, Asked::below); }
 
 PyObject* into(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     PyObject* target;
-    bool done = compute((Elementwise*)self, args, count, false, true, &target) == Outcome::done;
+    bool done = compute((Elementwise*)self, args, count, Asked::plainly, true, &target) == Outcome::done;
     PyObject* launched = ((Elementwise*)self)->launched;
     if (!done && compares((Elementwise*)self) && !std::all_of(args, args + count, is_held)) Py_RETURN_FALSE;
     if (!done && launched != nullptr && count == ((Elementwise*)self)->arity) done = into_on_gpu(launched, args, count);
@@ -526,17 +539,18 @@ bool is_scalar(PyObject* object) { return Py_IS_TYPE(object, elementwise_type); 
 
 void launch_scalar(PyObject* elementwise, PyObject* programs) { Py_XSETREF(((Elementwise*)elementwise)->launched, Py_NewRef(programs)); }
 
-PyObject* run_scalar(PyObject* object, PyObject* const* args, Py_ssize_t count, bool below) {
+PyObject* run_scalar(PyObject* object, PyObject* const* args, Py_ssize_t count, Asked asked) {
     const Elementwise* self = (const Elementwise*)object;
     PyObject* made;
-    switch (compute(self, args, count, below, false, &made)) {
+    switch (compute(self, args, count, asked, false, &made)) {
         case Outcome::done: return new_tensor(made);
         case Outcome::failed: return nullptr;
         default: break;
     }
     if (self->launched == nullptr || count != self->arity) return nullptr;
-    if (!below && compares(self) && !std::all_of(args, args + count, is_held)) return nullptr;
-    return quick_on_gpu(self->launched, args, count, below);
+    if (asked != Asked::below && compares(self) && !std::all_of(args, args + count, is_held)) return nullptr;
+    if (asked == Asked::to_record && (dispatch_state.word != 0 || !are_alike(args, count))) return nullptr;
+    return quick_on_gpu(self->launched, args, count, asked != Asked::plainly);
 }
 
 void add_elementwise(PyObject* module) { elementwise_type = add_type(module, type_spec); }

@@ -252,9 +252,20 @@ PyObject* split_products(PyObject*, PyObject* number) {
     return guarded([&] { return PyLong_FromLong(onednn::set_split_products((int)products)); });
 }
 
+PyObject* forget(PyObject*, PyObject* args) {
+    Py_ssize_t address = 0, bytes = 0;
+    if (!PyArg_ParseTuple(args, "nn", &address, &bytes)) return nullptr;
+    return guarded([&] {
+        onednn::forget_packed((const char*)address, (size_t)bytes);
+        Py_RETURN_NONE;
+    });
+}
+
 PyObject* split_products_set(PyObject*, PyObject*) { return PyLong_FromLong(onednn::split_products_set()); }
 
 PyMethodDef methods[] = {
+    {"onednn_forget", forget, METH_VARARGS,
+     "onednn_forget(address, bytes) -> None\n\nLet go of what was made of constants that lie there: their memory is about to be something else."},
     {"onednn_split_products_set", split_products_set, METH_NOARGS, "onednn_split_products_set() -> int"},
     {"onednn_split_products", split_products, METH_O,
      "onednn_split_products(n) -> int\n\nHow many products of bf16 parts make an f32 product where the processor has bf16 tiles: 6 (the accuracy\n"

@@ -18,6 +18,8 @@
 #include "tensors.h"
 
 std::atomic<int> memory_logs{0};
+static long nodes = 0;  // of autograd, so far
+PyObject* next_node() { return PyLong_FromLong(++nodes); }
 
 namespace {
 
@@ -27,9 +29,7 @@ int64_t now() {  // as time.perf_counter_ns()
     return time.tv_sec * 1000000000L + time.tv_nsec;
 }
 
-long nodes = 0;  // of autograd, so far
-
-PyObject* next_node(PyObject*, PyObject*) { return PyLong_FromLong(++nodes); }
+PyObject* give_next_node(PyObject*, PyObject*) { return next_node(); }
 
 // ------------------------------------------------------------------------------------------------------------ frames
 struct Place {
@@ -424,7 +424,7 @@ PyType_Slot memory_slots[] = {
 PyType_Spec memory_spec = {"flambeau._C.MemoryLog", sizeof(MemoryLog), 0, Py_TPFLAGS_DEFAULT, memory_slots};
 
 PyMethodDef functions[] = {
-    {"next_node", next_node, METH_NOARGS, "The number of autograd's next node."},
+    {"next_node", give_next_node, METH_NOARGS, "The number of autograd's next node."},
     {"recorded", (PyCFunction)(void*)recorded, METH_FASTCALL, "recorded(name, function, args, kwargs, kind=0, sequence=-1, seen=None)"},
     {"know_watched", know_watched, METH_O, "The same for watchers of any type."},
     {"know_module_call", know_module_call, METH_O, "The code that calls modules."},

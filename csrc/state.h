@@ -24,6 +24,16 @@ inline long takes_over(const DispatchState& state) {
     return state.overrides - (state.watchers != nullptr ? (long)PyTuple_GET_SIZE(state.watchers) : 0);
 }
 
+// Whether what is kept for backward is kept as it is: there are no hooks, and nothing is being overwritten.
+inline bool keeps_plainly() {
+    PyObject* hooks = dispatch_state.saved_hooks;
+    Py_ssize_t depth = hooks != nullptr ? PyList_GET_SIZE(hooks) : 0;
+    return (depth == 0 || PyList_GET_ITEM(hooks, depth - 1) == Py_None) &&
+           (dispatch_state.overwriting == nullptr || dispatch_state.overwriting == Py_None);
+}
+
+inline bool is_watched() { return dispatch_state.watchers != nullptr && PyTuple_GET_SIZE(dispatch_state.watchers) > 0; }
+
 // Takes over a reference; null: nobody watches.
 void set_watchers(PyObject* watchers);
 

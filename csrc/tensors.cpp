@@ -4,9 +4,11 @@
 #include <initializer_list>
 
 #include "dtypes.h"
+#include "eager.h"
 #include "gpu_arrays.h"
 #include "module.h"
 #include "state.h"
+#include "tape.h"
 
 namespace {
 
@@ -42,14 +44,15 @@ struct Record {
 };
 Record<9> meta = {nullptr, {"grad_fn", "output_nr", "requires_grad", "grad", "hooks", "retains_grad", "accumulator",
                             "post_accumulate_hooks", "generation"}};
-enum { meta_grad_fn, meta_output_nr, meta_requires_grad, meta_generation = 8 };
+enum { meta_grad_fn, meta_output_nr, meta_requires_grad, meta_grad, meta_accumulator = 6, meta_hooks, meta_generation };
 Record<7> storage = {nullptr, {"_array", "_buffer", "device", "nbytes", "version", "inference", "uncounted"}};
-enum { storage_array, storage_buffer, storage_nbytes = 3, storage_inference = 5 };
+enum { storage_array, storage_buffer, storage_nbytes = 3, storage_version, storage_inference };
 PyObject *zero, *unrecorded;
 
 }  // namespace
 
 bool is_tensor(PyObject* object) { return tensor_type != nullptr && PyObject_TypeCheck(object, tensor_type); }
+bool is_plain_tensor(PyObject* object) { return Py_IS_TYPE(object, tensor_type); }
 
 namespace {
 
@@ -257,6 +260,55 @@ PyObject* or_not_implemented(PyObject* made) {
     Py_RETURN_NOTIMPLEMENTED;
 }
 
+// Whether an argument of a view is a constant: None, an int, or a tuple of such. A slice becomes a tuple. New reference, or
+// null (without an error: for a tensor, say, which is an int that may change).
+PyObject* as_key(PyObject* argument) {
+    if (PyLong_CheckExact(argument) || argument == Py_None || argument == Py_Ellipsis) return Py_NewRef(argument);
+    if (PySlice_Check(argument)) {
+        PySliceObject* slice = (PySliceObject*)argument;
+        for (PyObject* part : {slice->start, slice->stop, slice->step})
+            if (!PyLong_CheckExact(part) && part != Py_None) return nullptr;
+        return PyTuple_Pack(4, (PyObject*)&PySlice_Type, slice->start, slice->stop, slice->step);
+    }
+    if (!PyTuple_Check(argument)) return nullptr;
+    PyObject* made = PyTuple_New(PyTuple_GET_SIZE(argument));
+    for (Py_ssize_t i = 0; made != nullptr && i < PyTuple_GET_SIZE(argument); i++) {
+        PyObject* part = as_key(PyTuple_GET_ITEM(argument, i));
+        if (part == nullptr) Py_CLEAR(made);
+        else PyTuple_SET_ITEM(made, i, part);
+    }
+    return made;
+}
+
+// What a view operator's answer on these arguments (the tensor first) depends on; null where it is not known.
+PyObject* view_key(PyObject* const* args, Py_ssize_t count) {
+    if (!is_tensor(args[0]) || array_in(args[0]) == nullptr || dispatch_state.word != 0) return nullptr;
+    PyObject* layout = layout_of(args[0]);
+    PyObject* key = layout != nullptr ? PyTuple_New(count) : nullptr;
+    if (key == nullptr) return nullptr;
+    PyTuple_SET_ITEM(key, 0, Py_NewRef(layout));
+    for (Py_ssize_t i = 1; i < count; i++) {
+        PyObject* part = as_key(args[i]);
+        if (part == nullptr) return Py_DECREF(key), nullptr;
+        PyTuple_SET_ITEM(key, i, part);
+    }
+    return key;
+}
+
+constexpr Py_ssize_t most_remembered = 4096;
+
+// Enters the layout of a view where its primitive remembers such; false with an error set.
+bool remember_layout(PyObject* prim, PyObject* args, PyObject* made) {
+    PyObject* eager = PyObject_GetAttrString(prim, "eager");
+    PyObject* layouts = eager != nullptr ? layouts_of(eager) : nullptr;
+    PyObject* key = layouts != nullptr ? view_key(&PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args)) : nullptr;
+    if (key != nullptr && PyDict_GET_SIZE(layouts) >= most_remembered) PyDict_Clear(layouts);
+    bool good = eager != nullptr && (key == nullptr || PyDict_SetItem(layouts, key, read_slot(made, known_slots().layout)) == 0);
+    Py_XDECREF(key);
+    Py_XDECREF(eager);
+    return good && !PyErr_Occurred();
+}
+
 // tensor_view(prim, args, spec): args[0] seen with the layout of `spec` (shape, dtype, strides, offset).
 PyObject* tensor_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
     if (count != 3 || !PyTuple_Check(given[1]) || PyTuple_GET_SIZE(given[1]) < 1 || !PyTuple_Check(given[2]) || PyTuple_GET_SIZE(given[2]) != 4)
@@ -268,6 +320,7 @@ PyObject* tensor_view(PyObject*, PyObject* const* given, Py_ssize_t count) {
     PyObject* made = steps != nullptr ? new_view(source, steps, PyTuple_GET_ITEM(spec, 0), PyTuple_GET_ITEM(spec, 2), PyTuple_GET_ITEM(spec, 3)) : nullptr;
     Py_XDECREF(attrs);
     Py_XDECREF(steps);
+    if (made != nullptr && !remember_layout(given[0], given[1], made)) Py_CLEAR(made);
     return or_not_implemented(made);
 }
 
@@ -308,39 +361,14 @@ PyObject* tensor_layout(PyObject*, PyObject* tensor) {
     return or_not_implemented(Py_XNewRef(found));
 }
 
-// Whether an argument of a view is a constant: None, an int, or a tuple of such. A slice becomes a tuple. New reference, or
-// null (without an error: for a tensor, say, which is an int that may change).
-PyObject* as_key(PyObject* argument) {
-    if (PyLong_CheckExact(argument) || argument == Py_None || argument == Py_Ellipsis) return Py_NewRef(argument);
-    if (PySlice_Check(argument)) {
-        PySliceObject* slice = (PySliceObject*)argument;
-        for (PyObject* part : {slice->start, slice->stop, slice->step})
-            if (!PyLong_CheckExact(part) && part != Py_None) return nullptr;
-        return PyTuple_Pack(4, (PyObject*)&PySlice_Type, slice->start, slice->stop, slice->step);
-    }
-    if (!PyTuple_Check(argument)) return nullptr;
-    PyObject* made = PyTuple_New(PyTuple_GET_SIZE(argument));
-    for (Py_ssize_t i = 0; made != nullptr && i < PyTuple_GET_SIZE(argument); i++) {
-        PyObject* part = as_key(PyTuple_GET_ITEM(argument, i));
-        if (part == nullptr) Py_CLEAR(made);
-        else PyTuple_SET_ITEM(made, i, part);
-    }
-    return made;
-}
-
-// What a view operator's answer on these arguments (the tensor first) depends on; null where it is not known.
-PyObject* view_key(PyObject* const* args, Py_ssize_t count) {
-    if (!is_tensor(args[0]) || array_in(args[0]) == nullptr || dispatch_state.word != 0) return nullptr;
-    PyObject* layout = layout_of(args[0]);
-    PyObject* key = layout != nullptr ? PyTuple_New(count) : nullptr;
-    if (key == nullptr) return nullptr;
-    PyTuple_SET_ITEM(key, 0, Py_NewRef(layout));
-    for (Py_ssize_t i = 1; i < count; i++) {
-        PyObject* part = as_key(args[i]);
-        if (part == nullptr) return Py_DECREF(key), nullptr;
-        PyTuple_SET_ITEM(key, i, part);
-    }
-    return key;
+// Puts a view on the tape that is one step, (primitive, its arguments but the first).
+bool hang_view(PyObject* source, PyObject* step, PyObject* made) {
+    PyObject* first = PyTuple_Pack(1, source);
+    PyObject* args = first != nullptr ? PySequence_Concat(first, PyTuple_GET_ITEM(step, 1)) : nullptr;
+    bool good = args != nullptr && hang(PyTuple_GET_ITEM(step, 0), args, made);
+    Py_XDECREF(first);
+    Py_XDECREF(args);
+    return good;
 }
 
 // Views recorded step by step.
@@ -366,7 +394,6 @@ struct Remembered {
 
 // Enter how `tensor` has turned out under `key`, if it is a view. False: an error is set.
 bool remember(PyObject* memo, PyObject* key, PyObject* tensor, PyObject* made) {
-    constexpr Py_ssize_t most = 4096;
     if (!is_tensor(made)) return true;
     PyObject *of = read_slot(made, known_slots().view), *before = read_slot(tensor, known_slots().view);
     if (of == Py_None || read_slot(tensor, known_slots().dtype) != read_slot(made, known_slots().dtype)) return true;
@@ -375,7 +402,7 @@ bool remember(PyObject* memo, PyObject* key, PyObject* tensor, PyObject* made) {
     if (PyTuple_GET_ITEM(of, 0) != root || PyTuple_GET_SIZE(chain) <= had) return true;
     PyObject* steps = PyTuple_GetSlice(chain, had, PyTuple_GET_SIZE(chain));
     PyObject* value = steps != nullptr ? PyTuple_Pack(2, steps, read_slot(made, known_slots().layout)) : nullptr;
-    if (PyDict_GET_SIZE(memo) >= most) PyDict_Clear(memo);
+    if (PyDict_GET_SIZE(memo) >= most_remembered) PyDict_Clear(memo);
     bool good = value != nullptr && PyDict_SetItem(memo, key, value) == 0;
     Py_XDECREF(steps);
     Py_XDECREF(value);
@@ -391,9 +418,11 @@ PyObject* remembered_call(PyObject* object, PyObject* const* args, size_t flags,
     if (found != nullptr) {
         Py_INCREF(found);
         PyObject *steps = PyTuple_GET_ITEM(found, 0), *layout = PyTuple_GET_ITEM(found, 1);
-        made = !dispatch_state.grad_enabled || needs_no_grad(args[0])
-            ? new_view(args[0], steps, PyTuple_GET_ITEM(layout, 0), PyTuple_GET_ITEM(layout, 1), PyTuple_GET_ITEM(layout, 2), layout)
-            : step_by_step(args[0], steps);
+        bool recorded = dispatch_state.grad_enabled && !needs_no_grad(args[0]);
+        made = recorded && PyTuple_GET_SIZE(steps) != 1
+            ? step_by_step(args[0], steps)
+            : new_view(args[0], steps, PyTuple_GET_ITEM(layout, 0), PyTuple_GET_ITEM(layout, 1), PyTuple_GET_ITEM(layout, 2), layout);
+        if (recorded && made != nullptr && PyTuple_GET_SIZE(steps) == 1 && !hang_view(args[0], PyTuple_GET_ITEM(steps, 0), made)) Py_CLEAR(made);
         Py_DECREF(found);
     }
     if (made == nullptr && !PyErr_Occurred()) {
@@ -455,6 +484,12 @@ PyObject* size_of_tuple(PyObject* tuple) {
 
 PyObject* tensor_shape(PyObject*, PyObject* tensor) {
     if (!is_tensor(tensor)) return PyErr_Format(PyExc_TypeError, "expected a Tensor, got %R", (PyObject*)Py_TYPE(tensor));
+    return shape_of(tensor);
+}
+
+}  // namespace
+
+PyObject* shape_of(PyObject* tensor) {
     PyArrayObject* array = cpu_array(tensor);
     if (array == nullptr) {
         PyObject* layout = layout_of(tensor);
@@ -467,8 +502,7 @@ PyObject* tensor_shape(PyObject*, PyObject* tensor) {
 
 // ---- autograd's part ----
 
-PyObject* tensor_alias(PyObject*, PyObject* tensor) {
-    if (!PyObject_TypeCheck(tensor, tensor_type)) return PyErr_Format(PyExc_TypeError, "expected a Tensor, got %R", (PyObject*)Py_TYPE(tensor));
+PyObject* alias_of(PyObject* tensor) {
     if (storage_of(tensor) == nullptr && (PyErr_Occurred() || read_slot(tensor, known_slots().data) != Py_None)) {
         if (PyErr_Occurred()) return nullptr;
         PyObject* made = PyObject_GetAttrString(tensor, "_storage");  // both must count versions together
@@ -483,12 +517,68 @@ PyObject* tensor_alias(PyObject*, PyObject* tensor) {
     return made;
 }
 
-PyObject* attach(PyObject*, PyObject* const* args, Py_ssize_t count) {
-    if (count != 3 || !PyObject_TypeCheck(args[0], tensor_type)) return PyErr_Format(PyExc_TypeError, "expected attach(tensor, node, output_nr)");
-    PyObject* made = meta({args[1], args[2], Py_False, Py_None, Py_None, Py_False, Py_None, Py_None, zero});
-    if (made == nullptr) return nullptr;
-    Py_SETREF(*(PyObject**)((char*)args[0] + known_slots().grad), made);
-    Py_RETURN_NONE;
+int history_of(PyObject* tensor, PyObject** node, PyObject** output) {
+    PyObject *view = read_slot(tensor, known_slots().view), *record = read_slot(tensor, known_slots().grad);
+    if (view != Py_None) {  // is what it knows of its base's history still so?
+        PyObject* base = PyTuple_GET_ITEM(view, 0);
+        if (!is_tensor(base) || read_slot(base, known_slots().view) != Py_None) return -1;
+        PyObject* of_base = read_slot(base, known_slots().grad);
+        PyObject* generation = of_base == Py_None ? zero : Py_TYPE(of_base) == meta.type ? read_slot(of_base, meta.slots[meta_generation]) : nullptr;
+        if (generation != PyTuple_GET_ITEM(view, 2)) return -1;     // small numbers are one object each
+    }
+    if (record == Py_None) return 0;
+    if (Py_TYPE(record) != meta.type) return -1;
+    if ((*node = read_slot(record, meta.slots[meta_grad_fn])) != Py_None) return *output = read_slot(record, meta.slots[meta_output_nr]), 1;
+    if (read_slot(record, meta.slots[meta_requires_grad]) != Py_True) return 0;
+    PyObject* sink = read_slot(record, meta.slots[meta_accumulator]);
+    *node = PyWeakref_Check(sink) ? PyWeakref_GET_OBJECT(sink) : nullptr;
+    if (*node == Py_None) *node = nullptr;
+    return *output = zero, 1;
+}
+
+bool set_sink(PyObject* leaf, PyObject* weak) {
+    PyObject* record = read_slot(leaf, known_slots().grad);
+    if (Py_TYPE(record) != meta.type) return PyErr_SetString(PyExc_TypeError, "a tensor without a record of autograd has no sink"), false;
+    Py_SETREF(*(PyObject**)((char*)record + meta.slots[meta_accumulator]), Py_NewRef(weak));
+    return true;
+}
+
+bool attach(PyObject* tensor, PyObject* node, PyObject* output) {
+    PyObject* made = meta({node, output, Py_False, Py_None, Py_None, Py_False, Py_None, Py_None, zero});
+    if (made != nullptr) Py_SETREF(*(PyObject**)((char*)tensor + known_slots().grad), made);
+    return made != nullptr;
+}
+
+PyObject* version_of_memory(PyObject* tensor) {
+    PyObject* store = read_slot(tensor, store_slot);
+    if (store == Py_None) return zero;
+    if (Py_TYPE(store) != storage.type || read_slot(store, storage.slots[storage_inference]) != Py_False) return nullptr;
+    return read_slot(store, storage.slots[storage_version]);
+}
+
+bool take_first_gradient(PyObject* leaf, PyObject* gradient) {
+    const TensorSlots& slots = known_slots();
+    if (Py_REFCNT(gradient) != 1 || !is_plain_tensor(gradient) || read_slot(gradient, slots.view) != Py_None ||
+        read_slot(gradient, slots.grad) != Py_None || read_slot(gradient, store_slot) != Py_None)
+        return false;
+    PyArrayObject *lies = cpu_array(gradient), *leaf_lies = cpu_array(leaf);
+    if (lies == nullptr || leaf_lies == nullptr || !PyArray_IS_C_CONTIGUOUS(lies) || !PyArray_IS_C_CONTIGUOUS(leaf_lies)) return false;
+    PyObject* record = read_slot(leaf, slots.grad);
+    if (Py_TYPE(record) != meta.type || read_slot(record, meta.slots[meta_grad]) != Py_None || read_slot(record, meta.slots[meta_hooks]) != Py_None)
+        return false;
+    Py_SETREF(*(PyObject**)((char*)record + meta.slots[meta_grad]), Py_NewRef(gradient));
+    return true;
+}
+
+namespace {
+
+PyObject* tensor_alias(PyObject*, PyObject* tensor) {
+    return is_tensor(tensor) ? alias_of(tensor) : PyErr_Format(PyExc_TypeError, "expected a Tensor, got %R", (PyObject*)Py_TYPE(tensor));
+}
+
+PyObject* attached(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (count != 3 || !is_tensor(args[0])) return PyErr_Format(PyExc_TypeError, "expected attach(tensor, node, output_nr)");
+    return attach(args[0], args[1], args[2]) ? Py_NewRef(Py_None) : nullptr;
 }
 
 // 1, 0, or -1 with an error set: whether autograd has to see an argument, a tensor or a list of them.
@@ -553,7 +643,7 @@ PyMethodDef methods[] = {
     {"tensor_shape", tensor_shape, METH_O, "The sizes of a tensor, as a Size."},
     {"tensor_layout", tensor_layout, METH_O, "The Layout of a tensor with a NumPy array; NotImplemented for others."},
     {"tensor_alias", tensor_alias, METH_O, "The same memory as a new tensor that knows nothing of autograd (shares the version counter)."},
-    {"attach", (PyCFunction)(void*)attach, METH_FASTCALL, "attach(tensor, node, output_nr)\n\nMake `node` the grad_fn of a fresh result."},
+    {"attach", (PyCFunction)(void*)attached, METH_FASTCALL, "attach(tensor, node, output_nr)\n\nMake `node` the grad_fn of a fresh result."},
 
     {"know_tensors", know_tensors, METH_VARARGS, "know_tensors(Tensor, AutogradMeta, Storage, Layout, View, CPU, dtype_of_numpy, INFERENCE)\n\nOnce, before any tensor is made."},
     {"tensor_around", (PyCFunction)(void*)from_array, METH_FASTCALL,
@@ -581,6 +671,21 @@ PyArrayObject* cpu_array(PyObject* object) {
     if (tensor_type == nullptr || (type != tensor_type && !PyType_IsSubtype(type, tensor_type))) return nullptr;
     PyObject* data = read_slot(object, known_slots().data);
     return data != nullptr && Py_IS_TYPE(data, &PyArray_Type) ? (PyArrayObject*)data : nullptr;
+}
+
+PyObject* remembered_view(PyObject* layouts, PyObject* prim, PyObject* const* args, Py_ssize_t count) {
+    PyObject* key = count > 0 && !dispatch_state.fake && PyDict_GET_SIZE(layouts) > 0 ? view_key(args, count) : nullptr;
+    PyObject* layout = key != nullptr ? Py_XNewRef(PyDict_GetItemWithError(layouts, key)) : nullptr;
+    PyObject* attrs = layout != nullptr ? PyTuple_New(count - 1) : nullptr;
+    for (Py_ssize_t i = 1; attrs != nullptr && i < count; i++) PyTuple_SET_ITEM(attrs, i - 1, Py_NewRef(args[i]));
+    PyObject* steps = attrs != nullptr ? Py_BuildValue("((OO))", prim, attrs) : nullptr;
+    PyObject* made = steps == nullptr ? nullptr
+        : new_view(args[0], steps, PyTuple_GET_ITEM(layout, 0), PyTuple_GET_ITEM(layout, 1), PyTuple_GET_ITEM(layout, 2), layout);
+    Py_XDECREF(key);
+    Py_XDECREF(layout);
+    Py_XDECREF(attrs);
+    Py_XDECREF(steps);
+    return made;
 }
 
 bool needs_no_grad(PyObject* tensor) {

@@ -17,9 +17,36 @@ PyObject* layout_of(PyObject* tensor, bool told = false);
 PyArrayObject* cpu_array(PyObject* object);
 
 bool is_tensor(PyObject* object);
+bool is_plain_tensor(PyObject* object);  // of no subclass
+
+// The sizes of a shape, as a Size.
+PyObject* shape_of(PyObject* tensor);
 
 // Whether autograd certainly has nothing to do with `tensor`: false also where that takes Python to find out.
 bool needs_no_grad(PyObject* tensor);
+
+// The view that a primitive gives of its first argument, by the layout that `layouts` has for the same layout and other arguments; null
+// without an error where it has none.
+PyObject* remembered_view(PyObject* layouts, PyObject* prim, PyObject* const* args, Py_ssize_t count);
+
+// The history of a tensor: 1 and what is its grad_fn, or the sink of its gradients (null if there is none yet), and as which output
+// (borrowed); 0: it needs no gradient; -1: that takes Python to find out.
+int history_of(PyObject* tensor, PyObject** node, PyObject** output);
+
+// Enters a weak reference to the sink of a leaf; false with an error set.
+bool set_sink(PyObject* leaf, PyObject* weak);
+
+// Makes `node` the grad_fn of a fresh result, its output of this number; false with an error set.
+bool attach(PyObject* tensor, PyObject* node, PyObject* output);
+
+// How often the memory of a tensor was written, borrowed; null without an error where that takes Python to find out.
+PyObject* version_of_memory(PyObject* tensor);
+
+// The same memory as a new tensor that knows nothing of autograd; they count versions together.
+PyObject* alias_of(PyObject* tensor);
+
+// Makes `gradient`, which nobody else holds, the first of a leaf; false where it is not as plain as that.
+bool take_first_gradient(PyObject* leaf, PyObject* gradient);
 
 // Whether `tensor` is an inference tensor, which nobody may write to outside of inference mode.
 bool refuses_writes(PyObject* tensor);

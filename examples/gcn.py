@@ -1,12 +1,14 @@
 """A graph convolutional network of two layers (Kipf and Welling 2017) on a graph with planted groups. Needs nothing but Flambeau:
-`python -m flambeau run examples/gcn.py` (or with PyTorch: `python examples/gcn.py`)."""
+`python -m flambeau run examples/gcn.py` (or with PyTorch: `python examples/gcn.py`). Leaves `loss.svg` in `--out`."""
 
 from __future__ import annotations
 
 import argparse
 import random
+from pathlib import Path
 
 import torch
+from show import Progress, write_loss_plot
 from torch import Tensor, nn
 
 
@@ -62,29 +64,43 @@ class GCN(nn.Module):
         return self.second(graph, torch.relu(self.first(graph, x)))
 
 
-def train(nodes: int, steps: int, groups: int = 4) -> tuple[float, float]:
-    """The last loss, and how many of the nodes that were not trained on are told right."""
+def train(nodes: int, steps: int, groups: int = 4) -> tuple[list[float], float]:
+    """The losses, and how many of the nodes that were not trained on are told right."""
     edges, groups_of = planted(nodes, groups, seed=7)
     graph, labels = normalised(edges, nodes), torch.tensor(groups_of)
     model, known = GCN(nodes, groups), torch.arange(nodes) % 5 < 2
     dense = torch.optim.Adam([*model.first.parameters(), *model.second.parameters()], lr=0.02)
     rows = torch.optim.SparseAdam(model.features.parameters(), lr=0.02)
-    for _ in range(steps):
+    losses = []
+    progress = Progress(steps, "training")
+    for _ in progress:
         dense.zero_grad()
         rows.zero_grad()
         loss = nn.functional.cross_entropy(model(graph)[known], labels[known])
         loss.backward()
         dense.step()
         rows.step()
+        losses.append(loss.item())
+        progress.note = f"loss {losses[-1]:.4f}"
     with torch.no_grad():
         right = model(graph).argmax(1)[~known] == labels[~known]
-    return loss.item(), right.float().mean().item()
+    return losses, right.float().mean().item()
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=600)
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--smoke", action="store_true", help="a small graph for a few steps: is all there?")
+    parser.add_argument("--out", type=Path, default=Path("out/gcn"))
     given = parser.parse_args()
-    loss, accuracy = train(given.nodes, given.steps)
-    print(f"{getattr(torch, '__package__', 'torch')}: {given.nodes} nodes, {given.steps} steps: loss {loss:.4f}, right {accuracy:.3f}")
+    nodes, steps = (100, 5) if given.smoke else (given.nodes, given.steps)
+    losses, accuracy = train(nodes, steps)
+    given.out.mkdir(parents=True, exist_ok=True)
+    write_loss_plot(given.out / "loss.svg", {"training": losses}, "Groups of a graph: loss")
+    print(f"{getattr(torch, '__package__', 'torch')}: {nodes} nodes, {steps} steps: loss {losses[-1]:.4f}, right {accuracy:.3f}; "
+          f"wrote {given.out / 'loss.svg'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """A small network for digits, trained for a moment, exported to ONNX with a batch that varies, and run by ONNX Runtime.
 
-    python examples/onnx_runtime.py [--out digits.onnx]
+    python examples/onnx_runtime.py [--smoke] [--out digits.onnx]
 
 Runs unchanged on PyTorch. Needs onnx and onnxruntime.
 """
@@ -31,12 +31,13 @@ class Digits(torch.nn.Module):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="digits.onnx")
-    path = parser.parse_args().out
+    parser.add_argument("--smoke", action="store_true", help="a few steps: is all there?")
+    given = parser.parse_args()
     torch.manual_seed(0)
     prototypes = torch.randn(10, 1, 8, 8)
     net = Digits()
     optimizer = torch.optim.AdamW(net.parameters(), 0.01)
-    for _ in range(30):
+    for _ in range(3 if given.smoke else 30):
         digits = torch.randint(10, (64,))
         loss = torch.nn.functional.nll_loss(net(prototypes[digits] + 0.3 * torch.randn(64, 1, 8, 8)), digits)
         optimizer.zero_grad()
@@ -45,10 +46,10 @@ def main() -> None:
     net.eval()
 
     batch = torch.export.Dim("batch")
-    torch.onnx.export(net, (torch.randn(2, 1, 8, 8),), path, input_names=["image"], output_names=["logits"],
+    torch.onnx.export(net, (torch.randn(2, 1, 8, 8),), given.out, input_names=["image"], output_names=["logits"],
                       dynamic_shapes={"image": {0: batch}}, dynamo=True)
 
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(given.out, providers=["CPUExecutionProvider"])
     images = prototypes + 0.3 * torch.randn(10, 1, 8, 8)
     logits, = session.run(["logits"], {"image": images.numpy()})
     apart = np.abs(logits - net(images).detach().numpy()).max()

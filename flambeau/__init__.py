@@ -35,7 +35,7 @@ from .core.size import Size, broadcast_shapes
 from .core.storage import Storage as _Storage
 from .core.tensor import Tensor, is_inference
 from .ops.creation import TYPED_TENSORS as _TYPED_TENSORS
-from .ops.help import Help as _Help
+from .ops.help import Help as _Help, complete as _complete, composed as _composed, install as _complete_others
 from .ops.primitives import generated as _kernels
 from .ops.promotion import default_dtype as get_default_dtype
 from .ops.promotion import result_type, set_default_dtype
@@ -190,7 +190,7 @@ def __getattr__(name: str) -> Any:
         if error.name is not None and error.name.startswith(f"{__package__}{module}"):
             raise AttributeError(f"module 'flambeau' has no attribute '{name}' ({error})") from None
         raise
-    value = loaded if attribute is None else getattr(loaded, attribute)
+    value = loaded if attribute is None else _composed(getattr(loaded, attribute))
     globals()[name] = value
     return value
 
@@ -210,3 +210,7 @@ if _told("TORCH_LOGS"):     # a misspelt name is an error at once
 
 _show(__name__, _LAZY)
 __all__ = [name for name in globals() if not name.startswith("_")]
+
+
+_complete(vars(Tensor))
+_complete_others()

@@ -1,67 +1,38 @@
-"""What `help(torch.softmax)` and `torch.softmax?` show: the line that is written with an operator, and what its record and a call tell.
+"""What `help(torch.softmax)` and `torch.softmax?` show: the line that is written with a function or class, and what it and a call tell.
 
 Composed when it is looked at, so that nothing of it can be stale: the signature, what each parameter means (one vocabulary for all), the
-errors that the body raises, the facets of the record, the dtypes that a call was tried with, and an example that was run.
+shapes and dtypes that a call was tried with, the errors that the body raises, the facets of an operator's record, and an example that was run.
 """
 
 from __future__ import annotations
 
 import ast
+import enum
 import functools
 import inspect
 import itertools
+import re
+import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import flambeau as torch
 
+from ._examples import EXAMPLES as LIBRARIES
+from ._vocabulary import VOCABULARY
 from .core import dispatch
 from .ops.examples import EXAMPLES
+from .ops.help import SPACES
 from .ops.registry import is_operator
 from .ops.telling import signature_text
 
-VOCABULARY = {
-    "input": "the tensor", "self": "the tensor", "x": "the tensor", "other": "a tensor that broadcasts with the first, or a number",
-    "dim": "the dimension, or several where it is a reduction; negative ones count from the end",
-    "dims": "dimensions or sizes, one by one or as one sequence",
-    "dim0": "a dimension", "dim1": "another dimension", "keepdim": "whether reduced dimensions stay, of one element",
-    "dtype": "what the result's elements are; None: as the operands say",
-    "device": "where the result lies: 'cpu', 'cuda', 'cuda:1', 'meta'",
-    "out": "a tensor that the result is written into", "layout": "torch.strided, or a sparse layout",
-    "requires_grad": "whether gradients of the result are kept", "pin_memory": "whether a GPU can copy from it directly",
-    "memory_format": "the order in memory: torch.contiguous_format, torch.channels_last, ...",
-    "size": "the shape, as a tuple or number by number", "shape": "the shape", "generator": "where random numbers come from",
-    "weight": "the weights", "bias": "what is added at the end, one number a channel; None: nothing", "stride": "steps of the window",
-    "padding": "how far the border is extended on each side", "dilation": "distance between the window's elements",
-    "groups": "into how many parts the channels are split, each with weights of its own", "kernel_size": "size of the window",
-    "ceil_mode": "whether the output size is rounded up", "output_size": "size of the result", "eps": "what is added against division by 0",
-    "target": "what should have come out", "reduction": "'none', 'mean' or 'sum' over all elements",
-    "size_average": "old form of `reduction`", "reduce": "old form of `reduction`, or how values that meet are combined",
-    "p": "the probability, or the norm's power", "training": "whether it is training: else nothing random happens",
-    "inplace": "whether the input is overwritten", "alpha": "a factor of the second operand", "beta": "a factor of the first operand",
-    "value": "a factor, or what is filled in", "index": "positions along `dim`, integers", "indices": "positions, integers",
-    "src": "what is written", "source": "what is written", "tensors": "a sequence of tensors", "mask": "truth values: where",
-    "min": "the least value; None: none", "max": "the largest value; None: none", "start": "the first value", "end": "where it stops",
-    "step": "the distance from one to the next", "steps": "how many", "n": "a number", "k": "how many, or which diagonal",
-    "diagonal": "which diagonal: 0 is the main one, above it positive", "offset": "how far from the beginning or the main diagonal",
-    "upper": "whether the upper triangle counts", "A": "a matrix, or a batch of them", "B": "a matrix, or a batch of them",
-    "mode": "which way it is done", "align_corners": "whether the corner elements' centres are kept",
-    "running_mean": "mean of each channel so far", "running_var": "variance of each channel so far", "momentum": "weight of what is new",
-    "fill_value": "the value of all elements", "rounding_mode": "None, 'trunc' (towards 0) or 'floor'",
-    "correction": "what is taken off the "
-    "number of elements", "unbiased": "whether one is taken off the number of elements", "axis": "`dim`, as NumPy calls it",
-    "in_features": "length of an input vector", "out_features": "length of an output vector", "in_channels": "channels of the input",
-    "out_channels": "channels of the result", "num_features": "channels", "num_embeddings": "how many rows",
-    "embedding_dim": "length of a row",
-    "normalized_shape": "the last dimensions, over which it is normalised", "params": "parameters, or dictionaries that group them",
-    "lr": "the learning rate", "weight_decay": "how strongly weights are pulled towards 0", "betas": "decay of the running averages",
-}
-"""What a parameter's name means, wherever it stands."""
+ATTEMPTS, MOST_ERRORS = 300, 8
+TRIED = ("Tensor", "nn.functional", "linalg", "fft", "special", "nn.init", "signal.windows", "sparse", "masked", "distributions.transforms")
+"""Namespaces of functions that may be called to see what they give: they change nothing but their arguments."""
 
-SPACES = ("", "nn.functional", "linalg", "fft", "special", "nn", "optim")
-ATTEMPTS = 300
 
 
 _VECTOR, _MATRIX = "torch.tensor([0.5, 1.0, 2.0])", "torch.tensor([[2.0, 1.0], [1.0, 3.0]])"
@@ -76,129 +47,240 @@ _BY_KIND = {
 }
 
 
+SHOWN = ("cuda", "accelerator", "distributed", "distributed.fsdp", "distributed.tensor", "nn.parallel", "multiprocessing", "hub", "onnx",
+         "export", "compiler", "jit", "library", "package", "profiler", "utils.tensorboard", "utils.benchmark", "serialization")
+"""Namespaces whose examples are shown, and not run: they need a GPU or other processes, write files, or change what the program does."""
+ASKS = re.compile(r"(is|get|has|current|list|max|memory|host_memory|device|default|reset|empty|ipc)_\w+|"
+                  r"initial_seed|seed|init|synchronize|\w+_(handle|available|enabled|memory_used|snapshot)")
+"""Names of what is asked without arguments."""
+
+BY_NAME = dict.fromkeys(("input", "self", "other"), _TENSORS) | {
+    "params": ("[torch.nn.Parameter(torch.ones(2))]",), "optimizer": ("torch.optim.SGD([torch.ones(2, requires_grad=True)], lr=0.1)",),
+    "tensor": ("torch.empty(2, 3)",), "M": ("4",),
+} | dict.fromkeys(("loc", "scale", "rate", "concentration", "concentration0", "concentration1", "df", "df1", "df2", "alpha", "total_count",
+                   "temperature"), ("2.0", _VECTOR)) | dict.fromkeys(("low", "probs"), ("0.25", _VECTOR))
+FORMS: tuple[tuple[Callable[[], type], str], ...] = (
+    (lambda: torch.optim.Optimizer, "{}.param_groups[0]['lr']"), (lambda: torch.optim.lr_scheduler.LRScheduler, "{}.get_last_lr()"),
+    (lambda: torch.distributions.Distribution, "{}.sample((2,)).shape"),
+    (lambda: torch.distributions.Transform, "{}(torch.tensor([0.5, 1.0]))"),
+)
+"""How an object of a class is looked at."""
+
+
 def path(of: Any) -> str | None:
-    """The public name: `torch.nn.functional.relu`, or None for what is a method alone."""
-    prefix, _, short = of.__name__.partition("_")
-    for space, name in ((prefix if prefix in SPACES else "", short), *((space, of.__name__) for space in SPACES)):
-        room = functools.reduce(getattr, filter(None, space.split(".")), torch)
-        if name and vars(room).get(name) is of:
+    """The public name: `torch.nn.functional.relu`; by the name that it has there, or any."""
+    own = getattr(of, "__name__", "")
+    prefix, _, short = own.partition("_")
+    loaded = {space: sys.modules.get(f"{__package__}.{space}".rstrip(".")) for space in (*SPACES, prefix)}
+    rooms: dict[str, Mapping[str, Any]] = {space: vars(room) for space, room in loaded.items() if room is not None}
+    rooms["Tensor"] = vars(torch.Tensor)
+    for space, name in ((prefix, short), *((space, own) for space in rooms)):
+        if name and name[0] != "_" and rooms.get(space, {}).get(name) is of:
             return ".".join(filter(None, ("torch", space, name)))
-    return None
+    found = ((space, name) for space, names in rooms.items() for name, value in names.items() if value is of and name[0] != "_")
+    return next((".".join(filter(None, ("torch", *names))) for names in found), None)
 
 
 class Example(NamedTuple):
-    """A call that was run, and the arguments that were found for it, of which others can be made."""
+    """Statements that were run, and what the last one gives. Its outermost call is taken apart: `function(*arguments)`."""
 
-    call: str
-    arguments: list[str]
+    code: str
     result: Any
+    function: str = ""
+    arguments: Sequence[str] = ()
 
     def lines(self) -> list[str]:
-        return [f">>> {self.call}", *repr(self.result).splitlines()]
+        return [*(f">>> {line}" for line in self.code.splitlines()), *([] if self.result is None else repr(self.result).splitlines())]
 
 
-def written_example(name: str) -> Example | None:
-    """The one that is written for this name, run."""
-    call = EXAMPLES.get(name)
-    return None if call is None else Example(call, [], attempt(lambda: eval(call, {"torch": torch}), []))
+def made(code: str) -> Example | None:
+    """The example that some statements are, run; None where they fail."""
+    try:
+        *before, last = ast.parse(code).body
+        result = run(code)
+    except Exception:
+        return None
+    call: ast.expr | None = last.value if isinstance(last, ast.Expr) else None
+    while isinstance(call, (ast.Attribute, ast.Subscript)):      # f(x)[0].shape
+        call = call.value
+    if before or not isinstance(call, ast.Call):
+        return Example(code, result)
+    function, arguments = ast.unparse(call.func), [*map(ast.unparse, call.args), *(f"{k.arg}={ast.unparse(k.value)}" for k in call.keywords)]
+    if isinstance(call.func, ast.Attribute) and not re.fullmatch(r"[\w.]+", function):      # of an object: x.sum(0)
+        function, arguments = f"lambda self, *args, **named: self.{call.func.attr}(*args, **named)", [ast.unparse(call.func.value), *arguments]
+    return Example(code, result, function, arguments)
+
+
+def run(code: str) -> Any:
+    """What the last of some statements gives, if it is an expression; what others draw and warn of is as it was."""
+    tree = ast.parse(code)
+    last = tree.body.pop()
+    if not isinstance(last, ast.Expr):
+        tree.body.append(last)
+    names = {"torch": torch}
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("error")
+        torch.manual_seed(0)
+        exec(compile(tree, "<example>", "exec"), names)
+        return eval(compile(ast.Expression(last.value), "<example>", "eval"), names) if isinstance(last, ast.Expr) else None
 
 
 def _candidates(p: inspect.Parameter) -> tuple[str, ...]:
-    if p.name in ("input", "self", "other"):
-        return _TENSORS
+    if p.name in BY_NAME:
+        return BY_NAME[p.name]
     kind = str(p.annotation).replace(" | None", "").replace(" | Absent", "")
     return _BY_KIND.get(kind, _BY_KIND["Any"])
 
 
+def _required(of: Any) -> list[inspect.Parameter]:
+    return [p for p in inspect.signature(of).parameters.values()
+            if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+
+
 @functools.cache
-def example(of: Callable) -> Example | None:
-    """A call of an operator with small arguments that it takes; None where none of those that are tried fits."""
-    if (written := written_example(of.__name__)) is not None:
-        return written
+def example(of: Any) -> Example | None:
+    """A call that was run: the one that is written, or else one with small arguments that fit; None where none of those that are tried does."""
     where = path(of)
-    required = [p for p in inspect.signature(of).parameters.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-    for texts in itertools.islice(itertools.product(*map(_candidates, required)), ATTEMPTS):
-        arguments = list(texts)
-        call = f"{where}({', '.join(arguments)})" if where else f"{texts[0]}.{of.__name__}({', '.join(texts[1:])})" if texts else ""
-        result = attempt(of, arguments)
-        if result is not None and len(repr(result)) < 600 and repr(result) == repr(attempt(of, arguments)):
-            return Example(call, arguments, result)
+    space, _, name = str(where).removeprefix("torch.").rpartition(".")
+    code = LIBRARIES.get(space, {}).get(name) or LIBRARIES[""].get(name) or EXAMPLES.get(of.__name__)     # "": as its names load on first use
+    if code is not None:
+        code = code.replace("~", str(where))
+        return Example(code, None) if space in SHOWN or "cuda" in code else made(code)
+    if not isinstance(of, type) and ASKS.match(name) and not _required(of):
+        return Example(f"{where}()", None) if space in SHOWN else made(f"{where}()")
+    if isinstance(of, type) and issubclass(of, torch.nn.Module):
+        return _module_example(of) if where else None
+    form = next((form for kind, form in FORMS if isinstance(of, type) and issubclass(of, kind())), None)
+    if form is None and not is_operator(of) and space not in TRIED:
+        return None
+    for texts in itertools.islice(itertools.product(*map(_candidates, _required(of))), ATTEMPTS):
+        method = space == "Tensor" or where is None
+        call = f"{where}({', '.join(texts)})" if not method else f"{texts[0]}.{name or of.__name__}({', '.join(texts[1:])})" if texts else ""
+        found = attempt(form.format(call) if form else call)
+        if found is not None and (form or (len(repr(found.result)) < 600 and repr(found.result) == repr(run(found.code)))):
+            return found
     return None
 
 
-@functools.cache
-def module_example(of: type) -> Example | None:
-    """A module that is made and called, and the shape that it gives; None where nothing that is tried fits."""
-    required = [p for p in inspect.signature(of).parameters.values() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
-    if (written := written_example(of.__name__)) is not None:
-        return written
-    at = len(required)
+def _module_example(of: type) -> Example | None:
+    """A module that is made and called, and the shape that it gives."""
+    required = [p for p in _required(of) if p.kind is p.POSITIONAL_OR_KEYWORD]
     inputs = [(x,) for x in _TENSORS] + list(itertools.product(_TENSORS[:5], repeat=2)) + [(_VECTOR,) * 3]
     for given, texts in itertools.islice(itertools.product(inputs, itertools.product(*map(_candidates, required))), ATTEMPTS):
-        result = attempt(lambda *values: of(*values[:at])(*values[at:]), (*texts, *given))
-        first = result[0] if isinstance(result, tuple) else result
-        if isinstance(first, torch.Tensor):
-            call = f"{path(of)}({', '.join(texts)})({', '.join(given)}){'[0]' * isinstance(result, tuple)}.shape"
-            return Example(call, [*texts, *given], first.shape)
+        call = f"{path(of)}({', '.join(texts)})({', '.join(given)})"
+        found = attempt(call)
+        if found is not None and isinstance(found.result, (torch.Tensor, tuple)):
+            return made(f"{call}{'[0]' * isinstance(found.result, tuple)}.shape")
     return None
 
 
-def attempt(of: Callable, arguments: Sequence[str], change: Callable[[Any], Any] = lambda value: value) -> Any:
-    """What a call gives, with its tensors changed; None where it raises, or gives NaN."""
-    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
-        warnings.simplefilter("error")
-        torch.manual_seed(0)
-        try:
-            result = of(*(change(eval(text, {"torch": torch})) for text in arguments))
-        except Exception:
-            return None
-    return None if "nan" in repr(result) else result
+def attempt(code: str) -> Example | None:
+    """The example that a call is; None where it raises, or gives NaN."""
+    found = made(code) if code else None
+    try:
+        return None if found is None or found.result is None or "nan" in repr(found.result) else found
+    except Exception:       # what cannot be shown yet, such as a parameter without a shape
+        return None
 
 
-def _cast(kind: Any) -> Callable[[Any], Any]:
-    return lambda value: value.to(kind) if isinstance(value, torch.Tensor) and value.dtype is torch.float32 else value
+def _flat(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _flat(part)
 
 
-def dtypes(of: Callable, one: Example) -> Iterator[str]:
-    """What comes of tensors of each kind of number."""
-    if not any("0.5" in text or "2.0" in text for text in one.arguments):
+def called(one: Example, change: Callable[[torch.Tensor], Any] = lambda value: value) -> Any:
+    """What the call of an example gives, with its tensors changed; None where it raises, or gives NaN."""
+    code = f"(lambda *given, **named: ({one.function})(*change(given), **change(named)))({', '.join(one.arguments)})"
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return change(value)
+        if isinstance(value, dict):
+            return {key: changed(part) for key, part in value.items()}
+        return type(value)(map(changed, value)) if type(value) in (list, tuple) else value
+
+    try:
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+            warnings.simplefilter("error")
+            torch.manual_seed(0)
+            found = eval(code, {"torch": torch, "change": changed})
+    except Exception:
+        return None
+    return None if "nan" in repr(found) else found
+
+
+def shapes(one: Example) -> str:
+    """The shapes of the tensors that the call of an example takes and gives: `(3,), (2, 2) -> (2, 3)`."""
+    taken: list[torch.Tensor] = []
+    given = list(_flat(called(one, lambda tensor: taken.append(tensor) or tensor)))     # type: ignore[func-returns-value]
+    text = ["?" if t.is_nested else str(tuple(t.shape)) for t in (*taken, *given)]
+    return f"{', '.join(text[:len(taken)])} -> {', '.join(text[len(taken):])}".strip() if text else ""
+
+
+def dtypes(one: Example) -> Iterator[str]:
+    """What comes of tensors of each kind of number in the place of those in float32."""
+    floats: list[torch.Tensor] = []
+    plain = list(_flat(called(one, lambda tensor: floats.append(tensor) or tensor)))    # type: ignore[func-returns-value]
+    if not any(tensor.dtype is torch.float32 for tensor in floats):
+        if plain or floats:
+            yield f"{', '.join(short(t.dtype) for t in floats)} -> {', '.join(short(t.dtype) for t in plain)}".strip()
         return
-    for kind in (torch.bool, torch.int64, torch.float32, torch.complex64):
-        found = attempt(of, one.arguments, _cast(kind))
-        first = found[0] if isinstance(found, (tuple, list)) and found else found
-        yield f"{short(kind)} -> {short(first.dtype)}" if isinstance(first, torch.Tensor) else f"{short(kind)}: refused"
+    for kind in (torch.bool, torch.int64, torch.float32, torch.float64, torch.complex64):
+        found = called(one, lambda value, kind=kind: value.to(kind) if value.dtype is torch.float32 else value)     # type: ignore[misc]
+        first = next(_flat(found), found)
+        yield (f"{short(kind)}: refused" if found is None else
+               f"{short(kind)} -> {short(first.dtype) if isinstance(first, torch.Tensor) else type(first).__name__}")
 
 
 def short(kind: Any) -> str:
     return str(kind).removeprefix("torch.")
 
 
-def differentiable(of: Callable, one: Example) -> bool:
+def differentiable(one: Example) -> bool:
     """Whether what a call gives can be differentiated for its floating point arguments."""
-    def leaf(value: Any) -> Any:
-        return value.requires_grad_() if isinstance(value, torch.Tensor) and value.dtype.is_floating_point else value
-
-    found = attempt(of, one.arguments, leaf)
-    return any(isinstance(part, torch.Tensor) and part.requires_grad for part in (found if isinstance(found, (tuple, list)) else [found]))
+    found = called(one, lambda value: value.detach().requires_grad_() if value.dtype.is_floating_point else value)
+    return any(part.requires_grad for part in _flat(found))
 
 
-def raised(body: Callable) -> Iterator[str]:
-    """The errors that a body raises by itself: `RuntimeError: what is said`."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(body))))
-    except (OSError, TypeError, SyntaxError, IndentationError):
+def raised(body: Callable, depth: int = 2, seen: frozenset[CodeType] = frozenset()) -> Iterator[str]:
+    """The errors that a body raises, and what it calls of its room: `RuntimeError: what is said`."""
+    body = inspect.unwrap(body)
+    code = getattr(body, "__code__", None)
+    if code is None or code in seen:
         return
-    for node in ast.walk(tree):
+    for node in ast.walk(_source(body)):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
             said = node.exc.args[0] if node.exc.args else None
             yield f"{node.exc.func.id}: {_said(said)}" if isinstance(said, (ast.Constant, ast.JoinedStr)) else node.exc.func.id
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and depth:
+            helper = body.__globals__.get(node.func.id)
+            if isinstance(helper, FunctionType) and helper.__module__.startswith(str(__package__)):
+                yield from raised(helper, depth - 1, seen | {code})
+
+
+def _source(body: Callable) -> ast.AST:
+    """A function's statements, without its decorators."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(body))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return ast.Module([], [])
+    return ast.Module(tree.body, []) if isinstance(tree, ast.FunctionDef) else tree
 
 
 def _said(text: ast.Constant | ast.JoinedStr) -> str:
     if isinstance(text, ast.Constant):
         return str(text.value)
-    return "".join(str(part.value) if isinstance(part, ast.Constant) else f"<{ast.unparse(part.value)}>" for part in text.values
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else f"<{_name(part.value)}>" for part in text.values
                    if isinstance(part, (ast.Constant, ast.FormattedValue)))
+
+
+def _name(value: ast.expr) -> str:
+    """An expression in a text, if it is short enough to say something."""
+    text = ast.unparse(value)
+    return text if len(text) < 30 else "..."
 
 
 def facts(of: Any, one: Example | None) -> Iterator[str]:
@@ -210,14 +292,36 @@ def facts(of: Any, one: Example | None) -> Iterator[str]:
     if hasattr(torch.Tensor, f"{of.__name__}_"):
         yield f"In place: Tensor.{of.__name__}_"
     if one is not None and one.arguments:
-        if found := list(dtypes(of, one)):
-            yield f"Dtypes: {', '.join(found)}"
         rule = "a rule of its own" if info.vjp is not None else "that of its steps"
-        yield f"Gradient: {rule if differentiable(of, one) else 'none'}"
+        yield f"Gradient: {rule if differentiable(one) else 'none'}"
     if info.autocast:
         yield f"Autocast: {', '.join(f'{device} {what}' for device, what in info.autocast.items())}"
     if info.lowering or info.fused:
         yield f"Compiled: {f'kept whole ({info.lowering})' if info.lowering else 'one generated kernel, eager too where it is large'}"
+
+
+def tried(one: Example | None) -> Iterator[str]:
+    """The shapes and dtypes of a call."""
+    if one is not None and one.function and (seen := shapes(one)):
+        yield f"Shapes: {seen}"
+        yield f"Dtypes: {', '.join(dtypes(one))}"
+
+
+def told(name: str, p: inspect.Parameter) -> str:
+    """What a parameter is: by its name, or else its type; and its value where none is given."""
+    kind = "" if p.annotation is p.empty else p.annotation if isinstance(p.annotation, str) else inspect.formatannotation(p.annotation)
+    meaning = VOCABULARY.get(name) or f"{name.strip('_').replace('_', ' ')}{f' ({kind})' if kind not in ('', 'Any') else ''}"
+    default = f"; {p.default!r} if not given" if isinstance(p.default, (bool, int, float, str, tuple)) else ""
+    return f"{name}: {meaning}{default}"
+
+
+def errors(of: Any) -> list[str]:
+    """The errors of a function, or of making an object of a class."""
+    bodies = [of._operator.body] if is_operator(of) else [of] if not isinstance(of, type) else [
+        body for name in ("__new__", "__init__", "__post_init__", "forward", "__call__") for owner in of.__mro__
+        if owner.__module__.startswith(str(__package__)) and isinstance(body := vars(owner).get(name), FunctionType)]
+    found = list(dict.fromkeys(line for body in bodies for line in raised(body)))
+    return found[:MOST_ERRORS] or ["nothing of its own; TypeError for arguments that do not fit the signature"]
 
 
 def section(title: str, lines: Sequence[str]) -> str:
@@ -236,16 +340,13 @@ def _text(of: Any, written: str) -> str:
         signature = inspect.signature(of)
     except (TypeError, ValueError):
         return written
-    known = [f"{name}: {VOCABULARY[name]}" for name in signature.parameters if name in VOCABULARY]
-    parts = [written, signature_text(path(of) or of.__name__, signature), section("Parameters", known)]
-    if is_operator(of):
-        one = example(of)
-        parts.append("\n".join(facts(of, one)))
-        parts.append(section("Raises", list(dict.fromkeys(raised(of._operator.body)))))
-        if one is not None:
-            parts.append(section("Example", one.lines()))
-    elif isinstance(of, type):
-        parts.append(section("Raises", list(dict.fromkeys(raised(of.__init__)))))     # type: ignore[misc]
-        if issubclass(of, torch.nn.Module) and (one := module_example(of)) is not None:  # type: ignore[arg-type]
-            parts.append(section("Example", one.lines()))
+    if isinstance(of, type) and issubclass(of, enum.Enum):
+        return "\n\n".join((written, section("Members", [member.name for member in of])))
+    if isinstance(of, type) and issubclass(of, BaseException):
+        return written
+    known = [told(name, p) for name, p in signature.parameters.items() if name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    one = example(of)
+    recorded = list(facts(of, one)) if is_operator(of) else []
+    parts = [written, signature_text(path(of) or of.__name__, signature), section("Parameters", known),
+             "\n".join([*tried(one), *recorded]), section("Raises", errors(of)), section("Example", [] if one is None else one.lines())]
     return "\n\n".join(filter(None, parts))

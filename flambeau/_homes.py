@@ -22,7 +22,7 @@ ROOM: Final = __name__.rpartition(".")[0]
 KEPT: Final[dict[str, tuple[str, str]]] = {
     # module: (where its names live, the names; "name=other" where they have another one there)
     "functional": ("", "atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist chain_matmul "
-                       "einsum istft lu meshgrid norm split stft tensordot unique unique_consecutive unravel_index"),
+                       "einsum istft lu meshgrid norm split stft tensordot unique unique_consecutive unravel_index F=nn.functional"),
     "_tensor": ("", "Tensor _rebuild_from_type_v2=serialization.names._rebuild_from_type_v2"),
     "_C._functorch": ("func.vmap", "is_batchedtensor _add_batch_dim=add_batch_dim _remove_batch_dim=remove_batch_dim"),
     "_library.infer_schema": ("library", "infer_schema"),
@@ -32,6 +32,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "distributed.constants": ("distributed", "default_pg_timeout"),
     "distributed._tensor": ("distributed.tensor", "DTensor DeviceMesh Shard Replicate Partial Placement distribute_tensor "
                                                     "distribute_module"),
+    "distributed._tensor.device_mesh": ("distributed.device_mesh", "DeviceMesh init_device_mesh"),
     "distributed._tensor.experimental": ("distributed.tensor.experimental", "context_parallel local_map implicit_replication"),
     "distributed.fsdp.api": ("distributed.fsdp", "FullOptimStateDictConfig LocalOptimStateDictConfig LocalStateDictConfig "
                                                  "OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig "
@@ -79,6 +80,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                                         "quantize_dynamic quantize_qat default_qconfig get_default_qconfig get_default_qat_qconfig "
                                         "FakeQuantize FakeQuantizeBase ObserverBase default_observer default_weight_observer"),
     "fx.experimental.optimization": ("nn.utils.fx_passes", "extract_subgraph fuse remove_dropout"),
+    "fx.experimental.merge_matmul": ("nn.utils.merge_matmul", "are_nodes_independent may_depend_on merge_matmul split_result_tensors"),
     "fx.passes.dialect.common.cse_pass": ("_functorch.cse", "CSEPass"),
     "fx.experimental.proxy_tensor": ("_functorch.make_fx", "disable_proxy_modes_tracing get_proxy_mode make_fx"),
     "ao.nn.qat.modules": ("nn", ""),
@@ -201,11 +203,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "cuda.comm": (_PROCESSES, "broadcast broadcast_coalesced reduce_add reduce_add_coalesced scatter gather"),
     "distributed._shard.sharded_tensor": (_PROCESSES, "ShardedTensor Shard"),
     "distributed._symmetric_memory": (_PROCESSES, "empty rendezvous get_symm_mem_workspace"),
-    "distributed.algorithms.model_averaging.averagers": (_PROCESSES, "ModelAverager PeriodicModelAverager"),
-    "distributed.algorithms._checkpoint.checkpoint_wrapper": ("use torch.utils.checkpoint", "CheckpointImpl apply_activation_checkpointing "
-                                                                                            "checkpoint_wrapper CheckpointWrapper"),
-    "distributed.elastic.multiprocessing.errors": (_PROCESSES, "ChildFailedError record"),
-    "distributed.fsdp.sharded_grad_scaler": (_PROCESSES, "ShardedGradScaler"),
     "distributed.launcher.api": ("start processes with torchrun (python -m torch.distributed.run)", "LaunchConfig elastic_launch"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
     "fx.passes.utils.matcher_with_name_node_map_utils": ("use fx.replace_pattern", "SubgraphMatcherWithNameNodeMap InternalMatch"),
@@ -219,7 +216,7 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "nn.intrinsic": (_FLOATS, "ConvBn2d ConvReLU2d LinearReLU"),
     "nn.qat": (_FLOATS, "Conv2d Linear"),
     "nn.quantizable": (_FLOATS, "LSTM MultiheadAttention"),
-    "nn.quantized": (_FLOATS, "Conv2d Linear FloatFunctional"),
+    "nn.quantized": (_FLOATS, "BatchNorm2d Conv1d Conv2d Conv3d Embedding EmbeddingBag FloatFunctional Linear QFunctional"),
     "nn.quantized.dynamic": (_FLOATS, "Linear LSTM"),
     "nn.parallel.comm": (_PROCESSES, "broadcast broadcast_coalesced reduce_add reduce_add_coalesced scatter gather"),
     "nn.parallel.parallel_apply": (_PROCESSES, "parallel_apply"),
@@ -242,6 +239,11 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "testing._internal.common_distributed": ("write unittest or pytest", "MultiProcessTestCase MultiThreadedTestCase skip_if_lt_x_gpu "
                                                                          "requires_nccl"),
 }
+
+
+LEFT_OUT |= {f"quantization.{place}": LEFT_OUT[f"ao.quantization.{place}"]
+             for place in ("fake_quantize", "fuse_modules", "observer", "qconfig", "quantize", "quantize_fx", "utils")}
+"""The older place of quantization."""
 
 
 def no(*_: object) -> bool:

@@ -11,7 +11,7 @@ from . import _C
 from .backends.cpu.onednn import split_products
 from .backends.cuda import matmul
 from .core.settings import Numerics
-from .core.symbolic import SymBool, SymInt, free_variables
+from .core.symbolic import SymBool, SymInt, must
 from .core.tensor import Tensor
 from .ops.creation import TYPED_TENSORS
 from .ops.promotion import set_default_dtype
@@ -151,12 +151,9 @@ def typename(obj: Any, /) -> str:
 
 # -- assertions that capture may look into ---------------------------------------------------------------
 def _fail(error: type[Exception], cond: Any, message: Any) -> None:
-    if isinstance(cond, SymBool) and free_variables(cond.relation.left - cond.relation.right) & cond.env.unbacked:
-        cond.env.learn(cond.relation)     # from here on it is known; whoever captures sees to it that it is checked
-        return
     if not isinstance(cond, (bool, SymInt, SymBool)):
         raise TypeError(f"cond must be a bool, but got {type(cond)}")
-    if cond:
+    if must(cond, said=True):
         return
     text = "Expected cond to be True, but got False." if message is None else str(message() if callable(message) else message)
     raise error(text)

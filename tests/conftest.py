@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from flambeau.aot import cache as programs
 from flambeau.core import cache
 from flambeau.core.settings import Verification
 from flambeau.inductor.cpu import compile as build
+
+SHARED_MEMORY = ("tests/distributed/", "tests/test_multiprocessing.py")
 
 
 def pytest_configure() -> None:
@@ -44,6 +47,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         sys.modules["torch"].manual_seed(0)
     if item.get_closest_marker("own_memory") and "libasan" in os.environ.get("LD_PRELOAD", ""):
         pytest.skip("AddressSanitizer keeps freed memory for a while, and twenty terabytes of address space")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With -n, a process takes whole files, so that what a file compiles and makes once is not made by several; those that look at
+    the machine's shared memory, in which they would find each other's, are taken as one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "shared memory" if nodeid.startswith(SHARED_MEMORY) else super()._split_scope(nodeid)
+
+    return Files(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -104,7 +104,7 @@ FUNCTIONS = {
     "_inductor/__init__.py: list_mode_options dynamic": "modes mean the same for all sizes",
     "_logging/__init__.py: getArtifactLogger module_qname": "channels are the process's",
     "_subclasses/fake_tensor.py: __init__ allow_fallback_kernels": "no kernel runs to find out a shape",
-    "compiler/__init__.py: nested_compile_region": "equal blocks are compiled once in any case",
+    "compiler/captured.py: nested_compile_region": "each call is captured, so there are no entries to be kept and found",
     "compiler/__init__.py: substitute_in_graph": "the substitute is captured like any function",
     "fx/passes/split_module.py: split_module root_m": "everything is in the graph's own module, here as in torch",
     "fx/passes/split_module.py: split_module keep_original": "submodules come in the order in which they are needed, names stay",

@@ -85,3 +85,39 @@ def test_the_call_that_is_named_is_the_outermost() -> None:
             attempted()
         (note,) = caught.value.__notes__
         assert note.startswith(f"in {named}"), note
+
+
+def test_constructors_are_named_after_the_class_that_is_made() -> None:
+    internal = [f"{space.__name__}.{name}" for space in (fl.nn, fl.optim, fl.optim.lr_scheduler, fl.distributions, fl.utils.data)
+                for name, value in vars(space).items() if isinstance(value, type) and not name.startswith("_")
+                and value.__module__.startswith("flambeau") and getattr(value.__init__, "__qualname__", "").startswith("_")]
+    assert not internal
+    with pytest.raises(TypeError, match=r"^Conv2d\.__init__\(\) missing 1 required positional argument: 'kernel_size'"):
+        fl.nn.Conv2d(3, 8)
+
+
+@pytest.mark.parametrize(("call", "named"), [
+    ("torch.nn.Embedding(10, 3)([1, 2])", "embedding(): argument 'input'"), ("torch.ones(2, 3)[2]", "in getitem(float32[2, 3], 2)"),
+    ("torch.nn.BatchNorm2d(8)(torch.ones(2, 3, 4, 4))", "in batch_norm(float32[2, 3, 4, 4]"),
+    ("torch.nn.GRU(3, 4)(torch.ones(5, 2, 3), torch.ones(1, 3, 4))", "Expected hidden size (1, 2, 4), got [1, 3, 4]"),
+    ("torch.ones(2).to('float32')", "a dtype is torch.float32"),
+])
+def test_names_are_those_that_users_know(call: str, named: str) -> None:
+    with pytest.raises((TypeError, RuntimeError, IndexError)) as raised:
+        eval(call, {"torch": fl})
+    said = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
+    assert named in said and "functional_" not in said and "getitem_" not in said
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "nll_loss"])
+@pytest.mark.parametrize(("size", "classes"), [((3,), (1,)), ((3,), (2,)), ((3,), (1, 1)), ((1, 3), ()), ((2, 3), ()), ((3,), (0,)), ((3,), ()),
+                                               ((1, 3, 1), (1,)), ((1, 3, 2), ())])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_classes_of_one_example_or_of_the_wrong_size(loss: str, size: tuple[int, ...], classes: tuple[int, ...], reduction: str) -> None:
+    def tried(t):
+        try:
+            return tuple(getattr(t.nn.functional, loss)(t.zeros(size), t.zeros(classes, dtype=t.int64), reduction=reduction).shape)
+        except (ValueError, RuntimeError) as error:
+            return type(error).__name__
+
+    assert tried(fl) == tried(pytest.importorskip("torch"))

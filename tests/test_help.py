@@ -2,34 +2,70 @@
 
 from __future__ import annotations
 
+import enum
+import importlib
 import inspect
 import pydoc
 import re
+from pathlib import Path
+from types import FunctionType
+from typing import Any
 
 import pytest
 
 import flambeau as fl
 from flambeau import _help
+from flambeau._examples import EXAMPLES as LIBRARIES
 from flambeau.ops.examples import EXAMPLES
+from flambeau.ops.help import SPACES
 from flambeau.ops.registry import OPERATORS
 
 PUBLIC = {id(fn): name for name, fn in OPERATORS.items() if not name.startswith("_") and _help.path(fn)}
 MODULES = [name for name in fl.nn.modules.__all__ if issubclass(getattr(fl.nn, name), fl.nn.Module)]
-# Examples need something that a line does not make: a file, a state, a training step, another operator's saved values.
+# Operators whose examples need what a line does not make: a state, a training step, another operator's saved values.
 WITHOUT = re.compile(r".*_backward|.*_step_|.*_copy|native_.*|from_file|set_rng_state|setitem_|scale_all_|recurrent_steps|flash_attention|"
-                     r"affine_grid_generator|grid_sampler_3d|max_unpool3d|istft|ormqr|nonzero_static|conv_tbc|convolution|addr_|addmv_|"
-                     r"baddbmm_|clip_|geometric_|range|view_scatter|fractional_max_pool3d")
-WITHOUT_MODULES = {"AdaptiveLogSoftmaxWithLoss", "FractionalMaxPool3d", "LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d",
-                   "MaxUnpool3d", "Module", "NLLLoss2d", "RNNBase", "RNNCellBase"}
+                     r"affine_grid_generator|convolution|view_scatter|.*_")
+OUTSIDE = {"cuda", "accelerator", "hub", "multiprocessing", "utils.tensorboard", "onnx"}
+"""Namespaces whose examples need a GPU, a network, other processes or another package."""
+NEEDS_MORE = {
+    "export.load": "a file", "export.save": "writes one", "utils.benchmark.Timer": "time", "utils.benchmark.Compare": "time",
+    "profiler.ExecutionTraceObserver": "writes a file", "distributed.TCPStore": "a port", "distributed.init_process_group": "MPI",
+    "distributed.FileStore": "a file", "distributed.recv_object_list": "another process",
+}
+BARE = {    # classes that programs get and do not make, and functions of no use in a line
+    "": "Event Stream ScriptFunction ScriptModule TypedStorage set_default_tensor_type set_num_interop_threads "
+        "sparse_bsc_tensor sparse_bsr_tensor",
+    "nn.functional": "handle_torch_function scaled_grouped_mm scaled_mm", "nn.utils": "remove_weight_norm",
+    "optim": "swap_in_optimizer_params_and_state", "autograd": "handle_torch_function detect_anomaly enforce_grad_layout_policy",
+    "nn.attention": "activate_flash_attention_impl register_flash_attention_impl",
+    "distributions": "register_kl", "distributions.constraints": "cat dependent_property",
+    "utils.data": "argument_validation functional_datapipe guaranteed_datapipes_determinism non_deterministic runtime_validation "
+                  "runtime_validation_disabled",
+    "masked": "MaskedTensor", "utils": "set_module",
+}
+WHOLE = ("nn", "nn.functional", "linalg", "fft", "special", "optim", "optim.lr_scheduler", "nn.init", "nn.utils", "nn.utils.rnn",
+         "nn.utils.prune", "autograd", "autograd.functional", "func", "signal.windows", "sparse", "masked", "distributions",
+         "distributions.constraints", "utils", "utils.data", "random", "testing", "nn.attention")
+"""Namespaces all of whose names have examples, but those of BARE."""
 
 
 def _holds(said: str) -> str | None:
     """What is wrong with the example of a docstring, run once more."""
-    call, _, shown = said.partition("Example:\n    >>> ")[2].partition("\n")
-    fl.manual_seed(0)
-    found = repr(eval(call, {"torch": fl}))
-    wanted = "\n".join(line.removeprefix("    ") for line in shown.splitlines())
-    return None if found == wanted else f"{call} gives {found}, not {wanted}"
+    lines = said.partition("Example:\n")[2].splitlines()
+    code = "\n".join(line.removeprefix("    >>> ") for line in lines if line.startswith("    >>> "))
+    wanted = "\n".join(line.removeprefix("    ") for line in lines if not line.startswith("    >>> "))
+    found = _help.run(code)
+    shown = "" if found is None else repr(found)
+    return None if shown == wanted else f"{code} gives {shown}, not {wanted}"
+
+
+def _public(space: str) -> dict[str, object]:
+    """The functions and classes of a namespace that PyTorch has too."""
+    mine, theirs = importlib.import_module(f"flambeau.{space}".rstrip(".")), importlib.import_module(f"torch.{space}".rstrip("."))
+    found = {name: getattr(mine, name, None) for name in dir(theirs) if not name.startswith("_") and callable(getattr(theirs, name))}
+    return {name: value for name, value in found.items() if isinstance(value, (type, FunctionType)) and value.__module__.startswith("flambeau")
+            and value.__module__ not in ("flambeau._left_out", "flambeau._absent", "flambeau.ops.absent")
+            and not issubclass(value if isinstance(value, type) else object, (enum.Enum, BaseException))}
 
 
 @pytest.mark.timeout(600)
@@ -48,14 +84,45 @@ def test_every_operator_has_an_example_that_holds() -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_every_module_has_an_example_that_holds(name: str) -> None:
     said = inspect.getdoc(getattr(fl.nn, name)) or ""
-    assert f"torch.nn.{name}(" in said or name in WITHOUT_MODULES
-    assert ">>>" in said or name in WITHOUT_MODULES
-    assert ">>>" not in said or _holds(said) is None
+    assert ">>>" in said and _holds(said) is None
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("space", [space for space in SPACES if space not in ("profiler.by_autograd", "distributed.fsdp", "utils.tensorboard")])
+def test_every_public_name_says_what_it_takes_and_raises(space: str) -> None:
+    pytest.importorskip("torch")
+    lacking = []
+    for name, value in _public(space).items():
+        said = inspect.getdoc(value) or ""
+        parameters = [p for p in _signature(value) if p.name != "self" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        bare = name in BARE.get(space, "").split() or value.__module__ == "flambeau.overrides"
+        wanted = ["Raises:"] * bool(parameters) + ["Parameters:"] * bool(parameters) + ["Example:"] * (space in WHOLE and not bare)
+        lacking += [f"{name}: {part}" for part in wanted if part not in said]
+    assert not lacking
+
+
+def _signature(value: Any) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(value).parameters.values())
+    except (TypeError, ValueError):
+        return []
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_written_examples_run(name: str) -> None:
-    assert _help.written_example(name).result is not None
+    assert _help.made(EXAMPLES[name]).result is not None
+
+
+@pytest.mark.parametrize(("space", "name"), [
+    (space, name) for space, names in LIBRARIES.items() if space not in OUTSIDE for name in names
+    if f"{space}.{name}" not in NEEDS_MORE and "cuda" not in names[name] and "ittapi" not in names[name]])
+def test_examples_of_libraries_run(space: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        _help.run(LIBRARIES[space][name].replace("~", ".".join(filter(None, ("torch", space, name)))))
+    finally:
+        if fl.distributed.is_initialized():
+            fl.distributed.destroy_process_group()
 
 
 def test_what_help_says() -> None:

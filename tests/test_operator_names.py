@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "flambeau"
 NAMES = OPERATORS.keys() | PRIMITIVES.keys()
 MOST = 4    # names that a collection may hold before it is a list of operators
 LISTS = {
+    "_examples.py": "what users type, by name",
     "_decomp/__init__.py": "what PyTorch calls no core operator",
     "backends/cuda/kernels.py": "implementations by primitive: the table's column for GPUs",
     "backends/cuda/library.py": "likewise, by libraries",

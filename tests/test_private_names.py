@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -75,3 +76,50 @@ def test_small_answers(t: Any) -> None:
     assert of("export.decomp_utils").CustomDecompTable is t.export.CustomDecompTable
     x = t.zeros(3)
     assert of("nn.init")._no_grad_uniform_(x, 1.0, 2.0) is x and (x >= 1).all()
+
+
+@LIBRARIES
+def test_calls_that_wait_for_cuda(t: Any) -> None:
+    called: list[int] = []
+    t.cuda._lazy_call(lambda: called.append(1))
+    if not t.cuda.is_available():
+        assert called == []
+        with pytest.raises(AssertionError, match="not compiled with CUDA"):
+            t.cuda._lazy_init()
+
+
+@LIBRARIES
+def test_steps_patched_by_classes_around_optimizers(t: Any) -> None:
+    class Around(t.optim.Optimizer):  # type: ignore[name-defined, misc]
+        def __init__(self, inner: Any) -> None:
+            self._optimizer_step_pre_hooks: OrderedDict = OrderedDict()
+            self._optimizer_step_post_hooks: OrderedDict = OrderedDict()
+            self.inner, self.param_groups = inner, inner.param_groups
+            self._patch_step_function()
+
+        def step(self, closure: Any = None) -> Any:
+            return self.inner.step(closure)
+
+    weight = t.nn.Parameter(t.ones(2))
+    optimizer, seen = Around(t.optim.SGD([weight], 0.5)), []
+    optimizer.register_step_post_hook(lambda *_: seen.append(1))
+    weight.grad = t.ones(2)
+    optimizer.step()
+    assert weight.tolist() == [0.5, 0.5] and seen == [1]
+
+
+@pytest.mark.parametrize("name", ["cuda._lazy_init", "distributed.autograd.DistAutogradContext",
+                                  "distributed.distributed_c10d._get_global_rank",
+                                  "distributed._tensor.device_mesh.DeviceMesh", "functional.F", "nn.modules.module._addindent",
+                                  "distributions.one_hot_categorical.OneHotCategoricalStraightThrough", "nn.quantized.BatchNorm2d",
+                                  "quantization.observer.HistogramObserver", "quantization.qconfig.QConfig",
+                                  "quantization.fake_quantize.FakeQuantize"])
+def test_names_that_libraries_import(name: str) -> None:
+    module, _, attribute = name.rpartition(".")
+    for library in ("torch", "flambeau"):
+        assert hasattr(importlib.import_module(f"{library}.{module}"), attribute), library
+
+
+def test_overloads_know_their_operator() -> None:
+    for t in (torch, fl):
+        assert t.ops.aten.add.Tensor._overloadpacket == t.ops.aten.add == t.ops.aten.add.Tensor.overloadpacket

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,7 @@ from flambeau.aot.early import Group
 from flambeau.aot.joint import INFERENCE, LEAF, NON_LEAF, Early, FromArgument, FromAttribute, FromSize, Program, Result, trace
 from flambeau.aot.partition import Partition, partition
 from flambeau.aot.passes import CLEAN_UP, separate_results
-from flambeau.aot.repeats import compile_repeats
+from flambeau.aot.repeats import Call, compile_repeats
 from flambeau.aot.runtime import (
     Compiled,
     LaysOut,
@@ -41,6 +42,8 @@ from flambeau.ops.higher_order import HigherOrder, Scan
 
 Compiler = Callable[[GraphModule, list[Any]], Compiled]
 Observer = Callable[[str, GraphModule], None]
+
+LEAST_SERVING = 8   # calls of a variant for each that it serves beside them: what that one computes in vain is little of all
 
 log = logging.getLogger("flambeau.graph_breaks")
 state = dispatch.state
@@ -70,6 +73,7 @@ def aot_compile(
     partition_fn: Callable[..., Any] | None = None,
     decompositions: dict[Any, Callable] | None = None,
     aten: bool = False,
+    rewrite: Callable[[Program], None] | None = None,
 ) -> Callable[..., Any]:
     """A function with the calling convention of `gm`, compiled for inputs like `example_inputs`.
 
@@ -80,19 +84,21 @@ def aot_compile(
     `artefacts`, which say how to keep what the compilers make, programs are looked up in the disk cache first. With
     `repeats`, equal blocks of the graph are compiled once (`repeats.py`). `partition_fn` cuts joint graphs, by calling `cut_joint`;
     `decompositions` are functions that take the places of operators while the graph is traced. With `aten` compilers are given graphs of
-    ATen's overloads (`dialect.py`).
+    ATen's overloads (`dialect.py`). `rewrite` changes what was traced, before it is cleaned.
     """
     compilers = (forward_compiler, backward_compiler or forward_compiler, inference_compiler or forward_compiler)
 
-    def compile_one(gm: GraphModule, calls: list[list[Any]], whole: bool = False) -> Callable[..., Any]:
-        return AotFunction(gm, calls[0], compilers, artefacts, partition_fn, decompositions, whole, aten).specialised(calls[1:])
+    def compile_one(gm: GraphModule, calls: list[Call], whole: bool = False) -> Callable[..., Any]:
+        function = AotFunction(gm, calls[0].inputs, compilers, artefacts, partition_fn, decompositions, whole, aten)
+        function.rewrite = rewrite
+        return function.specialised(calls)
 
     if repeats:
         with _C.HooksScope():
             whole = compile_repeats(gm, example_inputs, compile_one)
         if whole is not None:
             return whole
-    return compile_one(gm, [list(example_inputs)], True)
+    return compile_one(gm, [Call(list(example_inputs))], True)
 
 
 def compile_parts(gm: GraphModule, examples: Sequence[Any], compiler: Compiler,
@@ -101,7 +107,7 @@ def compile_parts(gm: GraphModule, examples: Sequence[Any], compiler: Compiler,
     given what was traced, and the module's parameters and buffers, before `compiler` is."""
     with _C.HooksScope(), unwatched(), dispatch.grad_enabled(False):
         function = AotFunction(gm, list(examples), (compiler,) * 3, None)
-        function.rewrite = lambda program: rewrite(program, function.attributes)
+        function.rewrite, function.kernels = lambda program: rewrite(program, function.attributes), False
         return function._build(None)
 
 
@@ -123,15 +129,19 @@ class AotFunction:
         self.examples = [stripped(e) if isinstance(e, Tensor) else e for e in examples]  # no data is kept alive
         self.variants: dict[tuple[tuple | None, tuple[Group, ...]], Callable[[tuple], Any]] = {}
         self.rewrite: Callable[[Program], None] | None = None
+        self.kernels = True     # of operators that are called whole, from Python
 
-    def specialised(self, others: Sequence[Sequence[Any]] = ()) -> Callable[..., Any]:
+    def specialised(self, calls: Sequence[Call] = ()) -> Callable[..., Any]:
         """The function for calls like the examples; others go through `call`, and are compiled when they come, unless they
-        are like one of `others`."""
+        are like one of `calls`."""
         needs = self.needs
         given = [n for n in self.gm.graph.nodes if n.op == "placeholder"]
         groups = self._groups([real() if callable(real := n.meta.get("parameter")) else None for n in given])
-        for wanted in dict.fromkeys((needs, *map(self._needs, others))):
-            self.variants[wanted, groups] = self._compile(wanted, groups)
+        served = self._served(calls)
+        for wanted in dict.fromkeys((needs, *map(self._needs, (call.inputs for call in calls)))):
+            variant = served.get(wanted, wanted), groups
+            run = self.variants.get(variant)
+            self.variants[wanted, groups] = self.variants[variant] = self._compile(*variant) if run is None else run
         run = self.variants[needs, groups]
         tensors = [i for i, example in enumerate(self.examples) if isinstance(example, Tensor)]
         if needs is not None or self.attributes or self.turns_on:
@@ -147,6 +157,16 @@ class AotFunction:
             return run(args)
 
         return compiled
+
+    def _served(self, calls: Sequence[Call]) -> dict[tuple | None, tuple]:
+        """Which calls another's variant serves, so that it need not be compiled as well: one that differentiates by more, as the other
+        layers do where the first is given the data. Few calls, for they compute gradients that nobody takes."""
+        if any(n.meta.get("writes") or "recording" in n.meta for n in self.gm.graph.nodes):
+            return {}
+        kinds = Counter((self._needs(call.inputs), call.recorded) for call in calls)
+        return {few: most for (few, recorded), count in kinds.items() for (most, likewise), many in kinds.items()
+                if few and most and few != most and recorded == likewise and many >= LEAST_SERVING * count
+                and all(a == b or (a, b) == (0, NON_LEAF) for a, b in zip(few, most, strict=True))}
 
     def _needs(self, args: Sequence[Any]) -> tuple | None:
         """How each tensor needs a gradient; None if none does."""
@@ -190,7 +210,7 @@ class AotFunction:
     def _build(self, needs: tuple | None, wanted: Early | None = None) -> Parts:
         """Trace, clean up, partition, compile."""
         started = time.perf_counter()
-        program = trace(self.gm, self.examples, self.attributes, needs, self.decompositions, wanted, self.rewrite is None, self.aten)
+        program = trace(self.gm, self.examples, self.attributes, needs, self.decompositions, wanted, self.kernels, self.aten)
         if self.rewrite is not None:
             self.rewrite(program)
         self._compile_functions(program.graph)

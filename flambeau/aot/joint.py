@@ -6,13 +6,14 @@ inputs come from, which inputs were written to, and which outputs are aliases of
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flambeau.aot.early import Group, Receiver
-from flambeau.aot.passes import ancestors, copy_of, eliminate_dead_code, root_of
+from flambeau.aot.passes import ancestors, copy_of, eliminate_dead_code, has_effect, root_of
 from flambeau.aot.trace import Entry, GraphRunner, TraceMode, stripped, tracing
 from flambeau.autograd.engine import run_backward
 from flambeau.autograd.graph import Node as TapeNode
@@ -116,7 +117,7 @@ class Interface:
     other_mode: list[int] = field(default_factory=list)  # results that are inference tensors where the call's are not, or the reverse
     channels_last: dict[int, int] = field(default_factory=dict)  # number of dimensions of gradients that are taken in that order
     reached: list[int] | None = None  # for each gradient the results that it comes from, as bits; None: from all of them
-    told: int = 0  # outputs behind the gradients: results of calls that hand these over
+    told: int = 0  # outputs behind the gradients: results of calls that hand these over, or that nobody reads
     specs: list[tuple] | None = None  # shape, dtype and device of the differentiable results, where sizes are known
 
 
@@ -300,8 +301,8 @@ class _Finish:
             return slots[id(leaf)]
 
         structure = map_aggregate(answer, slot)
-        for check in self._unread_checks():
-            self._add(check, None)
+        for done in self._unread_effects(self.results):
+            self._add(done, None)
         uncounted = frozenset(place for place in written if (entry := self.inputs.entries[place]) and not entry.cell.base._storage.version)
         interface = Interface(self.inputs.sources, written, outputs, structure, len(self.results), uncounted)
         interface.other_mode = self.other_mode
@@ -382,19 +383,25 @@ class _Finish:
         self.tensors.append(tensor)
         return Result(len(self.results) - 1)
 
-    def _unread_checks(self) -> list[Node]:
-        """A truth value for each step that may refuse its operands and that no result comes from: what raises in eager raises."""
-        read = ancestors(walk_nodes(self.results))
-        checks = []
+    def _unread_effects(self, results: Sequence[Any]) -> list[Node]:
+        """A truth value for each step that does more than to compute and that no result comes from: what raises in eager raises, and the
+        processes that take part in a collective are the same."""
+        read = ancestors(walk_nodes(results))
+        done = []
         for node in list(self.mode.graph.nodes):
-            if node.op != "call_function" or node in read:
-                continue
-            if node.target is PRIMITIVES["assured"]:
-                checks.append(node)
-            elif "positioned" in getattr(node.target, "tags", ()):
-                some = self.mode.also("ne", node, 0)
-                checks.append(self.mode.also("any", some, tuple(range(some.meta["val"].ndim))))
-        return checks
+            if node not in read and has_effect(node) and node.meta["val"] != ():
+                done.append(self._truth_of(node))
+                read |= ancestors(done[-1:], read)
+        return done
+
+    def _truth_of(self, node: Node) -> Node:
+        value = node.meta["val"]
+        if isinstance(value, tuple):
+            part = self.mode.graph.call_function(operator.getitem, (node, 0))
+            part.meta = {**node.meta, "val": value[0]}
+            return self._truth_of(part)
+        some = self.mode.also("ne", node, 0)
+        return self.mode.also("any", some, tuple(range(some.meta["val"].ndim)))
 
     # -- backward ----------------------------------------------------------------------------------------------------
 
@@ -428,8 +435,10 @@ class _Finish:
         of = [reached.get(edge.node, 0) if (edge := edge_of(leaves[place])) else 0 for place in interface.gradient_inputs]
         interface.reached = of if any(bits != (1 << len(roots)) - 1 for bits in of) else None
         told = self._hand_over(dict(zip(leaves, gradients))) if self.early is not None and interface.reached is None else []
-        interface.told = len(told)
-        return [self.mode.node_of(g) for g in (*gradients, *told) if g is not None]
+        made = [self.mode.node_of(g) for g in (*gradients, *told) if g is not None]
+        done = self._unread_effects((*self.results, *made))
+        interface.told = len(told) + len(done)
+        return [*made, *done]
 
     def _hand_over(self, gradients: dict[int, Tensor | None]) -> list[Tensor]:
         """Calls that give the gradients of each group to who wants them; their results."""

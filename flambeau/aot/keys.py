@@ -64,7 +64,7 @@ def _env(env: ShapeEnv) -> str:
     guards = [guard.relation.text() for guard in env.guards]
     equal = {name: to_python(value) for name, value in env.replacements.items()}
     floats = {text: answer for text, (*_, answer) in env.float_guards.items()}
-    return f"{env.hints} {guards} {equal} {env._ranges} {env.frozen} {floats}"
+    return f"{env.hints} {guards} {equal} {env.balances} {env._ranges} {env.frozen} {floats}"
 
 
 class _Nodes:

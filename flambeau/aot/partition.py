@@ -90,9 +90,11 @@ def _copied(joint: Graph, node: Node, after: Node) -> Node:
 
 
 def _depending_on(graph: Graph, roots: Iterable[Node]) -> set[Node]:
-    found = set(roots)
+    """All that comes from the roots, and collectives behind them: all processes take part in these in the same order."""
+    found, behind = set(roots), False
     for node in graph.nodes:
-        if node.op != "output" and any(n in found for n in node._inputs):
+        behind = behind or node in found
+        if node.op != "output" and (any(n in found for n in node._inputs) or (behind and "communicates" in _tags(node))):
             found.add(node)
     return found
 

@@ -1,6 +1,7 @@
 """Clean-up of functional graphs: every pass is a function of a `Graph` that changes it in place.
 
-The graphs have no effects (tracing made writes into values), so what nobody uses may go, and equal calls are one call.
+The graphs have no writes (tracing made values of them), and of what has another effect a result comes (`joint`), so what nobody uses may go,
+and equal calls are one call.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from flambeau.core.symbolic import SymInt
 from flambeau.core.tensor import Tensor
 from flambeau.fx import Graph, Node
 from flambeau.ops.primitives import PointwisePrimitive, ViewPrimitive
+from flambeau.ops.primitives import has_effect as call_has_effect
 from flambeau.ops.registry import PRIMITIVES
+
+
+def has_effect(node: Node) -> bool:
+    """Whether a step does more than to compute its results: it may refuse what is in its tensors, or talks to other processes."""
+    return call_has_effect(node.target, sum(isinstance(n.meta.get("val"), Tensor) for n in node._inputs))
 
 
 def eliminate_dead_code(graph: Graph) -> None:
@@ -44,11 +51,11 @@ def ancestors(roots: Iterable[Node], stop: Collection[Node] = ()) -> set[Node]:
 def merge_common_subexpressions(graph: Graph, mergeable: Callable[[Node], bool] = lambda node: True) -> None:
     """Keep one of several calls of the same function with the same arguments, where the call is `mergeable`.
 
-    Random primitives are functions of their state and position, so they need no exception.
+    Random primitives are functions of their state and position, so they need no exception; collectives are not functions.
     """
     seen: dict[Hashable, Node] = {}
     for node in graph.nodes:
-        if node.op not in ("call_function", "get_attr") or not mergeable(node):
+        if node.op not in ("call_function", "get_attr") or "communicates" in getattr(node.target, "tags", ()) or not mergeable(node):
             continue
         try:
             first = seen.setdefault((node.op, node.target, _key(node.args), _key(node.kwargs)), node)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from typing import Any, NamedTuple
 
 from flambeau.aot.joint import trace
@@ -39,6 +39,7 @@ class Block(NamedTuple):
     nodes: Sequence[Node]
     taken: list[Node]
     given: list[Node]
+    start: int = 0  # its place in the graph
 
 
 class Step(NamedTuple):
@@ -51,25 +52,32 @@ class Step(NamedTuple):
     nodes: Sequence[Node]   # of the piece, as they are in this graph
 
 
-Compile = Callable[[GraphModule, list[list[Any]]], Callable[..., Sequence[Any]]]
+class Call(NamedTuple):
+    """What a piece is given, and which of its results have a history then."""
+
+    inputs: list[Any]
+    recorded: tuple[bool, ...] = ()
+
+
+Compile = Callable[[GraphModule, list[Call]], Callable[..., Sequence[Any]]]
 
 
 def compile_repeats(gm: GraphModule, examples: Sequence[Any], compile_piece: Compile) -> Callable[..., Any] | None:
     """`gm` as a function of its inputs, made of compiled pieces; None where nothing in it repeats, or it cannot be cut.
 
-    `compile_piece(gm, examples)` compiles a piece for calls on any of these lists of inputs.
+    `compile_piece(gm, calls)` compiles a piece for any of these calls.
     """
-    runs = _runs(gm)
-    if runs is None:
+    kinds = _kinds(gm)
+    if kinds is None:
         return None
     values = {**dict(zip((n for n in gm.graph.nodes if n.op == "placeholder"), examples, strict=True)),
               **{n: resolve_attr(gm, str(n.target)) for n in gm.graph.nodes if n.op == "get_attr"}}
     pieces = []
-    for run in runs:
-        piece = module_of(run[0])
-        piece.graph.meta["blocks"] = [[*block.taken, *block.nodes] for block in run]     # what it stands for, for reports
-        pieces.append(compile_piece(piece, [[values.get(n, n.meta.get("val")) for n in block.taken] for block in run]))
-    return Chain(gm, [(k, block) for k, run in enumerate(runs) for block in run], pieces)
+    for kind in kinds:
+        piece = module_of(kind[0])
+        piece.graph.meta["blocks"] = [[*block.taken, *block.nodes] for block in kind]     # what it stands for, for reports
+        pieces.append(compile_piece(piece, [Call([values.get(n, n.meta.get("val")) for n in block.taken], _recorded(block)) for block in kind]))
+    return Chain(gm, _in_order(kinds), pieces)
 
 
 class Chain:
@@ -116,21 +124,32 @@ class Chain:
 # -- cutting -----------------------------------------------------------------------------------------------------------
 
 
-def _runs(gm: GraphModule) -> list[list[Block]] | None:
-    """The graph as runs of equal blocks, in order; None if there is no run of several."""
+def _kinds(gm: GraphModule) -> list[list[Block]] | None:
+    """The graph as blocks, those together that are one piece; None if there is no piece of several. Calls of regions
+    (`torch.compiler.nested_compile_region`) are such pieces however small they are."""
     nodes = list(gm.graph.nodes)
-    body = _views_first([n for n in nodes if n.op not in ("placeholder", "get_attr", "output")])
-    if len(body) < 2 * LEAST_SAVED or not can_be_cut(gm, nodes, body):
+    body = [n for n in nodes if n.op not in ("placeholder", "get_attr", "output")]
+    marked = any("region" in n.meta for n in body)
+    if not marked:
+        body = _views_first(body)
+    if (len(body) < 2 * LEAST_SAVED and not marked) or not can_be_cut(gm, nodes, body):
         return None
     cutter = _Cutter(nodes, body)
-    runs = list(cutter.runs(0, len(body)))
-    return runs if any(len(run) > 1 for run in runs) and not cutter.refused and not writes_what_was_read(runs) else None
+    kinds = list(cutter.regions() if marked else cutter.runs(0, len(body)))
+    if cutter.refused or not any(len(kind) > 1 for kind in kinds) or writes_what_was_read(block for _, block in _in_order(kinds)):
+        return None
+    return kinds
 
 
-def writes_what_was_read(runs: Iterable[Iterable[Block]]) -> bool:
+def _in_order(kinds: Sequence[Sequence[Block]]) -> list[tuple[int, Block]]:
+    """All blocks as the program has them, with the numbers of their kinds."""
+    return sorted(((k, block) for k, kind in enumerate(kinds) for block in kind), key=lambda numbered: numbered[1].start)
+
+
+def writes_what_was_read(blocks: Iterable[Block]) -> bool:
     """Whether a block writes to memory that an earlier one made or read, and may have saved for its backward."""
     first: dict[int, int] = {}  # where memory is met
-    for i, block in enumerate(block for run in runs for block in run):
+    for i, block in enumerate(blocks):
         for node in block.nodes:
             for n in (*node._inputs, node):
                 for tensor in _tensors(n.meta.get("val")):
@@ -159,7 +178,7 @@ def can_be_cut(gm: GraphModule, nodes: Iterable[Node], body: Iterable[Node]) -> 
 
 
 class _Cutter:
-    """Finds the runs of equal blocks of one graph, the longest first, and what lies between them."""
+    """Finds the runs of equal blocks of one graph, the longest first, or its regions, and what lies between them."""
 
     def __init__(self, nodes: Sequence[Node], body: Sequence[Node]) -> None:
         self.body = body
@@ -180,11 +199,26 @@ class _Cutter:
                 yield [self._block(start, stop)]
             return
         first, period, count = found
-        blocks = [self._block(first + k * period, first + (k + 1) * period) for k in range(count)]
-        given = sorted({self.place[n] - first - k * period for k, block in enumerate(blocks) for n in block.given})
         yield from self.runs(start, first)
-        yield [Block(b.nodes, b.taken, [b.nodes[i] for i in given]) for b in blocks]
+        yield self._alike([self._block(first + k * period, first + (k + 1) * period) for k in range(count)])
         yield from self.runs(first + count * period, stop)
+
+    def regions(self) -> Iterator[list[Block]]:
+        """The calls of regions, equal ones together, and what lies between them."""
+        kinds: dict[Any, list[Block]] = {}
+        borders = [i for i in range(1, len(self.body)) if self._region(i) != self._region(i - 1) and not self.open[i]]
+        for start, stop in pairwise([0, *borders, len(self.body)]):
+            key = self._key(start, stop) if self._region(start) is not None else None
+            kinds.setdefault(start if key is None else (key, tuple(self.tokens[start:stop])), []).append(self._block(start, stop))
+        return map(self._alike, kinds.values())
+
+    def _region(self, i: int) -> int | None:
+        return self.body[i].meta.get("region")
+
+    def _alike(self, blocks: list[Block]) -> list[Block]:
+        """Equal blocks, which all give what any of them gives."""
+        given = sorted({self.place[n] - block.start for block in blocks for n in block.given})
+        return [Block(b.nodes, b.taken, [b.nodes[i] for i in given], b.start) for b in blocks]
 
     def _crossing(self) -> list[int]:
         """For each place before a node, and the end, how many values are made before it and used after."""
@@ -266,11 +300,15 @@ class _Cutter:
             self.refused = True
             missing &= self.symbols.keys()
         taken.update({self.symbols[name]: None for name in sorted(missing)})
-        return Block(nodes, list(taken), given)
+        return Block(nodes, list(taken), given, start)
 
     def _spoken_of(self, nodes: Iterable[Node], taken: Iterable[Node]) -> set[str]:
         """The symbols in the sizes of a block's values."""
         return {name for n in (*nodes, *taken) for size in _sizes(n.meta.get("val")) for name in _symbols(size)}
+
+
+def _recorded(block: Block) -> tuple[bool, ...]:
+    return tuple(tensor.requires_grad for n in block.given for tensor in _tensors(n.meta.get("val")))
 
 
 def module_of(block: Block) -> GraphModule:
@@ -369,4 +407,4 @@ def open_scopes(body: Sequence[Node]) -> list[bool]:
     return [*found, bool(opened) or mode != entry]
 
 
-__all__ = ["Block", "Chain", "can_be_cut", "compile_repeats", "module_of", "open_scopes", "writes_what_was_read"]
+__all__ = ["Block", "Call", "Chain", "can_be_cut", "compile_repeats", "module_of", "open_scopes", "writes_what_was_read"]

@@ -29,7 +29,7 @@ def compile_between(gm: GraphModule, compile_piece: Callable[[GraphModule], Call
         return gm.forward
     stretches = [list(group) for _, group in groupby(body, key=lambda n: bool(n.meta.get("unknown")))]
     blocks = [_block(stretch) for stretch in stretches]
-    if writes_what_was_read([blocks]):
+    if writes_what_was_read(blocks):
         return gm.forward
     modules = [module_of(block) for block in blocks]
     pieces = [compile_piece(module) if _computes(block) else module.forward for block, module in zip(blocks, modules, strict=True)]

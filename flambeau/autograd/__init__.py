@@ -204,6 +204,8 @@ class Variable(metaclass=_VariableMeta):
 
 
 def __getattr__(name: str) -> Any:
+    if name == "kineto_available":      # its other place in torch
+        return importlib.import_module(".profiler", __name__).kineto_available
     if name in ("profiler", "forward_ad", "variable"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,13 +13,13 @@ class set_detect_anomaly:
 
     def __init__(self, mode: bool, check_nan: bool = True):
         self.before = Settings.anomaly, Settings.check_nan
-        Settings.anomaly, Settings.check_nan = mode, check_nan
+        Settings.detect(mode, check_nan)
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *exc: Any) -> None:
-        Settings.anomaly, Settings.check_nan = self.before
+        Settings.detect(*self.before)
 
 
 class detect_anomaly(set_detect_anomaly):
@@ -33,7 +33,7 @@ class detect_anomaly(set_detect_anomaly):
         self.wanted = check_nan
 
     def __enter__(self) -> None:
-        Settings.anomaly, Settings.check_nan = True, self.wanted
+        Settings.detect(True, self.wanted)
 
 
 def is_anomaly_enabled() -> bool:

@@ -340,7 +340,7 @@ def _recorded(record: Any, args: tuple) -> Any:
             needs.append(i)
     kind = graph.node_type(record, _ExamplesNode, node_name(record, args))
     node = kind(record, edges, tuple(needs), list_sizes or None, Plan.of(record, tuple(needs)))
-    node.saved = {name: save(args, outs) for name, save in node.plan.saves}
+    node.saved = node.plan.keep(record, args, outs)
     node.levels, node.of_inputs = levels(), of_inputs
     attach_all(node, outs)
     return outs if isinstance(out, tuple) else outs[0]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import heapq
 import inspect
 import itertools
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ContextDecorator
-from typing import Any
+from typing import Any, NamedTuple
+
+from flambeau import _C
 
 from ..core import dispatch
 from ..core.dtypes import promote_types
@@ -20,6 +22,7 @@ from ..core.tensor import AutogradMeta, Tensor, is_example, shape_of
 from ..core.watching import watched
 from ..ops.order import in_rows, like
 from ..ops.registry import PRIMITIVES
+from . import graph
 from .graph import AccumulateGrad, Edge, GradientEdge, Node, Output, Settings, bare, edge_of, retain
 from .handles import RemovableHandle
 
@@ -42,7 +45,8 @@ class _Pass:
     """A backward pass under way: what is still to come, and the node that runs."""
 
     def __init__(self, counts: dict[Node, int], buffers: dict[Node, list], targets: dict[Node, set[int]] | None,
-                 accumulate: Callable[[AccumulateGrad, Tensor], None] | None) -> None:
+                 accumulate: Callable[[AccumulateGrad, Tensor], None] | None, hooked: AbstractSet[Node] = frozenset()) -> None:
+        self.hooked = hooked    # whose hooks have run
         self.counts, self.buffers, self.targets, self.accumulate = counts, buffers, targets, accumulate
         self.node: Node | None = None
         self.number = next(_numbers)
@@ -77,6 +81,14 @@ def completes(leaves: Sequence[Tensor]) -> bool:
     return all((edge := edge_of(leaf)) is not None and leaf.grad is None and current.ends_with(edge.node) for leaf in leaves)
 
 
+class Resumed(NamedTuple):
+    """What an earlier pass has `done`: these nodes get no gradients any more, but a pass may start from them, and hooks of the `hooked` have
+    seen what it starts with."""
+
+    done: set[Node]
+    hooked: set[Node]
+
+
 def run_backward(
     roots: Sequence[Tensor],
     grads: Sequence[Tensor | None],
@@ -85,16 +97,24 @@ def run_backward(
     retain_graph: bool,
     create_graph: bool,
     accumulate: bool,
+    resumed: Resumed | None = None,
 ) -> list[Tensor | None]:
-    """Gradients of sum(root * grad) with respect to `inputs` (returned), or accumulated in the leaves' `.grad`."""
+    """Gradients of sum(root * grad) with respect to `inputs` (returned), or accumulated in the leaves' `.grad`.
+
+    `resumed`: what an earlier pass has done (halves.py)."""
     start = [_root_edge(root) for root in roots]
     buffers: dict[Node, list] = {}
     for root, edge, grad in zip(roots, start, grads):
-        _add(buffers, edge, _seed(root, grad))
+        _C.add_gradient(buffers, edge, _seed(root, grad))
     targets = _targets(inputs)
     counts, useful = _dependencies([e.node for e in start], targets)
+    if useful is not None:
+        buffers = {node: gs for node, gs in buffers.items() if node in useful}
+    if resumed is not None:
+        useful = counts.keys() - resumed.done
     captured: dict[tuple[Node, int], Tensor] = {}
-    _passes.stack.append(current := _Pass(counts, buffers, targets, _accumulate if accumulate else None))
+    _passes.stack.append(current := _Pass(counts, buffers, targets, _accumulate if accumulate else None,
+                                            frozenset() if resumed is None else resumed.hooked))
     with dispatch.grad_enabled(create_graph):
         try:
             _walk(start, current, useful, captured, retain_graph)
@@ -165,23 +185,7 @@ def _targets(inputs: Sequence[Tensor] | None) -> dict[Node, set[int]] | None:
 
 def _dependencies(roots: list[Node], targets: dict | None) -> tuple[dict[Node, int], set[Node] | None]:
     """How many edges lead into each reachable node; and with targets, the nodes from which one can be reached."""
-    counts: dict[Node, int] = {}
-    order: list[Node] = []
-    reached: set[Node] = set(roots)
-    stack = list(reached)
-    while stack:
-        node = stack.pop()
-        order.append(node)
-        for edge in node.edges:
-            if edge is not None:
-                child = edge[0]
-                if child in counts:
-                    counts[child] += 1
-                else:
-                    counts[child] = 1
-                    if child not in reached:
-                        reached.add(child)
-                        stack.append(child)
+    counts, order = _C.dependencies(set(roots))
     if targets is None:
         return counts, None
     useful: set[Node] = set(targets)
@@ -202,83 +206,42 @@ def _dependencies(roots: list[Node], targets: dict | None) -> tuple[dict[Node, i
 def _walk(
     start: list[Edge],
     current: _Pass,
-    useful: set | None,
+    useful: set[Node] | None,
     captured: dict,
     retain_graph: bool,
 ) -> None:
-    counts, buffers, targets, accumulate = current.counts, current.buffers, current.targets, current.accumulate
-    ready = [(-n.sequence, id(n), n) for n in {e.node for e in start} if not counts.get(n)]
-    heapq.heapify(ready)
-    while ready:
-        _, _, node = heapq.heappop(ready)
-        gs = buffers.pop(node, None)
-        if gs is not None and (useful is None or node in useful):
-            if node.pre_hooks:
-                gs = _run_pre_hooks(node, gs)
-            if targets is not None and node in targets:
-                for nr in targets[node]:
-                    if nr < len(gs) and gs[nr] is not None:
-                        captured[node, nr] = gs[nr]
-            if type(node) is AccumulateGrad:
-                if accumulate is not None and (targets is None or node in targets):
-                    taken = tuple(gs) if node.post_hooks else None
-                    g = gs[0]
-                    gs = None
-                    if dispatch.state.watchers:
-                        box = [g]
-                        del g
-                        watched(_ENGINE + node.name(), _accumulate_watched, (accumulate, node, box), None, 2, -1, ())
-                    else:
-                        accumulate(node, g)
-                        del g
-                    if taken is not None:
-                        _run_post_hooks(node, [], taken)
-            elif useful is None or any(e is not None and e[0] in useful for e in node.edges):
-                if node.knows_last:
-                    node.last = not retain_graph    # type: ignore[attr-defined]
-                current.node = node
-                if dispatch.state.watchers:
-                    watched(_ENGINE + node.name(), _send, (node, gs, buffers), None, 2, node.sequence, ())
-                else:
-                    _send(node, gs, buffers)
-                if not retain_graph:
-                    node.release()
-        for edge in node.edges:
-            if edge is not None:
-                child = edge[0]
-                counts[child] -= 1
-                if not counts[child]:
-                    heapq.heappush(ready, (-child.sequence, id(child), child))
+    """Run what is ready and what becomes so, the last recorded first. Gradients are plain tensors to what is run `plainly`."""
+    counts = current.counts
+    ready = [n for n in {e.node for e in start} if not counts.get(n)]
+    plainly = not Settings.anomaly and not (dispatch.override_classes and not dispatch.state.classes_off)
+    _C.walk(ready, counts, current.buffers, current.targets, current.accumulate, useful, captured, retain_graph, plainly, current)
+
+
+def _capture(captured: dict, node: Node, numbers: set[int], gs: list) -> None:
+    for nr in numbers:
+        if nr < len(gs) and gs[nr] is not None:
+            captured[node, nr] = gs[nr]
 
 
 _ENGINE = "autograd::engine::evaluate_function: "
 
 
 def _accumulate_watched(accumulate: Callable[[AccumulateGrad, Tensor], None], node: AccumulateGrad, box: list[Tensor]) -> None:
-    watched(node.name(), lambda: accumulate(node, box.pop()), (), None, 1, -1, box)     # the box: nobody else may hold the gradient (_own)
+    """`box` holds the gradient: nobody else may (_own)."""
+    watched(node.name(), lambda: accumulate(node, box.pop()), (), None, 1, -1, box)
 
 
-def _send(node: Node, gs: list, buffers: dict) -> None:
-    """Run one node and pass its gradients on along the edges."""
-    for g in gs:
-        if g is not None:
-            break
-    else:
-        return
-    if dispatch.state.watchers:
-        grads = watched(node.name(), _apply, (node, gs), None, 1, node.sequence, gs)
-    else:
-        grads = _apply(node, gs)
-    if node.post_hooks:
-        grads = _run_post_hooks(node, grads, tuple(gs))
-    for edge, grad in zip(node.edges, grads):
-        if edge is not None and grad is not None:
-            _add(buffers, edge, _fit(grad, edge, node))
+def _arrive_watched(accumulate: Callable[[AccumulateGrad, Tensor], None], node: AccumulateGrad, box: list[Tensor]) -> None:
+    watched(_ENGINE + node.name(), _accumulate_watched, (accumulate, node, box), None, 2, -1, ())
 
 
-def _run_post_hooks(node: Node, grads: list, taken: tuple) -> list:
+def _send_watched(node: Node, gs: list, buffers: dict) -> None:
+    watched(_ENGINE + node.name(), _C.send, (node, gs, buffers), None, 2, node.sequence, ())
+
+
+def _run_post_hooks(node: Node, grads: list, taken: Sequence) -> list:
     for hook in list(node.post_hooks.values()):  # type: ignore[union-attr]
-        answer = hook(tuple(grads), taken)
+        answer = hook(tuple(grads), tuple(taken))
         if answer is not None:
             grads = list(answer)
     return grads
@@ -286,15 +249,22 @@ def _run_post_hooks(node: Node, grads: list, taken: tuple) -> list:
 
 def _apply(node: Node, gs: list) -> list:
     try:
+        if dispatch.state.watchers:
+            return _checked(node, watched(node.name(), node.apply, (gs,), None, 1, node.sequence, gs))
         return _checked(node, node.apply(gs))
     except Exception:
-        if node.trace is not None:
-            warnings.warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"
-                          f"{''.join(node.metadata['traceback_'])}", stacklevel=2)
-        elif Settings.anomaly:
-            warnings.warn(f"Error detected in {node.name()}. No forward pass information available. Enable detect anomaly during forward "
-                          "pass for more information.", stacklevel=2)
+        _explain(node)
         raise
+
+
+def _explain(node: Node) -> None:
+    """In anomaly mode, say where the operation was recorded whose gradient failed."""
+    if node.trace is not None:
+        warnings.warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"
+                      f"{''.join(node.metadata['traceback_'])}", stacklevel=2)
+    elif Settings.anomaly:
+        warnings.warn(f"Error detected in {node.name()}. No forward pass information available. Enable detect anomaly during forward "
+                      "pass for more information.", stacklevel=2)
 
 
 def _checked(node: Node, grads: list) -> list:
@@ -333,15 +303,6 @@ def _expandable(small: Sequence, large: Sequence) -> bool:
     return all(s == 1 or s == n for s, n in zip(reversed(small), reversed(large)))
 
 
-def _add(buffers: dict, edge: Edge, grad: Tensor) -> None:
-    node, nr = edge
-    slots = buffers.get(node)
-    if slots is None:
-        slots = buffers[node] = [None] * max(len(node.output_specs), 1)
-    have = slots[nr]
-    slots[nr] = grad if have is None else _plus(have, grad)
-
-
 def _plus(have: Tensor, grad: Tensor) -> Tensor:
     if type(have) is SparseTensor:
         return grad + have      # in this order whatever the other is: a sparse tensor may be added to any
@@ -349,6 +310,8 @@ def _plus(have: Tensor, grad: Tensor) -> Tensor:
 
 
 def _run_pre_hooks(node: Node, gs: list) -> list:
+    if _passes.stack and node in _passes.stack[-1].hooked:
+        return gs
     hooks = list(node.pre_hooks.values())  # type: ignore[union-attr]
     for hook in sorted(hooks, key=_turn):
         nr = getattr(hook, "_output_nr", None)
@@ -481,3 +444,11 @@ def retain_grad(tensor: Tensor) -> None:
         return
     if not tensor._grad.retains_grad:  # type: ignore[union-attr]
         retain(tensor)
+
+
+_C.know_tape(Node, graph.PrimitiveNode, AccumulateGrad, graph.Saved, graph.Plan, graph.Rule, Edge, Output, graph._RELEASED, {
+    "hang": graph.hang, "kind": graph.kind_of, "accumulator": graph.accumulator, "times": graph.times, "apply": _apply,
+    "explain": _explain, "fit": _fit, "plus": _plus, "accumulate": _accumulate, "capture": _capture,
+    "run_pre_hooks": _run_pre_hooks, "run_post_hooks": _run_post_hooks, "release": lambda node: node.release(), "send_watched": _send_watched,
+    "accumulate_watched": _arrive_watched,
+})

@@ -26,14 +26,18 @@ from ..ops.primitives import node_name
 from ..ops.registry import General, Linear, Rule
 from .handles import RemovableHandle
 
-_SUFFIXES = ("_shape", "_dtype", "_spec", "_device")
-
 
 class Settings:
     """Autograd's switches: anomaly detection."""
 
     anomaly = False
     check_nan = True
+
+    @classmethod
+    def detect(cls, anomaly: bool, check_nan: bool) -> None:
+        """Set them. Native code records nothing meanwhile: nodes remember where they were made."""
+        cls.anomaly, cls.check_nan = anomaly, check_nan
+        _C.record_in_python(anomaly)
 
 
 class Edge(NamedTuple):
@@ -63,6 +67,7 @@ class Node:
     pre_hooks: dict | None = None
     post_hooks: dict | None = None
     trace: Any = None
+    wanted: list[bool] | None = None    # in a pass that wants some gradients alone: along which edges
 
     knows_last = False  # whether it has a slot `last`, which says before `apply` that it is not called again
 
@@ -138,6 +143,11 @@ def node_type(of: Any, base: type[Node], name: str) -> type[Any]:
         made = type(name, (base,), {"__slots__": (), "__module__": __name__})
         setattr(of, key, made)
     return made
+
+
+def kind_of(prim: Any, args: tuple) -> type[Any]:
+    """The class of the node of a primitive's call."""
+    return node_type(prim, PrimitiveNode, node_name(prim, args))
 
 
 class AccumulateGrad(Node):
@@ -300,17 +310,19 @@ def _spec(t: Tensor) -> Output:
 class Plan:
     """What recording a primitive comes to when certain of its arguments need a gradient.
 
-    `saves` are (name, function of the arguments and outputs) for each value that the rules name; `rules` are
-    (which of the tensor parameters, rule, whether its answer is the gradient itself and not a factor of it); `kind` is the
-    class of the nodes, None where the arguments have a say in its name.
+    `saves` are (name, which of `KEPT`, its index) for each value that the rules name; `rules` are
+    (which of the tensor parameters, rule, whether its answer is the gradient itself and not a factor of it), or `vjp` is the one
+    rule; `kind` is the class of the nodes, None where the arguments have a say in its name.
     """
 
-    __slots__ = ("derivative", "kind", "rules", "saves")
+    __slots__ = ("derivative", "kind", "rules", "saves", "vjp")
 
     def __init__(self, prim: Any, needs: tuple[int, ...]):
         derivative = self.derivative = prim.derivative
         self.rules: list[tuple[int, Rule, bool]] = []
+        self.vjp: Rule | None = None
         if isinstance(derivative, General):
+            self.vjp = derivative.vjp
             names = set(derivative.vjp.names)
         else:
             for i in needs:
@@ -318,9 +330,9 @@ class Plan:
                 if rule is not None:
                     self.rules.append((prim.tensor_positions.index(i), rule, isinstance(derivative, Linear) or "g" in rule.names))
             names = {name for _, rule, _ in self.rules for name in rule.names}
-        self.saves = [(name, _saver(prim, name)) for name in names - {"g", "gs", "needs"}]
+        self.saves = [(name, *_source(prim, name)) for name in names - {"g", "gs", "needs"}]
         aten = prim.aten
-        self.kind = node_type(prim, PrimitiveNode, node_name(prim, ())) if isinstance(aten.node or aten.name, str) else None
+        self.kind = kind_of(prim, ()) if isinstance(aten.node or aten.name, str) else None
 
     @staticmethod
     def of(prim: Any, needs: tuple[int, ...]) -> Plan:
@@ -330,6 +342,10 @@ class Plan:
         if plan is None or plan.derivative is not prim.derivative:
             plan = plans[needs] = Plan(prim, needs)
         return plan
+
+    def keep(self, prim: Any, args: tuple, outs: tuple) -> dict[str, Any]:
+        """What a node of `prim` keeps, by name."""
+        return {name: KEPT[how](prim, args, outs, index) for name, how, index in self.saves}
 
 
 class PrimitiveNode(Node):
@@ -349,7 +365,7 @@ class PrimitiveNode(Node):
 
     def _value(self, name: str, gs: list) -> Any:
         if name not in self.saved:
-            return tuple(gs) if name == "gs" else tuple([p in self.needs for p in self.prim.tensor_positions])
+            return tuple(gs) if name == "gs" else tuple([p in self.needs and self.wants(i) for i, p in enumerate(self.prim.tensor_positions)])
         value = self.saved[name]
         if type(value) is Saved:
             return value.get(self)
@@ -358,6 +374,14 @@ class PrimitiveNode(Node):
         if value is _RELEASED:  # by another thread, since `apply` began
             raise RuntimeError(SECOND_TIME)
         return value
+
+    def wants(self, i: int) -> bool:
+        """Whether anyone asks for the gradient of the i-th tensor parameter."""
+        return self.wanted is None or self.list_sizes is not None or self.wanted[i]
+
+    def can_do_parts(self) -> bool:
+        """Whether it can be run twice, for some gradients each time, as if it were once."""
+        return self.list_sizes is None and not self.post_hooks
 
     def is_freed(self) -> bool:
         return self.released and any(map(_holds_tensor, self.saved.values()))
@@ -371,13 +395,14 @@ class PrimitiveNode(Node):
         return self._gradients(gs)
 
     def _gradients(self, gs: list) -> list:
-        derivative = self.plan.derivative
         answers: list = [None] * len(self.prim.tensor_positions)
-        if isinstance(derivative, General):
-            answer = derivative.vjp.fn(*self.values(derivative.vjp.names, gs))
+        if self.plan.vjp is not None:
+            answer = self.plan.vjp.fn(*self.values(self.plan.vjp.names, gs))
             answers[:] = answer if isinstance(answer, tuple) else (answer,)
         else:
             for i, rule, whole in self.plan.rules:
+                if self.wanted is not None and not self.wants(i):
+                    continue
                 answer = rule.fn(*self.values(rule.names, gs))
                 answers[i] = answer if whole else times(gs[0], answer)
         sizes = self.list_sizes
@@ -487,8 +512,13 @@ def record(prim: Any, args: tuple) -> Any:
     state = dispatch.state
     saved_mode = state.grad_enabled
     out = dispatch.run(prim, args) if state.word else prim.run(args)
-    if not saved_mode:
-        return out
+    if saved_mode and not _C.hang(prim, args, out):
+        hang(prim, args, out)
+    return out
+
+
+def hang(prim: Any, args: tuple, out: Any) -> None:
+    """Record that `prim` made `out` of `args`, if one of them needs a gradient. Native code does it for plain tensors (csrc/tape.cpp)."""
     edges: list[Edge | None] = []
     needs: list[int] = []
     list_sizes: dict[int, int] | None = None
@@ -513,29 +543,19 @@ def record(prim: Any, args: tuple) -> Any:
             edges.append(edge)
             if edge is not None:
                 needs.append(i)
-    if not needs:
-        return out
-    positions = tuple(needs)
-    plan = Plan.of(prim, positions)
-    if not plan.rules and not isinstance(plan.derivative, General):
-        return out
-    node = (plan.kind or node_type(prim, PrimitiveNode, node_name(prim, args)))(prim, edges, positions, list_sizes, plan)
-    if type(out) is Tensor:
-        if plan.saves:
-            outs = (out,)
-            node.saved = {name: save(args, outs) for name, save in plan.saves}
-        node.output_specs = (_spec(out),)
-        if out.dtype.category >= 2:
-            _C.attach(out, node, 0)
-        return out
+    if not needs or prim.derivative is None:
+        return
+    plan = Plan.of(prim, positions := tuple(needs))
+    if not plan.rules and plan.vjp is None:
+        return
+    node = (plan.kind or kind_of(prim, args))(prim, edges, positions, list_sizes, plan)
     outs = out if type(out) is tuple else (out,)
-    node.saved = {name: save(args, outs) for name, save in plan.saves}
+    node.saved = plan.keep(prim, args, outs)
     _attach(node, outs)
     if type(out) is tuple and getattr(prim, "answers_views", False):
         for o in outs:
             if (view := o._view) is not None:   # a class whose tensors have no memory of their own makes none
                 o._view = view._replace(origin="many")
-    return out
 
 
 def _is_tensor_list(value: Any) -> bool:
@@ -549,22 +569,19 @@ def _attach(node: Node, outs: tuple) -> None:
             _C.attach(o, node, nr)
 
 
-def _saver(prim: Any, name: str) -> Callable[[tuple, tuple], Any]:
-    """What keeps the value of this name: a function of the arguments and the outputs."""
+def _source(prim: Any, name: str) -> tuple[int, int]:
+    """Where the value of this name comes from: which of `KEPT`, and the argument's or output's number."""
     if name == "outs":
-        return lambda args, outs: [Saved(o, nr) for nr, o in enumerate(outs)]
+        return OUTPUTS, 0
     if name == "out" or (name.startswith("out") and name[3:].isdecimal()):
-        nr = int(name[3:] or 0)
-        return lambda args, outs: Saved(outs[nr], nr)
+        return OUTPUT, int(name[3:] or 0)
     if name == "context":
-        return lambda args, outs: _kept_by(prim.setup_context(args, outs), outs)
+        return CONTEXT, 0
     if name in prim.params:
-        at = prim.params.index(name)
-        return lambda args, outs: _saved_input(args[at])
-    for suffix in _SUFFIXES:
+        return INPUT, prim.params.index(name)
+    for how, suffix in _SUFFIXES.items():
         if name.endswith(suffix) and name[: -len(suffix)] in prim.params:
-            of = prim.params.index(name[: -len(suffix)])
-            return lambda args, outs: _saved_property(args[of], suffix)
+            return how, prim.params.index(name[: -len(suffix)])
     raise TypeError(
         f"the derivative of {prim.name} names {name!r}, which is neither a parameter nor an output (parameters: {prim.params})"
     )
@@ -578,9 +595,8 @@ def named(prim: Any, name: str, args: tuple, outs: tuple) -> Any:
         return list(outs)
     if name == "context":
         return [v.tensor if type(v) is Saved else v for v in _kept_by(prim.setup_context(args, outs), outs)]
-    if name == "out" or (name.startswith("out") and name[3:].isdecimal()):
-        return outs[int(name[3:] or 0)]
-    return _saver(prim, name)(args, outs)
+    how, index = _source(prim, name)
+    return outs[index] if how == OUTPUT else KEPT[how](prim, args, outs, index)
 
 
 def _kept_by(ctx: Any, outs: tuple) -> list:
@@ -591,12 +607,6 @@ def _kept_by(ctx: Any, outs: tuple) -> list:
     return [ctx, *kept]
 
 
-def _saved_property(value: Any, suffix: str) -> Any:
-    if type(value) in (list, tuple):
-        return tuple(_property(v, suffix) for v in value)
-    return _property(value, suffix)
-
-
 def _saved_input(value: Any) -> Any:
     if isinstance(value, Tensor):
         return Saved(value)
@@ -605,17 +615,30 @@ def _saved_input(value: Any) -> Any:
     return value
 
 
-def _property(value: Any, suffix: str) -> Any:
-    if not isinstance(value, Tensor):
-        return () if suffix == "_shape" else None
-    if suffix == "_shape":
-        return value.shape
-    if suffix == "_dtype":
-        return value.dtype
-    if suffix == "_device":
-        return value.device
-    lay = value._layout
-    return registry.Spec(lay.shape, value.dtype, lay.strides, lay.offset)
+def _property(of: Callable[[Tensor], Any], value: Any, absent: Any = None) -> Any:
+    if type(value) in (list, tuple):
+        return tuple([of(v) if isinstance(v, Tensor) else absent for v in value])
+    return of(value) if isinstance(value, Tensor) else absent
+
+
+def _spec_of(tensor: Tensor) -> registry.Spec:
+    lay = tensor._layout
+    return registry.Spec(lay.shape, tensor.dtype, lay.strides, lay.offset)
+
+
+INPUT, OUTPUT, SHAPE, DTYPE, DEVICE, SPEC, OUTPUTS, CONTEXT = range(8)    # the first four are native code's too
+_SUFFIXES = {SHAPE: "_shape", DTYPE: "_dtype", SPEC: "_spec", DEVICE: "_device"}
+KEPT: tuple[Callable[[Any, tuple, tuple, int], Any], ...] = (
+    lambda prim, args, outs, i: _saved_input(args[i]),
+    lambda prim, args, outs, i: Saved(outs[i], i),
+    lambda prim, args, outs, i: _property(lambda tensor: tensor.shape, args[i], ()),
+    lambda prim, args, outs, i: _property(lambda tensor: tensor.dtype, args[i]),
+    lambda prim, args, outs, i: _property(lambda tensor: tensor.device, args[i]),
+    lambda prim, args, outs, i: _property(_spec_of, args[i]),
+    lambda prim, args, outs, i: [Saved(o, nr) for nr, o in enumerate(outs)],
+    lambda prim, args, outs, i: _kept_by(prim.setup_context(args, outs), outs),
+)
+"""How a value is kept that a rule names: a function of the primitive, its arguments and outputs, and an index."""
 
 
 # -- views and in-place writes ------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from .._absent import absent
 from .._lazy import submodules
 from ..dynamo import allow_in_graph, assume_constant_result, disable, is_compiling, is_exporting, list_backends, reset, set_stance
 from ..dynamo.api import get_default_backend, set_default_backend
-from .arrays import wrap_numpy
 from .artifacts import CacheInfo, load_cache_artifacts, save_cache_artifacts
+from .captured import nested_compile_region, wrap_numpy
 
 
 def compile(*args: Any, **kwargs: Any) -> Any:
@@ -22,11 +22,6 @@ def compile(*args: Any, **kwargs: Any) -> Any:
 def is_dynamo_compiling() -> bool:
     """Whether graph capture is running this code, which knows the answer."""
     return False
-
-
-def nested_compile_region(fn: Any = None, *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Any = None) -> Any:
-    """`fn` itself (or a decorator that gives it): what is equal in a graph is found, and compiled once, without being told of."""
-    return fn if fn is not None else lambda fn: fn
 
 
 def cudagraph_mark_step_begin() -> None:
@@ -52,6 +47,7 @@ def _guards_kept(what: str) -> Callable[..., list[bool]]:
                                   f"{type(guard_entries).__name__}); a check of a whole model takes microseconds (docs/dynamo.md)")
 
     keep.__name__ = what
+    keep.__doc__ = "A filter of guards, which are never left out: NotImplementedError."
     return keep
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from flambeau import _C
 
@@ -11,6 +11,7 @@ from . import dispatch
 from .settings import add_setting
 
 _TYPES = ("cpu", "cuda", "meta")
+_LIKE_DTYPES = ("float", "int", "bfloat", "uint", "bool", "complex")
 _OTHERS = ("ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla", "lazy", "vulkan", "mps", "hpu", "mtia",
            "privateuseone")   # can be named and compared; no tensor lies there
 
@@ -37,7 +38,8 @@ class device(_C.DeviceScope):
                     raise RuntimeError(f"Invalid device string: '{type}'")
                 index = int(text)
         if name not in _TYPES and name not in _OTHERS:
-            raise RuntimeError(f"Expected one of {', '.join(_TYPES + _OTHERS)} device type at start of device string: {name}")
+            raise RuntimeError(f"Expected one of {', '.join(_TYPES + _OTHERS)} device type at start of device string: {name}"
+                               + (f"; a dtype is torch.{name}" if name.startswith(_LIKE_DTYPES) else ""))
         if index is not None and index < 0:
             raise RuntimeError(f"Device index must not be negative, got {index} for {name!r}")
         self.type, self.index = name, index
@@ -76,12 +78,14 @@ def set_default_device(device: Device | str | None) -> None:
 
 
 def as_device(where: device | str | int | None) -> device:
-    """`where` as the device of a tensor: None means the default device, "cuda" without an index the current GPU."""
+    """`where` as the device of a tensor: None means the default device, "cuda" without an index the current GPU, and CPUs are one."""
     if where is None:
         where = default_device()
     found = where if isinstance(where, device) else device(where)
     if found.type not in _TYPES:
         raise NotImplementedError(f"tensors on {found} are not implemented; use one of {', '.join(_TYPES)}")
+    if found.type == "cpu":
+        return CPU
     return device("cuda", current_cuda[0]) if found.type == "cuda" and found.index is None else found
 
 
@@ -93,6 +97,10 @@ def elsewhere(where: device) -> AbstractContextManager | None:
     """A block in which the GPU `where` is this thread's current one; None where it is already, and on other devices."""
     return enter_gpu[0](where.index or 0) if enter_gpu and where.type == "cuda" else None
 
+
+def at(where: device) -> AbstractContextManager:
+    """`elsewhere` for a `with`: a block that does nothing where nothing is to be done."""
+    return elsewhere(where) or nullcontext()
 
 
 add_setting("default device", dispatch.state, "devices", traced=True)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import types
 from collections.abc import Callable
 from typing import Any
 
 
-class LazyModule:
+class LazyModule(types.ModuleType):
     """A module of Flambeau's that is imported when a name of it is first asked for; tests/test_imports.py reads this as an import."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self._name), name)
+        return getattr(importlib.import_module(self.__name__), name)
 
 
 class LazyFunctions:

@@ -31,7 +31,7 @@ ENVIRONMENT = {
     "TORCH_LOGS": "what to log", "TORCH_LOGS_FORMAT": "how a line is formatted", "TORCH_LOGS_OUT": "the file",
     **dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "SLURM_NTASKS",
                      "SLURM_LAUNCH_NODE_IPADDR", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-                     "TORCHELASTIC_USE_AGENT_STORE"), "what a launcher tells the processes of a job"),
+                     "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE"), "what a launcher tells the processes of a job"),
 }
 """All variables that are read, what they say, and what goes without. oneDNN and MPI read further ones."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from flambeau import _C
 
 from .expr import Expr
-from .symbolic import is_symbolic
+from .symbolic import is_symbolic, must
 
 
 def known_zero(n: Any) -> bool:
@@ -275,7 +275,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Size:
                 raise ValueError(f"Attempting to broadcast a dimension with negative length! ({size} in {list(shape)})")
             if type(so_far) is int and so_far == 1:
                 result[-i] = size
-            elif size is not so_far and size != so_far:
+            elif size is not so_far and not must(size == so_far):
                 if size == 1:
                     continue
                 if so_far == 1:

@@ -58,7 +58,11 @@ class DataDependentSize(RuntimeError):
 
 
 class ConstraintViolationError(RuntimeError):
-    """A program fixes a size that was marked as one that varies."""
+    """A program fixes sizes that were marked as ones that vary; `where` has their names, each with the user's line that asks for it."""
+
+    def __init__(self, text: str, where: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.where = dict(where or {})
 
 
 class Unknown(threading.local):
@@ -86,6 +90,17 @@ def unknown_size(operator: str, tensor: Any) -> SymInt:
     if _unknown.asked is None:
         raise NotImplementedError(f"{operator}() of a tensor without data (fake or meta) has no known shape; it breaks the graph")
     return _unknown.asked(operator, tensor)
+
+
+def must(condition: Any, said: bool = False) -> bool:
+    """Whether a condition holds. One of sizes that only a run knows holds from here on, where whoever captures sees to it that it is
+    checked; that is so anyway of what the program has `said` itself."""
+    if isinstance(condition, SymBool):
+        env, relation = condition.env, condition.relation
+        if (said or env.checked is not None) and free_variables(relation.left - relation.right) & env.unbacked:
+            env.learn(relation)
+            return True
+    return bool(condition)
 
 
 class Relation(NamedTuple):
@@ -125,6 +140,9 @@ class ShapeEnv:
     largest: dict[str, float] = field(default_factory=dict)  # the largest finite value of a float without a hint
     large: bool = False  # while an operator is asked for its shape: take them for sizes of at least 2, as all symbols are
     taken_large: set[str] = field(default_factory=set)  # of which that has decided something
+    balances: list[Index] = field(default_factory=list)  # sums of several of them that are 0: parts of what a size is known of
+    line: Callable[[], str] | None = None  # the user's line that is being captured, of which a guard without a reason is
+    checked: Callable[[Relation], None] | None = None  # told of what has been checked of sizes that only a run knows
     guess: Callable[[Exception], bool] | None = None  # answers, instead of raising, what data would decide
     _ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     _by_hint: dict[tuple[int, Any], str] = field(default_factory=dict)
@@ -200,7 +218,14 @@ class ShapeEnv:
 
     def simplify(self, expr: Index) -> Index:
         """`expr` under the equalities learned so far."""
-        return substitute(expr, self.replacements) if self.replacements else expr
+        expr = substitute(expr, self.replacements) if self.replacements else expr
+        for gap in self.balances:
+            shorter = [e for e in (expr - gap, expr + gap) if len(self._unknown_in(e)) < len(self._unknown_in(expr))]
+            expr = shorter[0] if shorter else expr
+        return expr
+
+    def _unknown_in(self, expr: Index) -> set[str]:
+        return free_variables(expr) & self.unbacked
 
     def static_value(self, relation: Relation) -> bool | None:
         """Whether `relation` holds for all sizes, for none, or (None) depends."""
@@ -259,7 +284,7 @@ class ShapeEnv:
         held = Relation(relation.op if answer else _NEGATED[relation.op], left, right)
         if self.frozen:
             raise RuntimeError(f"a guard ({held.text()}) was needed after the guards of this graph had been built")
-        self.guards.append(Guard(held, reason))
+        self.guards.append(Guard(held, reason or (self.line() if self.line is not None else "")))
         self._learn(held)
         self._known[relation] = answer
         self._known[Relation(_NEGATED[relation.op], relation.left, relation.right)] = not answer
@@ -278,8 +303,10 @@ class ShapeEnv:
         """Something that the program has checked."""
         self._known[held] = True
         self._known[Relation(_NEGATED[held.op], held.left, held.right)] = False
-        if len((free_variables(held.left) | free_variables(held.right)) & self.unbacked) < 2:
+        if len(self._unknown_in(held.left) | self._unknown_in(held.right)) < 2:
             self._learn(held)
+        elif held.op == "==":
+            self.balances.append(held.left - held.right)
 
     def _learn(self, held: Relation) -> None:
         gap = held.left - held.right

@@ -18,7 +18,7 @@ from .allocators import (
 from .devices import (
     DeviceProperties, can_device_access_peer, current_device, device, device_count, device_of, get_arch_list, get_device_capability,
     get_device_name, get_device_properties, init, is_available, is_bf16_supported, is_initialized, is_tf32_supported, set_device,
-    synchronize,
+    synchronize, _lazy_call, _lazy_init,
 )
 from .graphed import make_graphed_callables
 from .library import NOT_ENABLED
@@ -120,6 +120,7 @@ def _missing(name: str) -> Callable[..., NoReturn]:
         raise NotImplementedError(f"torch.cuda.{name}() is not part of Flambeau; {instead}")
 
     raises.__name__ = raises.__qualname__ = name
+    raises.__doc__ = "NotImplementedError: it says what to use instead."
     return raises
 
 

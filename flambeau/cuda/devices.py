@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,15 @@ def is_initialized() -> bool:
 def init() -> None:
     """Nothing to do where there is a GPU; AssertionError where there is none."""
     cupy("init")
+
+
+_lazy_init = init
+
+
+def _lazy_call(callable: Callable[[], Any], **kwargs: Any) -> None:
+    """Call it where there is a GPU: CUDA starts by itself, so nothing has to wait for it. Without one it would never be called."""
+    if is_available():
+        callable()
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:

@@ -81,7 +81,7 @@ all_gather_single, reduce_scatter_single = all_gather_into_tensor, reduce_scatte
 GroupName = NewType("GroupName", str)
 """A group's name, for annotations."""
 _submodules = submodules(__name__, "distributed_c10d", "run", "launch", "algorithms", "tensor", "device_mesh", "fsdp",
-                         "_composable", "checkpoint", "_functional_collectives", "nn", "optim", "rpc", "autograd", "pipelining")
+                         "_composable", "checkpoint", "_functional_collectives", "nn", "optim", "rpc", "autograd", "pipelining", "elastic")
 
 
 def __getattr__(name: str) -> object:

@@ -62,7 +62,7 @@ class DeviceMesh:
         self.device_type, self._array, self._root = device_type, array, root
         self.mesh_dim_names = None if names is None else tuple(names)
         found = np.argwhere(array == default_group().rank())
-        self._coordinate = [int(i) for i in found[0]] if len(found) else None
+        self._coordinate = tuple(int(i) for i in found[0]) if len(found) else None
 
     def _name(self, dim: int) -> str:
         return "mesh_" + (self.mesh_dim_names[dim] if self.mesh_dim_names else f"dim_{dim}")
@@ -106,9 +106,9 @@ class DeviceMesh:
         """This process's rank in the default group."""
         return default_group().rank()
 
-    def get_coordinate(self) -> list[int] | None:
+    def get_coordinate(self) -> tuple[int, ...] | None:
         """Where this process is in the array; None if it is not."""
-        return None if self._coordinate is None else list(self._coordinate)
+        return self._coordinate
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
         """This process's number along a dimension."""
@@ -216,9 +216,14 @@ class DeviceMesh:
         return hash((self.device_type, self.mesh_dim_names, self.shape, self._array.tobytes()))
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{name}={n}" for name, n in zip(self.mesh_dim_names, self.shape)) if self.mesh_dim_names else (
-            ", ".join(map(str, self.shape)))
-        return f"DeviceMesh(({sizes}), '{self.device_type}')"
+        names = self.mesh_dim_names
+        sizes = f"({', '.join(f'{name}={n}' for name, n in zip(names, self.shape))})" if names else str(self.shape)
+        steps = tuple(self._step(dim) for dim in range(self.ndim))
+        return f"DeviceMesh({sizes}, '{self.device_type}', stride={steps})"
+
+    def _step(self, dim: int) -> Any:
+        """By how much ranks grow along a dimension; () where there is one."""
+        return int((self._array.take(1, dim) - self._array.take(0, dim)).flat[0]) if self.shape[dim] > 1 else ()
 
     def __reduce__(self) -> Any:
         """Its ranks and names; where it is read it has the groups of these ranks that are there."""

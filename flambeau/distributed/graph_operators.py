@@ -70,6 +70,7 @@ def _collective(schema: str, backward: Callable[..., Any],
 
         made = custom_op(f"_c10d_functional::{begin.__name__}", whole, mutates_args=(), schema=schema)
         made._operator.begin, made.__doc__ = begun, begin.__doc__
+        made._operator.mark("communicates")
         made.register_fake(lambda input, *args: input.new_empty(shape(input, *args)))
         made.register_autograd(lambda ctx, g: (backward(g, *ctx.inputs), *(None,) * len(ctx.inputs)), setup_context=_keep)
         return made
@@ -165,6 +166,7 @@ def _bring(gradients: list[Tensor], reducer: int, bucket: int) -> Tensor:
 
 bring = custom_op("_c10d_functional::bring", _bring, mutates_args=(), schema="(Tensor[] gradients, int reducer, int bucket) -> Tensor")
 bring._operator.begin = lambda *args: (_bring(*args), lambda: None)  # as early as can be
+bring._operator.mark("communicates")
 
 
 @bring.register_fake

@@ -51,4 +51,7 @@ def _home(name: str, **contents: Any) -> None:
 
 for _name in (name for module in _MODULES for name in module.__all__):
     _home(re.sub("(?<=[a-z])(?=[A-Z])", "_", _name).lower(), **{_name: globals()[_name]})
+_one_hot = sys.modules[f"{__name__}.one_hot_categorical"]
+_one_hot.OneHotCategoricalStraightThrough = discrete.OneHotCategoricalStraightThrough    # type: ignore[attr-defined]
+_one_hot.__all__ += ["OneHotCategoricalStraightThrough"]    # type: ignore[attr-defined]
 sys.modules[f"{__name__}.multivariate_normal"]._precision_to_scale_tril = continuous._precision_to_scale_tril  # type: ignore[attr-defined]

@@ -294,14 +294,19 @@ class Explanation:
         return "\n".join(lines)
 
 
+def observe_call(explanation: Explanation, f: Any, args: tuple, kwargs: dict) -> None:
+    """Run f once with capture; what is met is in the explanation, also where f raises."""
+    function = f.__call__ if policy.is_nn_module(f) else getattr(f, "_flambeau_original", f)
+    with observing(explanation):
+        optimize(function, Compiler("eager", False, None, {}))(*args, **kwargs)
+
+
 def explain(f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
     """`explain(f)(*args)` runs f once with capture and tells graphs, graph breaks with their way out, and guards."""
 
     def inner(*args: Any, **kwargs: Any) -> Explanation:
-        compiler = Compiler("eager", False, None, {})
-        function = f.__call__ if policy.is_nn_module(f) else getattr(f, "_flambeau_original", f)
-        with observing(Explanation()) as explanation:
-            optimize(function, compiler)(*args, **kwargs)
+        explanation = Explanation()
+        observe_call(explanation, f, args, kwargs)
         return explanation
 
     if extra_args or extra_kwargs:

@@ -327,7 +327,7 @@ class _Conversion:
     def _close_graph(self) -> fx.Graph:
         tx, graph = self.tx, self.tx.graph
         graph.output(tuple(self.writer.outputs))
-        graph.eliminate_dead_code(lambda node: node.is_impure() or refuses_values(node))
+        graph.eliminate_dead_code(lambda node: node.is_impure() or "draws" in node.meta or refuses_values(node))
         tx.drop_unused_inputs()
         if Verification.on:
             lint_graph(graph, "capture", whole=True)
@@ -368,11 +368,11 @@ class _Conversion:
     def _pin_sizes(self) -> None:
         """Start anew if sizes that were taken as variables have turned out to be fixed."""
         pinned = self.tx.newly_pinned()
-        if wrong := pinned & self.request.shapes.marked:
-            raise ConstraintViolationError(f"{', '.join(sorted(wrong))} was marked with torch._dynamo.mark_dynamic, but the program works "
-                                           "for this size alone. Don't mark it, or use torch._dynamo.maybe_mark_dynamic")
+        if wrong := {source: pinned[source] for source in sorted(self.request.shapes.marked & pinned.keys())}:
+            raise ConstraintViolationError(f"{', '.join(wrong)} was marked with torch._dynamo.mark_dynamic, but the program works "
+                                           "for this size alone. Don't mark it, or use torch._dynamo.maybe_mark_dynamic", wrong)
         if pinned:
-            self.pinned |= pinned
+            self.pinned.update(pinned)
             raise RestartTrace
 
     def _final_guards(self, graph: fx.Graph) -> None:

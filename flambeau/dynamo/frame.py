@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import builtins
+import linecache
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import handlers, policy
+from . import policy
 from .break_kinds import graph_break
-from .bytecode import decode
+from .bytecode import Instruction, decode
 from .exceptions import RaisedInTrace
+from .handlers import TABLE as _HANDLERS
 from .source import Source, constant_source
 from .surroundings import MISSING
 from .variables.base import ConstantVariable, NotConstant, Variable
@@ -17,6 +19,10 @@ from .variables.functions import CellVariable
 
 if TYPE_CHECKING:
     from .trace import Trace
+
+
+def _unsupported(frame: Frame, instruction: Instruction) -> NoReturn:
+    graph_break("unsupported instruction", instruction.opname)
 
 
 class Frame:
@@ -27,6 +33,7 @@ class Frame:
         self.tx = tx
         self.code = code
         self.program = decode(code)
+        self.instructions = self.program.instructions
         tx.has_handlers = tx.has_handlers or bool(self.program.exceptions)
         self.globals = scope
         self.globals_source: Source = constant_source(scope, trusted=policy.is_trusted(scope.get("__name__", "")))
@@ -49,6 +56,7 @@ class Frame:
         self.first_argument = code.co_varnames[0] if arguments else None
         self.module: Any = MISSING
         """The module whose method it is, as the graph's nodes are told (graph_builder.py)."""
+        self._where: tuple[str, int, str, str] | None = None
 
     # the stack
     def push(self, variable: Variable) -> None:
@@ -71,8 +79,15 @@ class Frame:
     # where we are
     @property
     def line(self) -> int:
-        index = min(self.current, len(self.program.instructions) - 1)
-        return self.program.instructions[index].line
+        return self.instructions[min(self.current, len(self.instructions) - 1)].line
+
+    def where(self) -> tuple[str, int, str, str]:
+        """File, line, function and text of the line."""
+        line = self.line
+        if self._where is None or self._where[1] != line:
+            file = self.code.co_filename
+            self._where = file, line, self.code.co_name, linecache.getline(file, line).strip()
+        return self._where
 
     # names
     def load_global(self, name: str) -> Variable:
@@ -98,15 +113,12 @@ class Frame:
     # execution
     def step(self) -> None:
         """Interpret one instruction; an exception of the traced program goes to its handler."""
-        instruction = self.program.instructions[self.ip]
         self.current = self.ip
         self.ip += 1
-        handler = handlers.TABLE.get(instruction.opname)
+        instruction = self.instructions[self.current]
         self.tx.count_step()
         try:
-            if handler is None:
-                graph_break("unsupported instruction", instruction.opname)
-            handler(self, instruction)
+            _HANDLERS.get(instruction.opname, _unsupported)(self, instruction)
         except RaisedInTrace as error:
             self.unwind(error)
         except NotConstant as unknown:

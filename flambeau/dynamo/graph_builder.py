@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import itertools
-import linecache
+import keyword
 import math
 import operator
 import re
@@ -65,7 +65,8 @@ class GraphBuilder:
         self.inputs: list[tuple[fx.Node, Source, Any]] = []
         """Placeholder, where its value comes from, and the example (a fake tensor or SymInt)."""
         self._input_names: set[str] = set()
-        self.shape_env = ShapeEnv(duck_shape=True)
+        line = weakref.WeakMethod(self.line)
+        self.shape_env = ShapeEnv(duck_shape=True, line=lambda: found() if (found := line()) is not None else "")
         self.size_sources: list[Source] = []
         self._by_fake: dict[int, TensorVariable] = {}
         self._symbols: dict[str, fx.Node] = {}
@@ -111,7 +112,7 @@ class GraphBuilder:
     def _input_name(self, source: str) -> str:
         """A readable, unused identifier: `self._modules['lin']._parameters['weight']` -> `self_lin_weight`."""
         name = re.sub(r"\W+", "_", _PLUMBING.sub("", source)).strip("_")
-        name = f"input_{name}" if not name or name[0].isdigit() else name
+        name = f"input_{name}" if not name or name[0].isdigit() or name == "self" or keyword.iskeyword(name) else name
         taken = self._input_names
         if name in taken:
             name = next(n for i in itertools.count(1) if (n := f"{name}_{i}") not in taken)
@@ -128,7 +129,7 @@ class GraphBuilder:
         if plain:
             given = source.derive("{1}({0})", constant_source(as_plain))
             self.plain_of[given] = source
-        node = self.add_placeholder(str(source), given, example)
+        node = self.add_placeholder(source.words, given, example)
         node.meta["parameter"] = weakref.ref(value) if type(value).__name__ == "Parameter" else None
         own = self._fake_like(value, sizes, strides, plain)  # capture may change it in place; the example stays as it is at entry
         variable = SubclassVariable(node, own, type(value), source, value) if plain else TensorVariable(node, own, source, value)
@@ -637,9 +638,11 @@ class GraphBuilder:
 
     def stack(self) -> tuple[tuple[str, int, str, str], ...]:
         """The user's frames, innermost last."""
-        return tuple(
-            (f.code.co_filename, f.line, f.code.co_name, linecache.getline(f.code.co_filename, f.line).strip()) for f in self.frames
-        )
+        return tuple(frame.where() for frame in self.frames)
+
+    def line(self) -> str:
+        """The user's line that is being captured."""
+        return next((f"{file}:{line}, in {name}: {source}" for file, line, name, source in reversed(self.stack())), "")
 
     def origin(self) -> dict[str, Any]:
         """Where a node comes from: the user's frames, and the modules whose methods they are, as `source: (path, class)`."""
@@ -647,7 +650,8 @@ class GraphBuilder:
             if frame.module is MISSING:
                 frame.module = _module_of(frame, self.frames[0].first_argument)
         modules = {source: (path, cls) for source, path, cls in filter(None, (frame.module for frame in self.frames))}
-        return {"stack": self.stack(), "nn_module_stack": modules}
+        found = {"stack": self.stack(), "nn_module_stack": modules}
+        return found if self.region is None else {**found, "region": self.region}
 
     def drop_unused_inputs(self) -> None:
         """Placeholders that nothing uses aren't inputs, but for symbols that only the strides of others have."""

@@ -88,7 +88,7 @@ class GuardSet:
 class GuardWriter:
     """Prints guards as statements; sub-expressions that are used twice are read once."""
 
-    def __init__(self, namespace: Namespace, prefix: str = "v") -> None:
+    def __init__(self, namespace: Namespace, prefix: str = "_v") -> None:
         self.namespace, self.prefix = namespace, prefix
         self.cache: dict[Source, str] = {}
         self.uses: Counter[Source] = Counter()
@@ -191,7 +191,7 @@ class Lasting:
         return [
             f"if not {self.name}({self.roots}):",
             f"    _seen = {self.name}.look({self.roots})",
-            *("    " + line for line in GuardWriter(namespace, "m").statements(self.guards, self.tensors)),
+            *("    " + line for line in GuardWriter(namespace, "_m").statements(self.guards, self.tensors)),
             f"    {self.name}.keep(_seen, {self.roots})",
         ]
 
@@ -223,20 +223,20 @@ LOOKUP_ERRORS = (Exception,)
 
 def compile_source(source: str, filename: str, namespace: dict[str, Any], lines: list[int] | None = None) -> Callable[..., Any]:
     """Compile one function definition; `lines[i]` is the line of the user's file that generated line i stands for."""
-    tree = ast.parse(source)
+    tree: Any = source
     if lines is not None:
+        tree = ast.parse(source)
         for node in ast.walk(tree):
             for attribute in ("lineno", "end_lineno"):
                 generated = getattr(node, attribute, None)
                 if generated is not None:
                     setattr(node, attribute, lines[min(generated, len(lines)) - 1])
-    before = set(namespace)
+    name = source[len("def "):source.index("(")]
+    hidden = namespace.get(name, namespace)
     exec(compile(tree, filename, "exec"), namespace)
-    definition = tree.body[0]
-    assert isinstance(definition, ast.FunctionDef)
-    function: Callable[..., Any] = namespace[definition.name]
-    if definition.name not in before:
-        del namespace[definition.name]
+    function: Callable[..., Any] = namespace.pop(name)
+    if hidden is not namespace:
+        namespace[name] = hidden
     return function
 
 

@@ -12,17 +12,17 @@ from ..ops.registry import Primitive
 
 PACKAGE = __name__.split(".")[0]
 
-INLINED = (f"{PACKAGE}.compiler.arrays", f"{PACKAGE}.nn", f"{PACKAGE}.ops.nn.recurrent", f"{PACKAGE}.optim", f"{PACKAGE}.utils",
+INLINED = (f"{PACKAGE}.compiler.captured", f"{PACKAGE}.nn", f"{PACKAGE}.ops.nn.recurrent", f"{PACKAGE}.optim", f"{PACKAGE}.utils",
            f"{PACKAGE}.distributions", f"{PACKAGE}.autograd.handles",
            f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.func", f"{PACKAGE}.signal", f"{PACKAGE}.backends._flags",
            f"{PACKAGE}.core.device", f"{PACKAGE}.distributed._functional_collectives", f"{PACKAGE}.distributed.captured",
-           f"{PACKAGE}.distributed.nn.functional")  # fmt: skip
+           f"{PACKAGE}.distributed.nn.batch_norm", f"{PACKAGE}.distributed.nn.functional")  # fmt: skip
 """Libraries of Flambeau written against operators: captured like a user's code."""
 
 WHOLE = (f"{PACKAGE}.func.transforms", f"{PACKAGE}.func.vmap")
 """Modules whose frames are captured whole or not at all: what is recorded must not be spread over graphs."""
 
-CAPTURED = (f"{PACKAGE}.compiler.arrays", f"{PACKAGE}.nn.modules", f"{PACKAGE}.nn.functional", f"{PACKAGE}.optim", *WHOLE)
+CAPTURED = (f"{PACKAGE}.compiler.captured", f"{PACKAGE}.nn.modules", f"{PACKAGE}.nn.functional", f"{PACKAGE}.optim", *WHOLE)
 """Of these, the ones whose frames are captured by themselves when they are called from plain Python ..."""
 
 MACHINERY = tuple(f"{PACKAGE}.nn.modules.{name}" for name in ("module", "hooks", "state", "lazy", "utils", "applied"))
@@ -66,7 +66,8 @@ def is_numpy_function(function: Any) -> bool:
 
 _STDLIB = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
 _SITE = tuple(folder + name + os.sep for folder in _STDLIB for name in ("site-packages", "dist-packages"))
-_SKIPPED_PACKAGES = frozenset({"numpy", "scipy", "sympy", "ml_dtypes", "pytest", "_pytest", "pluggy", "tqdm"})
+_SKIPPED_PACKAGES = frozenset({"numpy", "scipy", "sympy", "ml_dtypes", "cupy", "cupyx", "triton", "mpi4py", "pytest", "_pytest", "pluggy",
+                               "tqdm"})
 _SKIPPED_MODULES = frozenset(
     {"random", "logging", "warnings", "threading", "subprocess", "time", "traceback", "inspect", "importlib", "unittest",
      "multiprocessing", "pdb", "bdb", "pickle", "json", "re", "os", "tokenize", "linecache", "gc",

@@ -6,34 +6,33 @@ arguments and constants (objects kept alive by the compiled entry); everything e
 
 from __future__ import annotations
 
+import builtins
 import keyword
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True, eq=False)
 class Source:
-    """`template.format(*bases)`; hashed and compared by its text and its constants' identities."""
+    """`template.format(*bases)`; never changed, hashed and compared by its text and its constants' identities."""
 
-    template: str
-    bases: tuple[Source, ...] = ()
-    constant: Any = None
-    is_constant: bool = False
-    trusted: bool = False
-    """Belongs to Flambeau or to the standard library: never rebound, so never guarded."""
-    written: str = ""
-    """What the program calls it, where that is another name."""
-    step: tuple[str, Any] = ("", None)
-    """How it is read from its base, where a guard can tell that it would find the same again (`guards_plan`)."""
+    __slots__ = ("_hash", "_text", "bases", "constant", "is_constant", "step", "template", "trusted", "written")
 
-    def __post_init__(self) -> None:
-        key = (self.template, self.bases, id(self.constant) if self.is_constant else None)
-        object.__setattr__(self, "_hash", hash(key))
+    def __init__(self, template: str, bases: tuple[Source, ...] = (), constant: Any = None, is_constant: bool = False,
+                 trusted: bool = False, written: str = "", step: tuple[str, Any] = ("", None)) -> None:  # fmt: skip
+        self.template, self.bases = template, bases
+        self.constant, self.is_constant = constant, is_constant
+        self.trusted = trusted
+        """Belongs to Flambeau or to the standard library: never rebound, so never guarded."""
+        self.written = written
+        """What the program calls it, where that is another name."""
+        self.step = step
+        """How it is read from its base, where a guard can tell that it would find the same again (`guards_plan`)."""
+        self._hash = hash((template, bases, id(constant) if is_constant else None))
+        self._text: str | None = None
 
     def __hash__(self) -> int:
-        return self._hash  # type: ignore[attr-defined]
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
@@ -109,7 +108,9 @@ class Source:
         return self.template.format(*(base.render(constant_name, cache) for base in self.bases))
 
     def __str__(self) -> str:
-        return self.render(_show_constant)
+        if self._text is None:
+            self._text = _show_constant(self.constant) if self.is_constant else self.template.format(*map(str, self.bases))
+        return self._text
 
     @property
     def words(self) -> str:
@@ -147,12 +148,15 @@ FUNCTION = Source("__function")
 
 
 def argument_source(index: int, name: str, written: str = "") -> Source:
-    """An argument of the frame; `.0` of comprehensions and other odd names are made printable."""
-    return Source(argument_name(index, name), written=written)
+    """An argument of the frame."""
+    given = argument_name(index, name)
+    return Source(given, written=written or (name if name != given and name.isidentifier() else ""))
 
 
 def argument_name(index: int, name: str) -> str:
-    return name if name.isidentifier() and not name.startswith("__function") else f"_argument{index}"
+    """What generated functions call an argument of the frame: by its own name, unless that is odd (`.0` of comprehensions), may be one
+    that they give (all of these begin with an underscore) or is a builtin function's, which they may call."""
+    return name if name.isidentifier() and not name.startswith("_") and not hasattr(builtins, name) else f"_argument{index}"
 
 
 def constant_source(value: Any, *, trusted: bool = False) -> Source:

@@ -84,6 +84,8 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         self.generators: list[GeneratorVariable] = []
         """All that the program has made."""
         self.steps = 0
+        self.region: int | None = None
+        """Which call of a marked function (`torch.compiler.nested_compile_region`) is captured."""
         self.entry_grad_mode = dispatch.state.recording
         self.start_overriding()
         self.start_graph()
@@ -142,11 +144,15 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
             False if dim is None and str(source.size(i)) in self.pinned else dim for i, dim in enumerate(dims)
         )
 
-    def newly_pinned(self) -> set[str]:
-        """Sizes and ints that were taken as variables though the program allows one value only (a product with a weight)."""
+    def newly_pinned(self) -> dict[str, str]:
+        """Sizes and ints that were taken as variables though the program allows one value only (a product with a weight), each with the
+        line that asks for it."""
         env = self.shape_env
         names = [name for name, value in env.replacements.items() if isinstance(value, int) and name in env.hints]
-        return {str(self.symbol_source(name, i)) for name in names for i in range(len(env.sources[name]))} - self.pinned
+        why = {name: guard.reason for guard in reversed(env.guards) if guard.relation.op == "=="
+               for name in free_variables(guard.relation.left) | free_variables(guard.relation.right)}
+        found = {str(self.symbol_source(name, i)): why.get(name, "") for name in names for i in range(len(env.sources[name]))}
+        return {source: line for source, line in found.items() if source not in self.pinned}
 
     def presumed_varying(self, source: Source) -> bool:
         """Is a number here taken to vary before it was seen to: what callers pass, where sizes vary from the start? Globals, defaults and
@@ -388,7 +394,17 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         frame = Frame(self, code, function.globals, local, function.closure_cells(self), function)
         if code.co_flags & _GENERATOR:
             return GeneratorVariable(frame).made_by(function, args, kwargs)
+        if self.region is None and getattr(function.function, "_flambeau_region", False):
+            return self._region(frame)
         return self._inside(frame, frame.run)
+
+    def _region(self, frame: Frame) -> Variable:
+        """Interpret a call of a function that is a piece of its own for compilers."""
+        self.region = self.calls
+        try:
+            return self._inside(frame, frame.run)
+        finally:
+            self.region = None
 
     def _inside(self, frame: Frame, run: Callable[[], _Result]) -> _Result:
         """Interpret on top of the frames that wait; at a graph break they stay, for its stack."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..aot.trace import user_stack
@@ -165,8 +165,6 @@ _OPS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.l
 class ExportEnv(ShapeEnv):
     """The symbols of one export; each guard knows the user's line that asked for it."""
 
-    checked: Callable[[Relation], None] | None = None     # told of what the program has checked of sizes that only a run knows
-
     def learn(self, held: Relation) -> None:
         """As ShapeEnv."""
         super().learn(held)
@@ -179,6 +177,10 @@ class ExportEnv(ShapeEnv):
             file, line, function, source = frames[-1]
             reason = f"{file}:{line}, in {function}: {source}" + (f" ({reason})" if reason else "")
         return super().evaluate(relation, reason)
+
+    def evaluate_at(self, line: str, relation: Relation) -> bool:
+        """What has been found at this line of the user's before."""
+        return super().evaluate(relation, line or "a number that the program needs")
 
 
 class Sizes:

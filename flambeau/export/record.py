@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from .. import _torch_c
 from ..aot.sizes import SizeNodes
 from ..aot.trace import stand_in, stripped, user_stack
 from ..core import dispatch
 from ..core.dtypes import bool_
 from ..core.expr import is_var, to_python
-from ..core.symbolic import DataDependentSize, Relation, ShapeEnv, SymBool, SymFloat, SymInt, is_symbolic, unknown_sizes
+from ..core.symbolic import DataDependentSize, Relation, ShapeEnv, SymBool, SymFloat, SymInt, expr_of, is_symbolic, unknown_sizes
 from ..core.tensor import Tensor
 from ..dynamo.graph_builder import must_hold
 from ..func.higher_order import capturing
@@ -175,15 +177,16 @@ class Recorder:
     def recording(self) -> Iterator[None]:
         """Record what the block does."""
         scope = dispatch.scope((*dispatch.state.modes, _Primitives(self)), 2, True, dispatch.state.grad_enabled)
-        asked, DataNeeded.item = DataNeeded.item, self.read
+        asked = DataNeeded.item, DataNeeded.array
+        DataNeeded.item, DataNeeded.array = self.read, self.read_array
         outer, capturing.by = capturing.by, Functions(self)
-        before, self.env.checked = getattr(self.env, "checked", None), self._assert     # type: ignore[attr-defined]
+        before, self.env.checked = self.env.checked, self._assert
         try:
             with scope, unknown_sizes(self._unknown), _Operators(self):
                 yield
         finally:
-            DataNeeded.item, capturing.by = asked, outer
-            self.env.checked = before    # type: ignore[attr-defined]
+            (DataNeeded.item, DataNeeded.array), capturing.by = asked, outer
+            self.env.checked = before
         self._set_grad(self._grad)
 
     def _assert(self, held: Relation) -> None:
@@ -197,6 +200,14 @@ class Recorder:
     def _unknown(self, name: str, tensor: Any) -> SymInt:
         """A symbol for a size that only a run knows."""
         return self.env.create_unbacked()
+
+    def read_array(self, tensor: Tensor) -> Any:
+        """`tensor.numpy()`: nothing that a graph has; zeros, where the trace goes on to see what else there is."""
+        error = DataDependentSize("the elements of a tensor as a NumPy array are known only when the program runs")
+        if self.env.guess is None:
+            raise error
+        self.env.guess(error)
+        return np.zeros([self.env.size_hint(expr_of(n)) for n in tensor.shape], tensor.dtype.numpy)
 
     def read(self, tensor: Tensor) -> Any:
         """`tensor.item()`: a number that only a run knows."""

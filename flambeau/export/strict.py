@@ -8,14 +8,16 @@ becomes known to the export's own symbols.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..core.expr import free_variables, is_var, substitute, to_python
-from ..core.symbolic import Relation, SymBool, SymInt, expr_of
+from ..core.symbolic import ConstraintViolationError, Relation, SymBool, SymInt, expr_of
 from ..core.tensor import Tensor
-from ..dynamo import compile
+from ..dynamo import Explanation, compile
+from ..dynamo.api import observe_call
+from ..dynamo.exceptions import Unsupported, UserError
 from ..dynamo.graph_builder import must_hold
 from ..func.higher_order import choose, repeat, scanned
 from ..fx import GraphModule, Interpreter, Node
@@ -64,6 +66,7 @@ class Capture:
         self.stand_ins |= trace.state.stand_ins
         self.error: Exception | None = None
         self.varying: set[str] = set()       # the ints among the inputs that the graph takes as ints that vary
+        self.fixed: dict[str, str] = {}      # sizes that were to vary, and of which the program works for one alone; with the user's line
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         places = [n for n in gm.graph.nodes if n.op == "placeholder"]
@@ -85,6 +88,7 @@ class Capture:
     def _symbols(self, places: list[Node], given: list[Any]) -> dict[str, Any]:
         """What dynamo's symbols are here."""
         values: dict[str, Any] = {}
+        env = self.trace.inputs.sizes.env
         for node, value in zip(places, given, strict=True):
             theirs = node.meta["val"]
             if not isinstance(theirs, Tensor):
@@ -93,7 +97,8 @@ class Capture:
                 if isinstance(size, SymInt) and is_var(size.expr):
                     values.setdefault(to_python(size.expr), ours)
                 elif isinstance(size, int) and isinstance(ours, SymInt):    # dynamo has fixed it
-                    ours.env.evaluate(Relation("==", ours.expr, size), "the program needs the number")
+                    line = next((line for name, line in self.fixed.items() if self._is(name, ours)), "")
+                    env.evaluate_at(line, Relation("==", ours.expr, size))
         for leaf in self.trace.inputs.leaves:
             if isinstance(leaf.stand_in, SymInt):
                 found = {str(n.meta["val"]): leaf.stand_in for n in places if isinstance(n.meta["val"], SymInt)
@@ -104,6 +109,11 @@ class Capture:
             if isinstance(node.meta["val"], SymInt):
                 values.setdefault(str(node.meta["val"]), value)
         return values
+
+    def _is(self, name: str, size: SymInt) -> bool:
+        """Whether dynamo calls this size so."""
+        return any(name == f"{leaf.text}.shape[{d}]" for leaf in self.trace.inputs.leaves if isinstance(leaf.value, Tensor)
+                   for d, ours in enumerate(leaf.stand_in._layout.shape) if ours is size)
 
     def fix_ints(self) -> None:
         """The ints that were to vary, of which the graph has the number alone."""
@@ -119,19 +129,20 @@ class Capture:
         ours = {name: expr_of(value) for name, value in values.items()}
         env = self.trace.inputs.sizes.env
         for theirs in envs.values():
-            for relation, reason in theirs.guards:
+            for relation, line in theirs.guards:
                 if relation.op != "!=" and free_variables(relation.left) | free_variables(relation.right) <= ours.keys():
-                    env.evaluate(Relation(relation.op, substitute(relation.left, ours), substitute(relation.right, ours)), reason)
+                    env.evaluate_at(line, Relation(relation.op, substitute(relation.left, ours), substitute(relation.right, ours)))
 
 
 @contextmanager
-def _marked(trace: Any) -> Iterator[None]:
-    """The example tensors, with the dimensions that vary marked for dynamo."""
+def _marked(trace: Any, fixed: Collection[str]) -> Iterator[None]:
+    """The example tensors, with the dimensions that vary marked for dynamo, but those that are fixed."""
     marked = []
     for leaf in trace.inputs.leaves:
         if isinstance(leaf.value, Tensor):
             shape = leaf.stand_in._layout.shape
-            dims = frozenset(d for d, size in enumerate(shape) if isinstance(size, SymInt))
+            dims = frozenset(d for d, size in enumerate(shape)
+                             if isinstance(size, SymInt) and f"{leaf.text}.shape[{d}]" not in fixed)
             marked.append((leaf.value, vars(leaf.value).get("_dynamo_dynamic_dims"), vars(leaf.value).get("_dynamo_static_dims")))
             vars(leaf.value).update(_dynamo_dynamic_dims=dims, _dynamo_static_dims=frozenset(range(len(shape))) - dims)
     try:
@@ -145,15 +156,34 @@ def _marked(trace: Any) -> Iterator[None]:
                     setattr(tensor, name, value)
 
 
+def _with_all_breaks(first: Unsupported, mod: Module, trace: Any) -> Unsupported:
+    """What keeps a program from being one graph: all of it, where it goes on behind the first."""
+    found = Explanation()
+    with suppress(Exception):      # what goes wrong behind a break is no problem of the export
+        observe_call(found, mod, trace.inputs.args, trace.inputs.kwargs)
+    breaks = [info for info, _ in found.distinct_breaks()]
+    if len(breaks) < 2:
+        return first
+    told = "\n".join(f"  - {info}".replace("\n", "\n  ") for info in breaks)
+    return type(first)(f"{len(breaks)} problems keep the module from being exported as one graph:\n{told}")
+
+
 def captured(trace: Any, mod: Module) -> Callable[..., Any]:
     """What to call in place of `mod`: takes the stand-ins, and runs what dynamo captures of it on the real inputs."""
     capture = Capture(trace)
 
     def call(*_: Any, **__: Any) -> Any:
         try:
-            with _marked(trace), warnings.catch_warnings():
+            with _marked(trace, capture.fixed), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "torch.compile: the graph of")
                 answer = compile(mod, backend=capture, fullgraph=True, dynamic=False)(*trace.inputs.args, **trace.inputs.kwargs)
+        except ConstraintViolationError as error:
+            if not error.where.keys() - capture.fixed.keys():
+                raise
+            capture.fixed |= error.where        # captured once more with these, so that all is told that is to be told of sizes
+            return call()
+        except Unsupported as error:
+            raise error if isinstance(error, UserError) else _with_all_breaks(error, mod, trace) from error
         finally:
             if capture.error is not None:
                 raise capture.error

@@ -19,7 +19,7 @@ from ..core.expr import free_variables, is_var, to_python
 from ..core.memory_format import layout, memory_format
 from ..core.symbolic import DataDependentFloat, DataDependentSize, SymInt, is_symbolic
 from ..core.tensor import Tensor, fake
-from ..dynamo.exceptions import UserError, UserErrorType
+from ..dynamo.exceptions import Unsupported, UserError, UserErrorType
 from ..dynamo.stance import Exporting
 from ..fx import Graph, Node
 from ..nn import Module
@@ -460,20 +460,31 @@ class _Guesses:
         return self.asked[frame] % 2 == 1
 
 
-def _all_problems(mod: Module, inputs: Inputs, first: UserError) -> UserError:
-    """What keeps a program from being exported whose first problem is a decision by data: that, and what comes after it."""
+def _further(mod: Module, inputs: Inputs) -> tuple[dict[str, None], str]:
+    """What keeps a program from being exported, told while what data decides is guessed; and of these what is said of sizes."""
     guesses = inputs.sizes.env.guess = _Guesses()
-    trace = Trace(mod, inputs)
     try:
-        trace.program(*trace.run(False))
+        Trace(mod, inputs).run(False)
     except (UserError, NotImplementedError) as further:
         guesses.problems[str(further)] = None
     except Exception:       # what a guess led to
         pass
-    if len(guesses.problems) < 2:
+    try:
+        inputs.sizes.finish()
+    except UserError as of_sizes:
+        guesses.problems[str(of_sizes)] = None
+        return guesses.problems, str(of_sizes)
+    return guesses.problems, ""
+
+
+def _all_problems(mod: Module, inputs: Inputs, first: UserError) -> UserError:
+    """What keeps a program from being exported whose first problem is not one of sizes: that, what comes after it, and the sizes that
+    cannot vary as was said."""
+    problems, _ = _further(mod, inputs)
+    if len(problems) < 2:
         return first
-    told = "\n".join(f"  - {text}".replace("\n", "\n  ") for text in guesses.problems)
-    return UserError(UserErrorType.DYNAMIC_CONTROL_FLOW, f"{len(guesses.problems)} problems keep the module from being exported:\n{told}")
+    told = "\n".join(f"  - {text}".replace("\n", "\n  ") for text in problems)
+    return UserError(UserErrorType.DYNAMIC_CONTROL_FLOW, f"{len(problems)} problems keep the module from being exported:\n{told}")
 
 
 def _sub(a: Any, b: int) -> Any:
@@ -544,7 +555,7 @@ def traced(mod: Module, args: tuple, kwargs: dict[str, Any] | None, dynamic_shap
         trace = Trace(mod, inputs, assigns, preserve_module_call_signature)
         return trace.program(*trace.run(strict))
     except UserError as error:
-        if error.error_type is UserErrorType.DYNAMIC_CONTROL_FLOW and not strict:
+        if error.error_type in (UserErrorType.DYNAMIC_CONTROL_FLOW, UserErrorType.INVALID_OUTPUT) and not strict:
             raise _all_problems(mod, Inputs(mod, args, kwargs or {}, dynamic_shapes), error) from error
         if strict or error.error_type is not UserErrorType.CONSTRAINT_VIOLATION:
             raise
@@ -552,6 +563,11 @@ def traced(mod: Module, args: tuple, kwargs: dict[str, Any] | None, dynamic_shap
         if found is None:
             raise
         return found
+    except Unsupported as error:
+        _, of_sizes = _further(mod, Inputs(mod, args, kwargs or {}, dynamic_shapes))
+        if of_sizes:
+            raise type(error)(f"{error}\n{of_sizes}") from error
+        raise
 
 
 __all__ = ["export"]

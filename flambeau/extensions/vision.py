@@ -17,6 +17,7 @@ from ..autograd import grad as gradients
 from ..autograd.grad_mode import enable_grad
 from ..core.dtypes import float32, int32, int64
 from ..core.tensor import Tensor
+from ..library import get_ctx
 from ..ops.creation import arange, from_numpy, zeros
 from ..ops.joining import stack
 from ..ops.nn.resize import _rows_read
@@ -28,11 +29,11 @@ vision.constants(_cuda_version=-1)
 
 
 # -- boxes -------------------------------------------------------------------------------------------------
-def _no_shape(*args: Any) -> Any:
-    raise NotImplementedError("torchvision::nms keeps a number of boxes that depends on their values; call it outside of compiled code")
+def _some(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    return dets.new_empty((get_ctx().new_dynamic_size(),), dtype=int64)
 
 
-@vision.operator("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor", _no_shape)
+@vision.operator("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor", _some)
 def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     """Indices (i64) of the boxes (n, 4) that no better one overlaps by more than `iou_threshold`, the best first."""
     if dets.ndim != 2 or dets.shape[1] != 4 or scores.ndim != 1 or scores.shape[0] != dets.shape[0]:

@@ -224,10 +224,10 @@ class CodeGen:
 
     def generate(self, graph: Graph, root: str = "self", *, verbose: bool = False) -> PythonCode:
         """The whole function as `PythonCode`; `verbose` adds the user's lines as comments."""
-        names = _Globals({node.name for node in graph.nodes})
         frees = last_uses(graph)
         placeholders = [node for node in graph.nodes if node.op == "placeholder"]
         parameters = [(n.name, str(n.target).lstrip("*")) for n in placeholders]
+        names = _Globals({node.name for node in graph.nodes}.union(target for _, target in parameters))
         # first, before another node can take a parameter's name
         body = [f"    {name} = {parameter}" for name, parameter in parameters if name != parameter]
         lines: dict[str, int] = {}

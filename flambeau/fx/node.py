@@ -372,6 +372,7 @@ def format_stack(stack: tuple[tuple[str, int, str, str], ...]) -> str:
 # -- impurity ---------------------------------------------------------------------------------------------------------
 
 _impure_functions: set[Callable] = {setattr, delattr, print}
+_IMPURE_TAGS = frozenset({"inplace", "communicates"})
 
 
 def mark_impure(fn: Callable) -> Callable:
@@ -381,13 +382,13 @@ def mark_impure(fn: Callable) -> Callable:
 
 
 def is_impure_function(fn: Any) -> bool:
-    """True for functions marked impure and for in-place ones: by torch's naming (`add_`, `iadd`, `setitem`) or tag."""
+    """True for functions marked impure, for in-place ones (by torch's naming, `add_`, `iadd`, `setitem`, or tag) and for collectives."""
     try:
         if fn in _impure_functions:
             return True
     except TypeError:  # an unhashable callable cannot have been marked
         pass
-    if "inplace" in getattr(getattr(fn, "_operator", fn), "tags", ()) or getattr(fn, "_is_impure", False):
+    if not _IMPURE_TAGS.isdisjoint(getattr(getattr(fn, "_operator", fn), "tags", ())) or getattr(fn, "_is_impure", False):
         return True
     name = function_name(fn)
     if getattr(fn, "__module__", None) == "_operator":

@@ -6,12 +6,15 @@ import functools
 import hashlib
 import importlib
 import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from typing import Any
 
+from flambeau import _C
 from flambeau.aot import Uncacheable, aot_compile
+from flambeau.aot.joint import Program
 from flambeau.backends import cudnn
 from flambeau.backends.cpu import onednn
 from flambeau.backends.cuda.cubins import Cubin
@@ -27,8 +30,9 @@ from flambeau.inductor.cpu.native import NativeCode, call_primitive
 from flambeau.inductor.gpu.cuda import CudaCode
 from flambeau.inductor.graph import CompiledGraph, compile_graph
 from flambeau.inductor.loop.boxes import Slot
-from flambeau.inductor.loop.ir import Extern, View
+from flambeau.inductor.loop.ir import Assumed, Extern, View
 from flambeau.inductor.loop.post_ops import PostOp
+from flambeau.inductor.package.freeze import fold
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # those that record CUDA graphs
 TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
@@ -49,6 +53,21 @@ def compile_fx(gm: Any, example_inputs: Sequence[Any], *, mode: str | None = Non
     repeats = settings["repeats"] and _may_cut([e for e in example_inputs if isinstance(e, Tensor)], settings["cuda_graphs"])
     return aot_compile(gm, example_inputs, forward_compiler=compiler, artefacts=Kept(settings) if settings["cache"] else None,
                        repeats=repeats)
+
+
+def compile_frozen(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """`compile_fx` of a graph without gradients, whose constants keep their contents: what follows from them is computed now, and
+    convolutions have their weights in oneDNN's own order from the first call on."""
+    def fixed(program: Program) -> None:
+        fold(program)
+        for constant in program.constants.values():
+            if constant.device.type == "cpu" and constant._data is not None:
+                weakref.finalize(constant, _C.onednn_forget, constant.data_ptr(), constant.nbytes).atexit = False
+
+    def compiler(graph: Any, inputs: Sequence[Any]) -> CompiledGraph:
+        return compile_graph(graph, inputs, assumed=Assumed(frozen=True))
+
+    return aot_compile(gm, example_inputs, forward_compiler=compiler, rewrite=fixed)
 
 
 def _may_cut(tensors: Sequence[Tensor], recorded: bool) -> bool:
@@ -152,4 +171,4 @@ def _onednn() -> str:
     return f"{os.path.basename(os.path.realpath(path))} {os.stat(path).st_size} {told}" if path else ""
 
 
-__all__ = ["compile_fx"]
+__all__ = ["compile_frozen", "compile_fx"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from flambeau.aot.interpret import interpret
 from flambeau.core import dispatch
-from flambeau.core.device import device, elsewhere
+from flambeau.core.device import at, device
 from flambeau.core.expr import Expr, evaluate
 from flambeau.core.locks import lock
 from flambeau.core.settings import Verification
@@ -99,7 +98,7 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any] = (), *, arrays: bool =
     if Verification.on:
         verify(program, "lower", wanted=results_of(gm))
     if gpus:
-        with elsewhere(device("cuda", gpu := gpus.pop())) or nullcontext():
+        with at(device("cuda", gpu := gpus.pop())):
             return _compile_cuda(graph, arrays, gpu)
     _run_passes(program, CPU_PASSES)
     graph.seconds["lower"] = time.perf_counter() - started

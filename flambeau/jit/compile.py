@@ -20,6 +20,7 @@ from ..ops.custom import CustomOperator
 from .fuse import Region, regions
 from .types import NONE, Type, dotted, fits, read_type, refuse
 from .values import Class, Function, Parameter, ScriptObject, method, read, write
+from .whole import Following
 
 Frame = dict[str, Any]
 Expression = Callable[[Frame], Any]
@@ -91,9 +92,19 @@ def _stored(name: str, value: Expression) -> Statement:
     return run
 
 
+def _acting(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """What does more than compute: no call of compiled code stands for it."""
+    def call(*args: Any, **kwargs: Any) -> Any:
+        Following.acts(f"{name} is called")
+        return function(*args, **kwargs)
+
+    return call
+
+
 _PYTHONS_OWN = (IndexError, KeyError, ZeroDivisionError, ValueError, TypeError, AttributeError, OverflowError)
 """What Python raises where a program fails, which is a RuntimeError of the program."""
-SPECIAL: dict[str, Callable[..., Any]] = {"print": print, "fork": settled, "awaitable": settled, "isinstance": isinstance}
+SPECIAL: dict[str, Callable[..., Any]] = {
+    "print": _acting(script.show, "print"), "fork": settled, "awaitable": settled, "isinstance": isinstance}
 
 
 def _fail(error: Exception, frame: Frame, names: set[str], where: str, line: int) -> NoReturn:
@@ -511,14 +522,14 @@ class Compiler:
         if name == "prim.RaiseException":
             return _raise
         if space == "__python__" and rest in self.program.python_calls:
-            return self.program.python_calls[rest]
+            return _acting(self.program.python_calls[rest], rest)
         if space == "prim" and rest in script.PRIM:
             return script.PRIM[rest]
         if space == "aten" and script.allowed(rest):
             return script.function(rest)
         if space not in ("aten", "prim") and rest and "." not in rest:
             qualified = f"{space}::{rest}"
-            return lambda *args, **kwargs: self.program.custom_operator(qualified)(*args, **kwargs)
+            return _acting(lambda *args, **kw: self.program.custom_operator(qualified)(*args, **kw), qualified)
         raise refuse(node, f"Unknown builtin op: {space}::{rest}. Could not find any similar ops to {space}::{rest}")
 
     def defined(self, name: str) -> Callable[..., Any]:

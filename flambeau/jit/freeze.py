@@ -1,8 +1,7 @@
 """`torch.jit.freeze`: a module's parameters, buffers and attributes become constants of its program.
 
-Each module gets a class of its own, in whose methods every attribute that nothing assigns is written out: tensors as CONSTANTS,
-    numbers and texts
-as they are. Modules are followed through `self.a.b`, `getattr(self, "0")` and local names of these.
+Each module gets a class of its own, in whose methods every attribute that nothing assigns is written out: tensors as CONSTANTS, numbers
+and texts as they are. Modules are followed through `self.a.b`, `getattr(self, "0")` and local names of these.
 """
 
 from __future__ import annotations
@@ -67,8 +66,7 @@ def _attribute(node: ast.AST) -> tuple[ast.expr | None, str]:
     """What `x.name` or `getattr(x, "name")` reads: (x, name); (None, "") of anything else."""
     if isinstance(node, ast.Attribute):
         return node.value, node.attr
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr" and isinstance(node.args[1],
-        ast.Constant):
+    if isinstance(node, ast.Call) and dotted(node.func) == "getattr" and isinstance(node.args[1], ast.Constant):
         return node.args[0], str(node.args[1].value)
     return None, ""
 
@@ -213,9 +211,8 @@ def freeze(mod: Any, preserved_attrs: list[str] | None = None, optimize_numerics
            preserve_parameters: bool = False) -> RecursiveScriptModule:
     """A module in evaluation mode that computes what `mod` does, its parameters and attributes being constants of its program.
 
-    `preserved_attrs` stay attributes,
-        and so does what methods assign; with `preserve_parameters` parameters do. Nothing is computed anew, whatever
-    `optimize_numerics` says: torch.compile does that.
+    `preserved_attrs` stay attributes, and so does what methods assign; with `preserve_parameters` parameters do. Nothing is computed anew,
+    whatever `optimize_numerics` says: `optimize_for_inference` does that.
     """
     if not isinstance(mod, RecursiveScriptModule):
         raise RuntimeError("Freezing expects a ScriptModule as input. Please use torch.jit.script or torch.jit.trace to script your "
@@ -231,12 +228,19 @@ def freeze(mod: Any, preserved_attrs: list[str] | None = None, optimize_numerics
 
 
 def optimize_for_inference(mod: Any, other_methods: list[str] | None = None) -> RecursiveScriptModule:
-    """`mod`, frozen if it is not yet; fusion belongs to torch.compile."""
+    """`mod`, frozen if it is not yet, for calls without gradients that are compiled at once for the shapes of each.
+
+    What follows from its constants alone is computed when it is compiled: batch norms and other scales of channels are folded into the
+    convolutions before them, whose weights lie as oneDNN wants them; pointwise operators are part of the kernels before them. `other_methods`
+    stay too. The archive of what comes out is that of the frozen module.
+    """
     if not isinstance(mod, RecursiveScriptModule):
         raise ValueError("optimize_for_inference expects ScriptModule as input. Please use torch.jit.script or torch.jit.trace to script "
                          "your 'nn.Module'.")
-    is_frozen = "training" in mod._class.attributes and not mod._parameters and not any(True for _ in mod.parameters())
-    return mod if is_frozen else freeze(mod.eval(), other_methods)
+    is_frozen = "training" in mod._class.attributes and not any(True for _ in mod.parameters())
+    made = mod if is_frozen else freeze(mod.eval(), other_methods)
+    made.__dict__.update(_frozen=True, _wholes={})
+    return made
 
 
 __all__ = ["freeze", "optimize_for_inference"]

@@ -19,6 +19,7 @@ from .graph import Graph, graph_of
 from .program import Program
 from .types import Type, fits
 from .values import Class, Function, ScriptObject, method
+from .whole import Following, Whole
 
 DEFINED = "_defined"        # what a ScriptModule was given methods as
 MARK = "_script_mark"       # of a method: "export", "ignore", "unused" or "drop"
@@ -29,8 +30,8 @@ _NUMBERED = (dtype, layout, memory_format)
 def taken(kind: Type, value: Any, program: Program) -> Any:
     """An argument from Python as a value of this type: lists and dicts are copied, dtypes are numbers, tuples become NamedTuples."""
     if kind.name in ("Optional", "Union"):
-        if value is None:
-            return None
+        if any(fits(arg, value, program.is_instance) for arg in kind.args) or value is None:
+            return value
         return next((made for arg in kind.args if fits(arg, made := taken(arg, value, program), program.is_instance)), value)
     if kind.name == "List" and isinstance(value, (list, tuple)):
         return [taken(kind.args[0], v, program) for v in value]
@@ -89,11 +90,12 @@ class _Callable:
         self._function, self._program, self.owner = function, program, owner[0] if owner else None
         self._owner = owner
         self.name = self.__name__ = function.name.rpartition(".")[2]
+        self._whole = owner[0]._whole(function) if owner else Whole(function, ())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         frame = self._function.frame_of(self._owner, args) if not kwargs else None
         if frame is not None:
-            return self._function.run(frame)
+            return self._whole(frame, args)
         return call_from_python(self._function, self._program, self._owner, args, kwargs)
 
     @property
@@ -226,7 +228,7 @@ class RecursiveScriptModule(ScriptModule):
 
     def __init__(self, made_of: Class, program: Program) -> None:
         super().__init__()
-        self.__dict__.update(_class=made_of, _program=program, _values={})
+        self.__dict__.update(_class=made_of, _program=program, _values={}, _wholes={})
 
     @property
     def original_name(self) -> str:
@@ -239,12 +241,16 @@ class RecursiveScriptModule(ScriptModule):
     # -- what programs read and write ------------------------------------------------------------------------------------
     def script_read(self, name: str) -> Any:
         """An attribute, as the program sees it."""
-        fields = self.__dict__
+        fields, following = self.__dict__, Following.now
         for home in _HOMES:
             found = fields[home].get(name, fields)      # which no attribute is
             if found is not fields:
+                if following is not None:
+                    following.read(fields[home], name, found)
                 return found
         if name == "training":
+            if following is not None:
+                following.read(fields, name, self.training)
             return self.training
         made_of = fields["_class"]
         if name in made_of.constants:
@@ -255,6 +261,7 @@ class RecursiveScriptModule(ScriptModule):
 
     def script_write(self, name: str, value: Any) -> None:
         """Set an attribute that the class declares, to a value of its type."""
+        Following.acts(f"{name} is set")
         made_of, fields = self._class, self.__dict__
         kind = made_of.attributes.get(name)
         if kind is None:
@@ -295,6 +302,14 @@ class RecursiveScriptModule(ScriptModule):
             raise NotImplementedError(f"Module [{type(self).__name__}, original_name={self.original_name}] is missing the required "
                                       f"\"{name}\" function")
         return ScriptMethod(function, self._program, (self,))
+
+    def _whole(self, function: Function) -> Whole:
+        """Calls of a method."""
+        known = self.__dict__["_wholes"]
+        found = known.get(function)
+        if found is None:
+            found = known[function] = Whole(function, (self,), "_frozen" in self.__dict__)
+        return found
 
     def __getattr__(self, name: str) -> Any:
         fields = self.__dict__
@@ -369,13 +384,14 @@ class RecursiveScriptModule(ScriptModule):
     def __copy__(self) -> RecursiveScriptModule:
         made = type(self)(self._class, self._program)
         for name, value in self.__dict__.items():
-            made.__dict__[name] = copy.copy(value) if isinstance(value, (dict, set)) else value
+            if name != "_wholes":
+                made.__dict__[name] = copy.copy(value) if isinstance(value, (dict, set)) else value
         return made
 
     def __deepcopy__(self, memo: dict) -> RecursiveScriptModule:
         made = type(self)(self._class, self._program)
         memo[id(self)] = made
-        made.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
+        made.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items() if name != "_wholes"})
         return made
 
     def copy(self) -> RecursiveScriptModule:

@@ -26,7 +26,7 @@ from ..ops.aten import overload_target
 from ..ops.aten_schemas import behind
 from ..ops.generators import default_generator
 from ..ops.registry import OPERATORS, without_top_mode
-from ..utils._pytree import tree_map
+from ..utils._pytree import tree_leaves, tree_map
 from .frontend.naming import unique_name
 from .module import TRACED, RecursiveScriptModule, ScriptFunction, TopLevelTracedModule
 from .printer import Printer, member
@@ -371,7 +371,8 @@ def _get_trace_graph(f: Any, args: Any = (), kwargs: dict[str, Any] | None = Non
     named = {name: inputs.add(name, value) for name, value in (kwargs or {}).items()}
     with tracer.recording():
         out = f(*given, **named)
-    graph = TracedGraph(tracer.graph, {**nodes, **inputs.names})
+    given_back = [tracer._found(leaf) for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
+    graph = TracedGraph(tracer.graph, {**nodes, **inputs.names}, given_back)
     return (graph, out, (args, kwargs or {})) if return_inputs or _return_inputs_states else (graph, out)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..core.tensor import Tensor
@@ -83,6 +83,10 @@ class TracedNode:
         """What it gives."""
         return iter(self._outputs)
 
+    def attributeNames(self) -> list[str]:
+        """None: what is no tensor is an argument."""
+        return []
+
     def inputsSize(self) -> int:
         """How many arguments it has."""
         return len(self._inputs)
@@ -99,7 +103,7 @@ class TracedNode:
 class TracedGraph:
     """The nodes of a trace in order, and its inputs."""
 
-    def __init__(self, graph: Graph, names: Mapping[Node, str]) -> None:
+    def __init__(self, graph: Graph, names: Mapping[Node, str], outputs: Sequence[Node | None]) -> None:
         self.values: dict[Node, TracedValue] = {}
         self._inputs: list[TracedValue] = []
         self._nodes: list[TracedNode] = []
@@ -110,6 +114,7 @@ class TracedGraph:
                 self._inputs.append(made)
             elif node.op == "call_function":
                 self._add(node)
+        self._outputs = [self.values[node] for node in outputs if node is not None]
 
     def _add(self, node: Node) -> None:
         target: Any = node.target
@@ -159,6 +164,10 @@ class TracedGraph:
     def inputs(self) -> Iterator[TracedValue]:
         """What the module is given, and its parameters and buffers."""
         return iter(self._inputs)
+
+    def outputs(self) -> Iterator[TracedValue]:
+        """What the module gives."""
+        return iter(self._outputs)
 
     def __str__(self) -> str:
         return "\n".join(["graph:", *(f"  {node}" for node in self._nodes)])

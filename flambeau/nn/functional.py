@@ -284,6 +284,23 @@ def _check_ranks(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Te
                              f"{tuple(value.shape[:-1])}: key is {list(key.shape)}, value {list(value.shape)}")
 
 
+def _batch_of_one(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(length, embed) as (length, 1, embed); what is one tensor stays one, which is projected at once."""
+    made = query.unsqueeze(1)
+    keys = made if query is key else key.unsqueeze(1)
+    return made, keys, keys if key is value else value.unsqueeze(1)
+
+
+def _check_embedding(query: Tensor, key: Tensor, value: Tensor, expected: int, num_heads: int, separate: bool) -> None:
+    embed = query.shape[-1]
+    if embed != expected:
+        raise AssertionError(f"was expecting embedding dimension of {expected}, but got {embed}")
+    if key.shape != value.shape and not separate:
+        raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
+    if embed % num_heads:
+        raise AssertionError(f"embed_dim {embed} not divisible by num_heads {num_heads}")
+
+
 def multi_head_attention_forward(
         query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int, in_proj_weight: Tensor | None,
         in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float,
@@ -304,18 +321,10 @@ def multi_head_attention_forward(
     _check_ranks(query, key, value, key_padding_mask, attn_mask)
     single = query.ndim == 2
     if single:
-        shared_kv, shared_all = key is value, query is key
-        query = query.unsqueeze(1)
-        key = query if shared_all else key.unsqueeze(1)
-        value = key if shared_kv else value.unsqueeze(1)
+        query, key, value = _batch_of_one(query, key, value)
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     rows, batch, embed = query.shape
-    if embed != embed_dim_to_check:
-        raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed}")
-    if key.shape != value.shape and not use_separate_proj_weight:
-        raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
-    if embed % num_heads:
-        raise AssertionError(f"embed_dim {embed} not divisible by num_heads {num_heads}")
+    _check_embedding(query, key, value, embed_dim_to_check, num_heads, use_separate_proj_weight)
     if is_causal and attn_mask is None:
         raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
     causal = is_causal and key_padding_mask is None and not need_weights

@@ -373,6 +373,18 @@ def gelu(o: Writer, x: Value, *, approximate: str = "none") -> Value:
     return o.Gelu(x, approximate=approximate)
 
 
+@form("gelu")
+def gelu_of_parts(o: Writer, x: Value, *, approximate: str = "none") -> Value:
+    """The same before opset 20."""
+    half, one = o.cast(0.5, x.dtype), o.cast(1.0, x.dtype)
+    if approximate == "tanh":
+        cubed = o.Mul(o.Mul(o.Mul(x, x), x), o.cast(0.044715, x.dtype))
+        below = o.Tanh(o.Mul(o.Add(x, cubed), o.cast(math.sqrt(2 / math.pi), x.dtype)))
+    else:
+        below = o.Erf(o.Mul(x, o.cast(math.sqrt(0.5), x.dtype)))
+    return o.Mul(o.Mul(x, half), o.Add(below, one))
+
+
 @form("silu")
 def silu(o: Writer, x: Value) -> Value:
     """x times its sigmoid."""

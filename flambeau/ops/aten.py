@@ -42,6 +42,13 @@ class AtenOperator:
         """`aten::mm`."""
         return f"aten::{self.__name__}"
 
+    @property
+    def overloadpacket(self) -> AtenOperator:
+        """The operator, which a step that ATen hasn't in this form is itself."""
+        return _handle(self.__name__)
+
+    _overloadpacket = overloadpacket
+
     def overloads(self) -> list[str]:
         """The names of its overloads."""
         return [s.overload_name or "default" for s in schemas().get(self.__name__, ())]
@@ -96,11 +103,6 @@ class Overload(AtenOperator):
     def name(self) -> str:
         """`aten::add.Tensor`."""
         return f"aten::{self.__name__}" + ("" if self._overloadname == "default" else f".{self._overloadname}")
-
-    @property
-    def overloadpacket(self) -> AtenOperator:
-        """The operator."""
-        return _handle(self.__name__)
 
     def resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Callable, Sequence[Any], Mapping[str, Any]]:
         """What a call of it is a call of; its own arguments are bound to the operator's."""

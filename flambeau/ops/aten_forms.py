@@ -38,6 +38,7 @@ FORMS.update({
     "_adaptive_avg_pool3d": lambda self, output_size: _call("adaptive_avg_pool3d", self, output_size),
     "_cdist_forward": lambda x1, x2, p, compute_mode=None: _call("cdist", x1, x2, p),
     "_pdist_forward": lambda self, p=2: _call("pdist", self, p),
+    "_lu_with_info": lambda self, pivot=True, check_errors=True: tuple(_call("linalg_lu_factor_ex", self, pivot=pivot)),
     "_unsafe_view": lambda self, size: _call("view", self, size),
     "add": lambda self, other, alpha=1, *, out=None: _call("add", self, other, alpha=alpha, out=out),
     "alias": lambda self: PRIMITIVES["alias"](self),

@@ -243,9 +243,10 @@ def _size(self: Tensor, dim: int | None = None) -> Any:
 
 
 class DataNeeded:
-    """Slot: what to do when Python asks a fake tensor for a value (symbolic tracers may answer)."""
+    """Slots: what to do when Python asks a fake tensor for a value, or for all as an array (symbolic tracers may answer)."""
 
     item: Any = None
+    array: Any = None
 
 
 VALUE_OF_EXAMPLE = (
@@ -310,6 +311,8 @@ def _numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
         raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
                         "to host memory first.")
     if self._data is None:
+        if DataNeeded.array is not None and not is_example(self):
+            return DataNeeded.array(self)
         raise RuntimeError(VALUE_OF_EXAMPLE if is_example(self) else "numpy() of a tensor without data: a fake tensor has no values")
     for waiting, word in zip(waits(self._data), ("conj", "neg")):
         if waiting:

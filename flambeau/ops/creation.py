@@ -720,11 +720,12 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tenso
     """base to the powers linspace(start, end, steps)."""
     kind = kind_for(dtype, out, default_dtype())
     start, end = _ends("logspace", start, end)
-    if type(steps) is int and steps == 1 and not isinstance(start, Tensor):   # a single power is computed before it is converted
-        return finish_line(filled((1,), float(base) ** start, kind, as_device(device)), requires_grad, out, layout, pin_memory)
-    if kind.category == dtypes.INT and steps:
+    lone = type(steps) is int and steps == 1 and not isinstance(start, Tensor)
+    if kind.category == dtypes.INT and steps and not lone:
         start, end = (fitting(v, kind) if isinstance(v, Tensor) else int(fitting(v, kind)) for v in (start, end))
     value = float(base) ** linspace(start, end, steps, dtype=dtypes.float64, device=device)
+    if kind.category == dtypes.INT and lone:    # a single power is computed before it is converted
+        value = fitting(value.reshape(()), kind).reshape(1)
     return finish_line(cast(value, kind), requires_grad, out, layout, pin_memory)
 
 

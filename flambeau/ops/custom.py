@@ -75,10 +75,16 @@ class CustomOperator:
     def __str__(self) -> str:
         return f"{self.namespace}.{self.__name__}.default"
 
+    def mark(self, tag: str) -> None:
+        """Add a tag (docs/interfaces.md)."""
+        self.tags = self.primitive.tags = self.tags | {tag}
+
     @property
     def overloadpacket(self) -> CustomOperator:
         """The operator, which has one overload."""
         return self
+
+    _overloadpacket = overloadpacket
 
     def overloads(self) -> list[str]:
         """The names of its overloads."""

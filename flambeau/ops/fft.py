@@ -25,6 +25,7 @@ _WHY = {"loop": "a transform is not a loop over independent elements; inductor c
 _SWAPPED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
+@np.errstate(all="ignore")
 def _complex_kernel(x: np.ndarray, dims: Sequence[int], forward: bool, norm: str) -> np.ndarray:
     return (np.fft.fftn if forward else np.fft.ifftn)(x, axes=dims, norm=norm).astype(x.dtype, copy=False)  # type: ignore[arg-type]
 
@@ -55,8 +56,8 @@ def _real_back(g: Tensor, shape: Sequence, dim: int, norm: str) -> Tensor:
     return prims.real(fft_c2c(prims.pad_zeros(g, zeros, high, zeros), (dim,), False, _SWAPPED[norm]))
 
 
-@primitive("fft_r2c", kernel=lambda x, dim, norm: np.fft.rfft(x, axis=dim, norm=norm), tags=("linear",), why_absent=_WHY,
-           derivative=Linear(x=lambda g, x_shape, dim, norm: _real_back(g, x_shape, dim, norm)),
+@primitive("fft_r2c", kernel=np.errstate(all="ignore")(lambda x, dim, norm: np.fft.rfft(x, axis=dim, norm=norm)), tags=("linear",),
+           why_absent=_WHY, derivative=Linear(x=lambda g, x_shape, dim, norm: _real_back(g, x_shape, dim, norm)),
            samples=lambda r: [(r.standard_normal((2, 5)), 1, "backward"), (r.standard_normal((4, 2)), 0, "ortho")])
 def fft_r2c(x: Tensor, dim: int, norm: str) -> Spec:
     """The transform of real numbers along `dim`: the n // 2 + 1 frequencies that determine the rest."""
@@ -73,6 +74,7 @@ def _half_back(g: Tensor, dim: int, n: int, norm: str) -> Tensor:
     return out * prims.view_(twice, tuple(n // 2 + 1 if d == dim else 1 for d in range(g.ndim)))
 
 
+@np.errstate(all="ignore")
 def _c2r(x: np.ndarray, dim: int, n: int, norm: Any) -> np.ndarray:
     if x.shape[dim] == 0:  # NumPy takes the first frequency without looking whether there is one
         x = np.zeros((*x.shape[:dim], 1, *x.shape[dim + 1:]), x.dtype)

@@ -40,8 +40,8 @@ class HigherOrder(Primitive):
     """A function of batches, those of its arguments that have one, made of a function of examples (autograd.batched sets it)."""
 
     def __init__(self, name: str, shape: Callable, *functions: Function, derivative: Derivative | None = None) -> None:
-        super().__init__(name, shape, tags={"extern", "custom", "decides"}, tensors=len(signature(shape).parameters), derivative=derivative,
-                         batch=type(self).for_batch)
+        super().__init__(name, shape, tags={"extern", "custom", "decides", "refuses_values"},    # as its functions may
+                         tensors=len(signature(shape).parameters), derivative=derivative, batch=type(self).for_batch)
         self.functions = self.compiled = functions
         self.recording = dispatch.state.recording
 

@@ -511,15 +511,18 @@ def _put_diagonal(x: Tensor, value: Tensor, offset: int, dim1: int, dim2: int) -
 
 def _put_strided(x: Tensor, value: Tensor, size: Sequence, stride: Sequence, offset: Any) -> Tensor:
     lay = x._layout
+    within = _known_within(size, stride, offset - lay.offset, prims.views.extent(lay) - lay.offset)
+    if x._data is None and not within:
+        raise NotImplementedError(f"writing through as_strided({tuple(size)}, {tuple(stride)}, {offset}) around a traced tensor of shape "
+                                  f"{list(x.shape)}: nobody knows how much memory there is; call it outside of the compiled function")
     if lay.strides != contiguous_strides(lay.shape):
         return _put_in_memory(x, value, size, stride, offset)
     places = prims.views.positions(x, size, stride, offset).reshape(-1) - lay.offset
     count, flat = x.numel(), prims.view_(x, (x.numel(),))
-    if _known_within(size, stride, offset - lay.offset, count):
+    if within:
         flat = prims.index_put(flat, [places], value.reshape(-1), False)
-    else:       # memory around `x` is an element too many; of a tensor in a trace nobody knows how much there is behind it: refused
-        behind = count if x._data is not None else count + 1
-        places = prims.where(places < 0, count, prims.where(places < count, places, behind))
+    else:       # memory around `x` is an element too many
+        places = prims.where((places < 0) | (places >= count), count, places)
         flat = prims.index_put(prims.pad_zeros(flat, (0,), (1,), (0,)), [places], value.reshape(-1), False)[:count]
     return prims.view_(flat, tuple(lay.shape))
 
@@ -527,8 +530,6 @@ def _put_strided(x: Tensor, value: Tensor, size: Sequence, stride: Sequence, off
 def _put_in_memory(x: Tensor, value: Tensor, size: Sequence, stride: Sequence, offset: Any) -> Tensor:
     """The same for an `x` that does not lie in rows: by what memory holds afterwards."""
     lay = x._layout
-    if x._data is None and not _known_within(size, stride, offset - lay.offset, prims.views.extent(lay) - lay.offset):
-        raise NotImplementedError("writing through as_strided behind a tensor that does not lie in rows: make it contiguous() first")
     memory, mine = prims.views.in_memory(x, lay, prims.views.extent((size, stride, offset)))
     places = prims.views.positions(x, size, stride, offset).reshape(-1)
     memory = prims.index_put(memory, [places], value.reshape(-1), False)

@@ -185,7 +185,7 @@ def tile(input: Tensor, *dims: Ints, **named: Any) -> Tensor:
 
 
 @primitive("repeat_positions", batch=batching.refused, kernel=lambda repeats: np.repeat(np.arange(len(repeats)), repeats).astype(np.int64),
-           tags=("data_dependent",), samples=lambda r: [(r.integers(0, 4, 5),)], why_absent={
+           tags=("data_dependent", "refuses_values"), samples=lambda r: [(r.integers(0, 4, 5),)], why_absent={
                "derivative": "an index is not differentiable", "loop": "the output's shape depends on the data"})
 def repeat_positions(repeats: Tensor) -> Spec:
     """0 repeats[0] times, 1 repeats[1] times, and so on."""

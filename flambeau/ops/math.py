@@ -305,7 +305,9 @@ def polygamma(n: int, input: Tensor) -> Tensor:
 
 
 Tensor.polygamma = lambda self, n: polygamma(n, self)  # type: ignore[method-assign]
+Tensor.polygamma.__doc__ = polygamma.__doc__
 Tensor.polygamma_ = lambda self, n: assign(self, new_value(lambda x: polygamma(n, x), self, (), {}))  # type: ignore[arg-type, method-assign]
+Tensor.polygamma_.__doc__ = f"{polygamma.__doc__} In place."
 
 
 def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:

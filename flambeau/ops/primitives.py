@@ -10,7 +10,6 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from flambeau import _C
 
 from ..backends.cpu import native
 from ..core import dispatch
-from ..core.device import elsewhere, enter_gpu
+from ..core.device import at, elsewhere, enter_gpu
 from ..core.dtypes import COMPLEX, FLOAT, dtype
 from ..core.locks import cached_property
 from ..core.scalar import TABLE, compares, evaluate
@@ -71,13 +70,29 @@ class InAten(NamedTuple):
 def node_name(record: Any, args: tuple) -> str:
     """What the node of a recorded call is called, as PyTorch spells it: `NativeLayerNormBackward0`."""
     told = record.aten.node or record.aten.name or record.name
-    base, _, number = (told if isinstance(told, str) else told(*args)).partition(".")
+    return _spelt(told if isinstance(told, str) else told(*args))
+
+
+@functools.cache
+def _spelt(told: str) -> str:
+    base, _, number = told.partition(".")
     return f"{base.replace('_', ' ').title().replace(' ', '')}Backward{number or 0}"
 
 
 def told_by_dimensions(name: str) -> InAten:
     """Of a reduction: its first form reduces all dimensions, its second some."""
     return InAten(node=lambda x, dims, *_: name if len(dims) == x.ndim else f"{name}.1")
+
+
+EFFECTS = frozenset({"refuses_values", "communicates"})
+"""Tags of what a call does beside computing results, which stays in a graph though nobody reads those: it raises an error for what is in
+some tensors, or other processes take part in it."""
+
+
+def has_effect(record: Any, tensors: int) -> bool:
+    """Whether a call of a record with so many tensors does more than to compute. A view that a second tensor tells the place of may not fit."""
+    tags = getattr(record, "tags", frozenset())
+    return not EFFECTS.isdisjoint(tags) or (tensors > 1 and "view" in tags)
 
 
 NO_CALL = InAten(call=lambda *args: None)
@@ -96,7 +111,8 @@ class Primitive:
     def __init__(self, name: str, shape: Callable, *, kernel: Callable | None = None, loop: Any = None,
                  derivative: Derivative | None = None, tags: Iterable[str] = (), batch: batching.Rule = batching.by_names,
                  samples: Callable | None = None, doc: str = "", kind: str = "general", tensors: int | None = None,
-                 why_absent: dict[str, str] | None = None, scalar: _C.Elementwise | None = None):
+                 why_absent: dict[str, str] | None = None, scalar: _C.Elementwise | None = None, small: str | None = None,
+                 views: bool = False):
         self.name, self.shape, self.loop, self.derivative = name, shape, loop, derivative
         self.kind, self.tags, self.batch, self.samples, self.__doc__ = kind, frozenset(tags), batch, samples, doc
         self.kernels: dict[str, Callable] = {} if kernel is None else {"cpu": kernel}
@@ -104,7 +120,8 @@ class Primitive:
         self.params = tuple(inspect.signature(shape).parameters)
         self.tensors = 1 if tensors is None else tensors
         self.tensor_positions = tuple(range(self.tensors))
-        self.eager = _C.Eager(scalar, replayed(self) if may_be_replayed(self) else None)     # what native code makes of a call
+        # what native code makes of a call
+        self.eager = _C.Eager(scalar, replayed(self) if may_be_replayed(self) else None, self, small, views)
         self.refuses = NO_ORDER if "ordered" in self.tags or (callable(loop) and compares(loop, len(self.params))) else None
         self.__name__ = self.__qualname__ = name
         self.__module__ = "flambeau.ops.prims"
@@ -145,6 +162,10 @@ class Primitive:
         if enter_gpu and (there := elsewhere(first_tensor(args).device)) is not None:
             with there:
                 return self.run(args)
+        return self.computed(args)
+
+    def computed(self, args: tuple) -> Any:
+        """`run` where no native program answers, on the current GPU if it is one's."""
         specs = self.shape(*args)
         if self.refuses is not None:
             self.refuses.check(self, args)
@@ -202,13 +223,7 @@ def kernel_for(prim: Primitive, where: Any) -> Callable:
 class PointwisePrimitive(Primitive):
     """An elementwise primitive: tensors of one shape; Python numbers may stand for any but one of them."""
 
-    def run(self, args: tuple) -> Any:
-        out = self.eager.below(args)
-        if out is not NotImplemented:
-            return out
-        if enter_gpu and (there := elsewhere(first_tensor(args).device)) is not None:
-            with there:
-                return self.run(args)
+    def computed(self, args: tuple) -> Any:
         if self.refuses is not None:
             self.refuses.check(self, args)
         arrays = []
@@ -344,7 +359,7 @@ def read(t: Tensor, *methods: str) -> tuple:
     """What these methods of its array come to (`read(t, "min", "max")`), for checks of what it holds; () if it is fake, or empty."""
     if t._data is None or not t._data.size:
         return ()
-    with elsewhere(t.device) or nullcontext():
+    with at(t.device):
         return tuple([getattr(t._data, method)().item() for method in methods])
 
 
@@ -515,7 +530,7 @@ def view(name: str, *, derivative: Derivative, loop: Callable | str | None = Non
     """Decorate a shape rule that answers with strides and offset: registers a view primitive. `sharding`: as for `primitive`."""
     def add(shape: Callable) -> Primitive:
         record = ViewPrimitive(name, shape, loop=loop, derivative=derivative, batch=batch, samples=samples, doc=shape.__doc__ or "",
-                               tags={"view", "recomputable", "linear", *tags}, kind="view", why_absent=why_absent)
+                               tags={"view", "recomputable", "linear", *tags}, kind="view", why_absent=why_absent, views=True)
         record.sharding, record.aten = sharding, aten
         return register(PRIMITIVES, name, record)
     return add
@@ -524,15 +539,16 @@ def view(name: str, *, derivative: Derivative, loop: Callable | str | None = Non
 def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, derivative: Derivative | None = None,
               tags: Iterable[str] = (), tensors: int = 1, batch: batching.Rule = batching.by_names, samples: Callable | None = None,
               why_absent: dict[str, str] | None = None, doc: str = "", flops: Flops | None = None,
-              sharding: str | Callable | None = None, aten: InAten = InAten()) -> Callable[[Callable], Any]:
-    """Decorate a shape rule: registers a primitive whose first `tensors` parameters are tensors (or lists of them).
+              sharding: str | Callable | None = None, aten: InAten = InAten(), small: str | None = None) -> Callable[[Callable], Any]:
+    """Decorate a shape rule: registers a primitive whose first `tensors` parameters are tensors (or lists of them). `small`: the name of
+    a library's call in native code, for small tensors on the CPU (csrc/products.cpp).
 
     `sharding`: a letter for each dimension, "nk,km->nm", * for those that are needed whole; or a function of the arguments that
     gives `distributed.tensor.rules.Axis`es as (dimensions of the tensors, dimension of the result, reduction, which tensors add up).
     """
     def add(shape: Callable) -> Primitive:
         record = Primitive(name, shape, kernel=kernel, loop=loop, derivative=derivative, tags=tags, tensors=tensors,
-                           batch=batch, samples=samples, doc=doc or shape.__doc__ or "", why_absent=why_absent)
+                           batch=batch, samples=samples, doc=doc or shape.__doc__ or "", why_absent=why_absent, small=small)
         record.flops, record.sharding, record.aten = flops, sharding, aten
         return register(PRIMITIVES, name, record)
     return add

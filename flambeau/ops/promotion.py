@@ -15,7 +15,7 @@ from ..core.device import as_device
 from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, dtype, promote_types
 from ..core.settings import add_setting
 from ..core.size import broadcast_shapes
-from ..core.symbolic import SymFloat, refuse_text
+from ..core.symbolic import SymFloat, SymInt, must, refuse_text
 from ..core.tensor import Tensor, is_example
 from . import prims
 from .primitives import one_device
@@ -207,16 +207,22 @@ def broadcast(*args: Any) -> tuple:
     args = together(args)
     shapes = [a._data.shape if a._data is not None else a._layout.shape for a in args if isinstance(a, Tensor)]
     first = shapes[0]
-    if all(s is first or (len(s) == len(first) and s == first) for s in shapes):   # tuples of other lengths compare elements, too
-        return args
+    if all(s is first or (len(s) == len(first) and not _unknown(s) and not _unknown(first) and s == first) for s in shapes):
+        return args         # tuples of other lengths compare elements, too
     shape = tuple(broadcast_shapes(*shapes))
     return tuple(expand_to(a, shape) if isinstance(a, Tensor) else a for a in args)
+
+
+def _unknown(shape: Sequence) -> bool:
+    """Whether there may be sizes among these that only a run knows: `broadcast_shapes` finds out what they have to be."""
+    return any(type(n) is SymInt and n.env.unbacked for n in shape)
 
 
 def expand_to(x: Tensor, shape: Sequence) -> Tensor:
     """`x` broadcast to `shape` (no check); itself if it has that shape."""
     have = x._layout.shape
-    if len(have) == len(shape) and all(a is b or a == b for a, b in zip(have, shape)):
+    if len(have) == len(shape) and all(a is b or (not (type(a) is int and a == 1 and type(b) is SymInt) and must(a == b))
+                                       for a, b in zip(have, shape)):
         return x
     return prims.expand(x, tuple(shape))
 

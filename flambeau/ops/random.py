@@ -239,7 +239,7 @@ def randint(low: Any = None, high: Any = None, size: Any = None, *, generator: G
     if size is None:
         raise TypeError("randint(): missing the argument 'size', a tuple of ints")
     kind = kind_for(dtype, out, int64)
-    shape, low, high = sizes((size,), "randint"), *map(math.trunc, plain_numbers((low, high)))
+    shape, low, high = sizes((size,), "randint"), *map(math.trunc, plain_numbers(map(_number, (low, high))))
     if out is not None and (filled := _filled_out(out, shape, "random_", generator, low, high)) is not None:
         return filled
     made = _integers(shape, low, high, kind, as_device(device), generator)
@@ -303,11 +303,11 @@ def randint_like(input: Tensor, low: int | None = None, high: int | None = None,
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None,
            dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool | None = False,
            pin_memory: bool | None = False) -> Tensor:
-    """Normal numbers of this mean and standard deviation: numbers with a size, or tensors that broadcast.
+    """Normal numbers of this mean and standard deviation: numbers (also in tensors without dimensions) with a size, or tensors that broadcast.
 
     As of every draw, no gradient leads back to them; distributions.Normal.rsample has one.
     """
-    mean, std = (v.detach() if isinstance(v, Tensor) else v for v in (mean, std))
+    mean, std = (_number(v) for v in (mean, std)) if size is not None else (v.detach() if isinstance(v, Tensor) else v for v in (mean, std))
     tensors = [v for v in (mean, std) if isinstance(v, Tensor)]
     _check_std(std)
     if tensors:
@@ -328,6 +328,11 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Gene
     if out is not None and (filled := _filled_out(out, shape, "normal_", generator, mean, std)) is not None:
         return filled
     return finish(_normal(shape, kind, as_device(device), generator, mean, std), requires_grad, out, layout, pin_memory)
+
+
+def _number(value: Any) -> Any:
+    """What a tensor without dimensions holds, where a number is asked for and no gradient is lost; other values as they are."""
+    return value.item() if isinstance(value, Tensor) and not value.ndim and not value.requires_grad else value
 
 
 def _check_std(std: Any) -> None:

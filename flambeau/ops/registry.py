@@ -27,6 +27,7 @@ from . import batching
 from .derivatives import Derivative, General, Linear, Pointwise, Rule
 from .help import composed
 from .primitives import (
+    EFFECTS,
     PRIMITIVES,
     Flops,
     InAten,
@@ -200,7 +201,8 @@ def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Se
     tagged "views", with several. Tagged "keeps_zero", it is a function of each element that gives 0 for 0. Tagged "from_data", it
     takes data of any library, whose class is not asked for an override. Tagged "spread", it takes its operands in one list as well, in
     whose place overrides see them one by one. Tagged "alone", it works on lists of tensors in place, and
-    nothing that it does to one element depends on other elements: parts of tensors can be given to it as well.
+    nothing that it does to one element depends on other elements: parts of tensors can be given to it as well. Tagged "refuses_values",
+    a kernel of its own raises for what is in a tensor (what primitives of its body raise, they say).
     `method`: also a method of Tensor (True: under its own name; or the names). `vjp(g, ...)`: a cheaper gradient than the
     body's, with `Rule` parameter names, giving a tuple with an entry per tensor parameter, or a `Derivative` with a rule for each
     input, of which only those that are wanted save something. `lowering`: the name under which
@@ -220,8 +222,9 @@ def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Se
         record = COMPOSITES[op_name]
         record.answers_views, record.batch, record.flops, record.aten = "views" in tags, batch, flops, \
             aten if isinstance(aten, InAten) else InAten(aten)
+        record.tags |= EFFECTS.intersection(tags)
     if shortcut is not None and shortcut.eager.scalar is not None:
-        body = _C.Shortcut(shortcut.eager.scalar, body, sum(p.annotation == "Tensor" for p in inspect.signature(fn).parameters.values()))
+        body = _C.Shortcut(shortcut.eager, body, sum(p.annotation == "Tensor" for p in inspect.signature(fn).parameters.values()))
     never_none = _never_none(fn)
     if "view" in tags:  # what is remembered was looked at
         body, never_none = _C.Remembered(_refusing_none(op_name, never_none, body)), ()
@@ -356,7 +359,7 @@ class CompositeRecord:
         self.tags = frozenset({"operator"})
         self.kernels: dict[str, Callable] = {}
         self.whole: dict[str, Callable[[tuple], bool]] = {}
-        self.eager = _C.Eager(None, replayed(fn) if fused else None)
+        self.eager = _C.Eager(None, replayed(fn) if fused else None, self)
         self.__name__ = name
 
     def stays_whole(self, args: tuple) -> bool:
@@ -366,13 +369,15 @@ class CompositeRecord:
         rule = self.whole.get(first_tensor(args).device.type)
         return rule is not None and rule(args)
 
-    def has_kernel(self, device: str, kernel: Callable, stays_whole: Callable[[tuple], bool] | None = None) -> None:
-        """Add a kernel, which compiled code calls too where `stays_whole(args)`, as it is faster there than code made of the body."""
+    def has_kernel(self, device: str, kernel: Callable, stays_whole: Callable[[tuple], bool] | None = None,
+                   small: str | None = None) -> None:
+        """Add a kernel, which compiled code calls too where `stays_whole(args)`, as it is faster there than code made of the body; `small`:
+        as for a primitive."""
         self.kernels[device] = kernel
         if stays_whole is not None:
             self.whole[device] = stays_whole
         if device == "cpu":
-            self.eager = _C.Eager(None, None)
+            self.eager = _C.Eager(None, None, self, small)
 
     def __repr__(self) -> str:
         return f"ops.{self.name}"

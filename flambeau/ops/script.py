@@ -13,6 +13,7 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any, NamedTuple
 
 from ..core import dispatch
@@ -29,6 +30,7 @@ from .generators import manual_seed
 from .nn.recurrent import packed, padded, unpacked
 from .registry import OPERATORS
 from .script_types import result_of, values
+from .writing import store_out
 
 SCALAR_TYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64", "complex128", "bool",
                 "qint8", "quint8", "qint32", "bfloat16", "quint4x2", "quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16",
@@ -115,6 +117,8 @@ class _OnTensors:
         return _direct(*self.last, args) if not any(isinstance(a, list) and not a for a in args) else None
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if "out" in kwargs:
+            return store_out(kwargs["out"], self(args, {name: v for name, v in kwargs.items() if name != "out"}))
         for way in (self.last, *self.ways):
             schema, converting = way
             given = _bound(schema, args, kwargs, *converting)
@@ -300,21 +304,56 @@ def _format(text: str, *values: Any) -> str:
     return "".join(part + (text_of(value) if at < len(parts) - 1 else "") for at, (part, value) in enumerate(zip(parts, [*values, None])))
 
 
+_SPECIFIER = re.compile(r"%[-+ #0-9.]*(.?)", re.DOTALL)
+_SPECIFIERS = frozenset("sdifFeEc%")
+
+
 def _percent(text: str, *values: Any) -> str:
-    """`text % values`."""
+    """`text % values`, where `%s` shows a value as str() does."""
     flat = values[0] if len(values) == 1 and isinstance(values[0], tuple) else values
-    if any(c in text for c in "*") or any(len(run) > 4 for run in _digits(text)):
+    if any(len(run) > 4 for run in _digits(text)):
         raise RuntimeError(f"format of more than 9999 places: {text[:40]!r}")
-    return text % tuple(flat)
+    asked = _SPECIFIER.findall(text)
+    for one in asked:
+        if one not in _SPECIFIERS:
+            raise RuntimeError(f"The specifier %{one} is not supported in TorchScript format strings")
+    asked = [one for one in asked if one != "%"]
+    if len(asked) != len(flat):
+        raise RuntimeError(f"Too {'few' if len(asked) > len(flat) else 'many'} arguments for format string")
+    return text % tuple([text_of(value) if one == "s" else value for one, value in zip(asked, flat)])
 
 
 def _digits(text: str) -> list[str]:
     return "".join(c if c.isdigit() else " " for c in text).split()
 
 
+def _float_text(value: float) -> str:
+    """Seventeen digits, or an integer of 64 bits with its point."""
+    return f"{int(value)}." if value.is_integer() and abs(value) <= LAST else f"{value:.17g}"
+
+
+def _sequence_text(values: Sequence[Any]) -> str:
+    return ", ".join(map(text_of, values))
+
+
+_TEXTS: list[tuple[type, Callable[[Any], str]]] = [
+    (float, _float_text),
+    (complex, lambda v: f"{_float_text(v.real)}{'' if v.imag < 0 else '+'}{_float_text(v.imag)}j"),
+    (list, lambda v: f"[{_sequence_text(v)}]"),
+    (tuple, lambda v: f"({_sequence_text(v)}{',' if len(v) == 1 else ''})"),
+    (dict, lambda v: "{" + ", ".join(f"{text_of(key)}: {text_of(item)}" for key, item in v.items()) + "}"),
+    (Enum, lambda v: f"Enum<{v}>"),
+]
+
+
 def text_of(value: Any) -> str:
-    """What `str` and `print` show of a value."""
-    return str(value)
+    """What `str` and `print` show of a value: texts within others have no quotes, floats a point."""
+    return next((show(value) for kind, show in _TEXTS if isinstance(value, kind)), None) or str(value)
+
+
+def show(*values: Any) -> None:
+    """`print` of a program."""
+    print(*map(text_of, values))
 
 
 def _updated(target: dict, other: dict) -> dict:
@@ -352,7 +391,7 @@ _PADDED = {name: getattr(str, name) for name in ("center", "ljust", "rjust", "zf
 
 
 def _padded(pad: Callable[..., str]) -> Callable[..., str]:
-    def made(text: str, width: int, *fill: str) -> str:
+    def made(text: str, width: int = 8, *fill: str) -> str:       # the default is that of expandtabs
         if width > 1_000_000:
             raise RuntimeError(f"a text of {width} characters")
         return pad(text, width, *fill)
@@ -644,4 +683,4 @@ _OF_CONTAINERS = frozenset(("len", "clear", "copy", "reverse", "pop", "slice", "
                             "list", "update", "index", "dict", "popitem", "count", "remove"))
 """Operators that ask only whether their first argument is a tensor."""
 
-__all__ = ["LAYOUTS", "PRIM", "SCALAR_TYPES", "Unfit", "dtype_of", "allowed", "function", "number_of", "same", "text_of", "wrapped"]
+__all__ = ["LAYOUTS", "PRIM", "SCALAR_TYPES", "Unfit", "dtype_of", "allowed", "function", "number_of", "same", "show", "text_of", "wrapped"]

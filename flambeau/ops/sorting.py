@@ -15,6 +15,7 @@ from ..core.size import canonical_dim, known_zero
 from ..core.symbolic import unknown_size
 from ..core.tensor import Tensor
 from . import batching, prims
+from .checks import checked
 from .creation import linspace
 from .pointwise import where
 from .primitives import InAten
@@ -314,6 +315,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         raise RuntimeError(f"bincount(): minlength should be >= 0, got {minlength}")
     if not input.shape[0]:
         return input.new_zeros((minlength,), dtype=int64)
+    input = checked(input, input >= 0) if traced else input
     size = unknown_size("bincount", input) if traced else max(int(input.max()) + 1, minlength)
     if weights is None:
         ones = input.new_full(input.shape, 1, dtype=int64)
@@ -341,8 +343,8 @@ def _histc_kernel(x: np.ndarray, bins: int, low: float, high: float) -> np.ndarr
     return np.bincount(np.minimum(place, bins - 1).astype(np.int64), minlength=bins).astype(x.dtype)
 
 
-@primitive("histc", batch=batching.each, kernel=_histc_kernel, tags=("ordered",),
-           samples=lambda r: [(r.standard_normal(20), 5, -1.0, 1.0)], why_absent={
+@primitive("histc", batch=batching.each, kernel=_histc_kernel, tags=("ordered", "refuses_values"),
+           samples=lambda r: [(r.standard_normal(20), 5, -1.0, 1.0), (r.standard_normal(20), 5, 0.0, 0.0)], why_absent={
     "derivative": "a count is not differentiable", "loop": "counting scatters; inductor calls the kernel"})
 def _histc(x: Tensor, bins: int, low: float, high: float) -> Spec:
     """Counts of the elements in `bins` equal intervals of [low, high]."""

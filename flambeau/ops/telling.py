@@ -15,6 +15,10 @@ MAY_BE_THE_CALL = (AttributeError, TypeError, ValueError, RuntimeError)
 _SHOWN = 4      # entries of a list
 
 
+_TOLD = {"getitem_": "getitem", "setitem_": "setitem"}
+"""Operators that users don't call by their names."""
+
+
 class NotANumber(TypeError):
     """An operand is neither a tensor nor a number; `obj` is the operand, by which the operator finds its name."""
 
@@ -32,6 +36,7 @@ class _Call(str):
 def tell(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception, answered: bool = False) -> None:
     """Raise a TypeError that says what is wrong with the arguments of a call that failed, if that is why; else let the error name the
     call, with shapes and dtypes, in its note. `answered`: by a class that took the call over, which has its own reasons."""
+    name = _TOLD.get(name) or name.removeprefix("functional_")     # nn.functional's, where torch has one of another signature
     kinds = MAY_BE_THE_CALL[:2] if answered else MAY_BE_THE_CALL
     if isinstance(error, kinds) and (wrong := wrong_argument(name, fn, args, kwargs, error)) is not None:
         raise TypeError(wrong) from None

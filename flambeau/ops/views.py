@@ -17,6 +17,7 @@ from ..core import dispatch, dtypes
 from ..core.dtypes import dtype
 from ..core.memory_format import contiguous_format
 from ..core.size import broadcast_shapes, canonical_dim, canonical_dims, several
+from ..core.symbolic import must
 from ..core.tensor import Tensor, bump_version
 from ..core.warned import warn_once
 from . import prims
@@ -235,6 +236,7 @@ def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
 
 
 Tensor.broadcast_to = lambda self, *size: expand(self, *as_ints(size))  # type: ignore[method-assign]
+Tensor.broadcast_to.__doc__ = broadcast_to.__doc__
 
 
 @operator
@@ -319,7 +321,9 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
     size = tensor.shape[d]
     if isinstance(split_size_or_sections, (list, tuple)):
         sizes = list(split_size_or_sections)
-        if sum(sizes) != size:
+        if any(isinstance(n, int) and n < 0 for n in sizes):
+            raise RuntimeError(f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={sizes}")
+        if not must(sum(sizes) == size):
             raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at "
                                f"dimension {d}), but got split_sizes={sizes}")
     else:

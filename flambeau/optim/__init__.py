@@ -1,7 +1,6 @@
 """torch.optim: optimizers and learning-rate schedules."""
 
 from .._lazy import submodules
-from ..ops.help import composed as _composed
 from . import adam, adamw, lr_scheduler, optimizer, sgd, swa_utils
 from .adam import Adam, AdamW
 from .adaptive import ASGD, Adadelta, Adafactor, Adagrad, Adamax, NAdam, RAdam, RMSprop, Rprop
@@ -17,6 +16,3 @@ __getattr__ = submodules(__name__)
 __all__ = ["ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam",
            "Optimizer", "RAdam", "RMSprop", "Rprop", "SparseAdam", "adam", "adamw", "lr_scheduler", "optimizer", "sgd", "swa_utils",
            "swap_in_optimizer_params_and_state"]
-
-for _name in __all__:
-    _composed(globals()[_name])

@@ -11,6 +11,7 @@ from ..core.tensor import Tensor
 from ..ops.creation import ones_like
 from ..ops.nn.steps import add_scaled, as_number, in_float64, larger, smaller, square_root, step_number
 from ..ops.pointwise import where
+from ..ops.promotion import cast
 from .optimizer import GroupOptimizer, ParamsT, as_real, filled, options, step_counter, zeros
 
 
@@ -129,7 +130,7 @@ class NAdam(GroupOptimizer):
             t = _count(state["step"])
             mu = beta1 * (1.0 - 0.5 * 0.96 ** (t * group["momentum_decay"]))
             mu_next = beta1 * (1.0 - 0.5 * 0.96 ** ((t + 1) * group["momentum_decay"]))
-            state["mu_product"] *= mu
+            state["mu_product"] *= cast(mu, state["mu_product"].dtype)     # a traced one is a tensor, that would widen the product
             product = _count(state["mu_product"])
             state["exp_avg"].lerp_(g, 1 - beta1)
             state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)

@@ -87,6 +87,10 @@ class Optimizer:
             if name not in self.__dict__:
                 self.__dict__[name] = HookDict()
 
+    def _patch_step_function(self) -> None:
+        """What classes around another optimizer call instead of `__init__`: there are hooks then, which `step` calls as of any class."""
+        self._hooks()
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:

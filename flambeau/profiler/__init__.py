@@ -124,6 +124,19 @@ def _spelled(activities: Iterable[ProfilerActivity]) -> str:
     return ", ".join(sorted(str(a) for a in activities))
 
 
+class _ExperimentalConfig:
+    """Kineto's settings, by name. There is no Kineto: `verbose`, which asks for stacks, is what `with_stack` does here."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+
+    def __bool__(self) -> bool:
+        return any(value for name, value in self.settings.items() if name != "verbose")
+
+    def __repr__(self) -> str:
+        return f"_ExperimentalConfig({', '.join(f'{name}={value!r}' for name, value in self.settings.items())})"
+
+
 class profile:
     """Record what runs in a block of the current thread: operators, nodes of backward, and each kernel and library call of compiled
     graphs (docs/profiler.md).
@@ -177,6 +190,8 @@ class profile:
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
+        if self.execution_trace_observer is not None:
+            self.execution_trace_observer.cleanup()
 
     @property
     def current_action(self) -> ProfilerAction:
@@ -222,6 +237,9 @@ class profile:
             if self.execution_trace_observer is not None:
                 self.execution_trace_observer.stop()
 
+    def _idle(self) -> bool:
+        return not self._trace_id and self.schedule is None
+
     def start(self) -> None:
         """Begin."""
         if self._wanted():
@@ -229,6 +247,8 @@ class profile:
 
     def stop(self) -> None:
         """End; hands the trace to `on_trace_ready` when there is one that has not been handed over."""
+        if self._idle():
+            raise AssertionError("Profiler must be initialized before stopping trace: call start(), or enter it")
         recorded = self.running
         self._pause()
         self._saved = not self.acc_events
@@ -297,8 +317,11 @@ class profile:
         write_trace(path, self._events("exporting chrome trace"), memory.changes() if memory is not None else (), told | self.metadata)
 
     def export_stacks(self, path: str, metric: str = "self_cpu_time_total") -> None:
-        """Write a line for each stack and its microseconds, which flame graphs are drawn of; needs `with_stack=True`."""
-        self._events("exporting stacks").export_stacks(path, metric)
+        """Write a line for each stack and its microseconds, which flame graphs are drawn of; AssertionError without `with_stack=True`."""
+        events = self._events("exporting stacks")
+        if not self.with_stack:
+            raise AssertionError("export_stacks() requires with_stack=True: profile(with_stack=True)")
+        events.export_stacks(path, metric)
 
     def memory_timeline(self, device: Any = None) -> Timeline:
         """What memory was taken for, over time, on a kind of device: by default GPUs, if they were used, else the CPU. Needs

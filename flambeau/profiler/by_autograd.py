@@ -28,8 +28,17 @@ class profile(_profile):
             warnings.warn("CUDA is not available, disabling CUDA profiling", UserWarning, stacklevel=2)
         self.enabled = enabled
 
+    def __enter__(self) -> profile:
+        if self._trace_id:
+            raise RuntimeError("Profiler context manager is not reentrant: make another one")
+        super().__enter__()
+        return self
+
     def _wanted(self) -> bool:
         return self.enabled
+
+    def _idle(self) -> bool:
+        return self.enabled and super()._idle()
 
     @property
     def function_events(self) -> EventList:

@@ -69,10 +69,11 @@ def _reads(field: str, shown: Callable[[Any], Any] = lambda value: value) -> pro
     return property(lambda self: shown(getattr(self, field)))
 
 
-for _old in ("time", "time_total", "memory_usage"):     # by names from when there were no GPUs but NVIDIA's
-    for _self in ("", "self_"):
-        if hasattr(Timed, f"{_self}device_{_old}"):
-            setattr(Timed, f"{_self}cuda_{_old}", _reads(f"{_self}device_{_old}"))
+for _maker in ("cuda", "xpu"):      # names by the maker of the only GPUs that there were
+    for _old in ("time", "time_total", "memory_usage"):
+        for _self in ("", "self_"):
+            if hasattr(Timed, f"{_self}device_{_old}"):
+                setattr(Timed, f"{_self}{_maker}_{_old}", _reads(f"{_self}device_{_old}"))
 for _name in ("cpu_time", "cpu_time_total", "self_cpu_time_total", "device_time", "device_time_total", "self_device_time_total"):
     setattr(Timed, f"{_name}_str", _reads(_name, lambda value: spelled_time(value)))
 

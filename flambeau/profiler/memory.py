@@ -15,6 +15,7 @@ from typing import Any
 from flambeau import _C
 
 from ..core.memory_history import Change, History
+from ..core.sparse import SparseTensor
 from ..core.tensor import Tensor
 from ..core.watching import ENGINE
 from ..cuda import memory as cuda_memory
@@ -69,6 +70,19 @@ def _address(tensor: Any) -> int | None:
     return array.ctypes.data if hasattr(array, "ctypes") else getattr(array.data, "ptr", None)      # NumPy's, or CuPy's
 
 
+def _parts(tensor: Any) -> Iterator[Tensor]:
+    """The tensors with arrays of their own that a tensor is made of: itself, as a rule."""
+    if isinstance(tensor, SparseTensor):
+        yield from (tensor._entries, *tensor._pattern.indices)
+    elif (local := getattr(tensor, "_local_tensor", None)) is not None:    # of a DTensor
+        yield from _parts(local)
+    elif hasattr(type(tensor), "__tensor_flatten__"):
+        for name in tensor.__tensor_flatten__()[0]:
+            yield from _parts(getattr(tensor, name))
+    elif isinstance(tensor, Tensor):
+        yield tensor
+
+
 @dataclass
 class Labels:
     """Where parameters, gradients and the states of optimizers lay, and when: steps of optimizers tell, and the end is looked at."""
@@ -97,12 +111,14 @@ class Labels:
                 self._add(value, Category.OPTIMIZER_STATE)
 
     def _add(self, tensor: Any, what: Category) -> None:
-        if isinstance(tensor, Tensor) and (address := _address(tensor)) is not None:
+        for part in _parts(tensor):
+            if (address := _address(part)) is None:
+                continue
             if what is not Category.GRADIENT:       # which stays where it is
                 if (address, what) in self._known:
-                    return
+                    continue
                 self._known.add((address, what))
-            self.found.append((time.perf_counter_ns(), address, tensor._data.nbytes, what))
+            self.found.append((time.perf_counter_ns(), address, part._data.nbytes, what))
 
 
 class MemoryRecord:

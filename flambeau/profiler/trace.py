@@ -27,7 +27,8 @@ def write_trace(path: Any, events: Sequence[Event], changes: Iterable[tuple] = (
     """Write events, and changes of memory (`Recorder.memory_changes`), as a file; compressed if its name ends so."""
     opened = gzip.open if str(path).endswith(".gz") else open
     with opened(path, "wt", encoding="utf-8") as out:
-        json.dump({"schemaVersion": 1, "host_name": platform.node(), "displayTimeUnit": "ms", "baseTimeNanoseconds": 0, **(metadata or {}),
+        json.dump({"schemaVersion": 1, "deviceProperties": [], "host_name": platform.node(), "displayTimeUnit": "ms", "baseTimeNanoseconds": 0,
+                   **(metadata or {}),
                    "traceEvents": [*_named(events), *map(_row, events), *_arrows(events), *_memory(changes)], "traceName": str(path)},
                   out, default=str)
 

@@ -122,6 +122,7 @@ def to_sparse_csc(self: Tensor, dense_dim: int | None = None) -> SparseTensor:
 
 
 def _absent_blocks(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> SparseTensor:
+    """NotImplementedError: entries are numbers, not blocks."""
     raise NotImplementedError(f"blocks of entries are not implemented (of {blocksize}, dense_dim={dense_dim}, for shape "
                               f"{list(self.shape)}); use to_sparse_csr()")
 

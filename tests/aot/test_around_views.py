@@ -65,3 +65,36 @@ def test_what_lies_around_a_view(program, view, backend, recording):
 
     dynamo.reset()
     assert outcome(dynamo.compile(f, backend=backend), recording) == outcome(f, recording)
+
+
+GIVEN = {
+    "rows": lambda: torch.arange(12.0).reshape(3, 4), "the middle": lambda: torch.arange(24.0)[6:18].reshape(3, 4),
+    "columns": lambda: torch.arange(12.0).reshape(4, 3).t(), "selected": lambda: torch.arange(24.0).reshape(2, 3, 4).select(0, 0),
+    "a number": lambda: torch.arange(3.0)[1], "with gaps": lambda: torch.arange(24.0).reshape(3, 8)[:, ::2],
+    "expanded": lambda: torch.arange(4.0)[1:2].expand(3), "nothing": lambda: torch.arange(8.0)[2:2],
+}  # fmt: skip
+LAYOUTS = [((2, 2), (2, 1), 1), ((3,), (1,), 0), ((1, 1), (2, 1), 1), ((), (), 2), ((2,), (1,), 9), ((0,), (1,), 1)]
+
+
+def refused_or_given(program, x, layout):
+    try:
+        return [t.tolist() for t in (*program(x, layout), x)]
+    except RuntimeError as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+@pytest.mark.parametrize("given", GIVEN)
+def test_around_what_a_program_is_given(given, writes):
+    """Of a view that is an input: what lies around it is there, or refused, as in eager mode."""
+    def program(x, layout):
+        if writes:
+            x.mul_(3)
+        return torch.as_strided_scatter(x, torch.full(layout[0], -1.0), *layout), x.as_strided(*layout) * 2
+
+    for layout in LAYOUTS:
+        if given == "expanded" and writes:
+            continue    # which refuses writes
+        dynamo.reset()
+        compiled = dynamo.compile(program, backend="aot_eager")
+        assert refused_or_given(compiled, GIVEN[given](), layout) == refused_or_given(program, GIVEN[given](), layout)

@@ -87,11 +87,13 @@ DRAWS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_numbers_are_those_of_eager_code_on_request(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._inductor.config, "fallback_random", True)
+@pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
+def test_numbers_are_those_of_eager_code_on_request(name: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of inductor by the setting; `aot_eager` has no others."""
+    monkeypatch.setattr(torch._inductor.config, "fallback_random", backend == "inductor")
     torch._dynamo.reset()
     f, found = DRAWS[name], []
-    for function in (f, torch.compile(f)):
+    for function in (f, torch.compile(f, backend=backend)):
         torch.manual_seed(3)
         x = torch.arange(12.0).view(3, 4).requires_grad_()
         out = function(x)
@@ -101,3 +103,21 @@ def test_numbers_are_those_of_eager_code_on_request(name: str, monkeypatch: pyte
     torch._dynamo.reset()
     for mine, theirs in zip(*found, strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_what_is_drawn_after_numbers_that_nobody_reads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._inductor.config, "fallback_random", True)
+    torch._dynamo.reset()
+
+    def unread(x: torch.Tensor) -> torch.Tensor:
+        DRAWS[name](x)
+        return x * 2
+
+    found = []
+    for function in (unread, torch.compile(unread, backend="eager"), torch.compile(unread)):
+        torch.manual_seed(3)
+        function(torch.arange(12.0).view(3, 4))
+        found.append(float(torch.rand(1)))
+    torch._dynamo.reset()
+    assert found[0] == found[1] == found[2]

@@ -31,7 +31,7 @@ def _program(base: str, layout: tuple) -> Callable:
 
 
 def _leaf() -> torch.Tensor:
-    return (torch.arange(24.0, dtype=torch.float64) / 10).reshape(2, 3, 4).requires_grad_()
+    return (torch.arange(18.0, dtype=torch.float64) / 10).reshape(2, 3, 3).requires_grad_()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -28,7 +28,13 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+# All are forked off one process that has imported the libraries, which takes longer than most programs here.
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["pytest", "flambeau.distributed", "flambeau.inductor.graph", "torch.distributed.rpc"])
+
+
 def _main(program: Callable, rank: int, world: int, library: str, env: dict[str, str], args: tuple, out: str) -> None:
+    os.environ.clear()
     os.environ.update(env, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world))
     torch = importlib.import_module(library)
     torch.set_num_threads(1)
@@ -46,11 +52,10 @@ class Ranks:
 
     def __init__(self, program: Callable, world: int, *args: Any, library: str = "flambeau", env: dict[str, str] | None = None) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        context = multiprocessing.get_context("spawn")
-        env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1", **(env or {})}
+        env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1", **(env or {})}
         self.files = [Path(self.folder.name) / str(rank) for rank in range(world)]
         self.processes = [
-            context.Process(target=_main, args=(program, rank, world, library, env, args, str(self.files[rank])), daemon=True)
+            _context.Process(target=_main, args=(program, rank, world, library, env, args, str(self.files[rank])), daemon=True)
             for rank in range(world)
         ]
 

@@ -66,7 +66,49 @@ def written(x: fl.Tensor) -> fl.Tensor:
     return again * rows[: y.shape[0]] + part.sum()
 
 
-PROGRAMS: list[Callable] = [reduced, gathered, exchanged, through, written]
+class _Asks(fl.autograd.Function):
+    """What comes backward is combined, and then what forward was given, which hangs on no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: fl.Tensor) -> fl.Tensor:
+        ctx.save_for_backward(x)
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, g: fl.Tensor) -> fl.Tensor:
+        x, = ctx.saved_tensors
+        total = fc.all_reduce(g.sum(0), "sum", group)
+        return total * fc.all_reduce(x.sum(1), "max", group).unsqueeze(1) * g
+
+
+def asked(x: fl.Tensor) -> fl.Tensor:
+    return _Asks.apply(x.sin() + fc.all_reduce(x.detach(), "sum", group))
+
+
+def later(x: fl.Tensor) -> fl.Tensor:
+    """Collectives that are waited for later, in another order."""
+    y, z = x.detach() * 2, x.detach().sin()
+    rows, part = y.new_empty(2 * y.shape[0], *y.shape[1:]), y.new_empty(y.shape[0] // 2, *y.shape[1:])
+    works = [dist.all_reduce(y, async_op=True), dist.broadcast(z, 1, async_op=True)]
+    works.append(dist.all_gather_into_tensor(rows, x.detach(), async_op=True))
+    works.append(dist.reduce_scatter_tensor(part, x.detach() * 3, async_op=True))
+    w = x.cos()
+    assert all(isinstance(work, dist.Work) and work.wait() for work in reversed(works))
+    return y + z + w + rows[: y.shape[0]] * part.sum() + works[0].result()[0]
+
+
+def listed(x: fl.Tensor) -> fl.Tensor:
+    """Those of lists, which are the operators of tensors in the graph."""
+    y = x.detach() * 2
+    rows, parts, part = [y.new_empty(y.shape) for _ in range(2)], [y.new_empty(y[:1].shape), y.new_empty(y[0].shape)], y.new_empty(y.shape)
+    work = dist.all_gather(rows, y, async_op=True)
+    dist.all_to_all(parts, [y[0], y[1, None]] if dist.get_rank() else [y[:1], y[1]])
+    work.wait()
+    dist.reduce_scatter(part, [rows[0], rows[1] + 1])
+    return part + rows[1] + parts[0] * parts[1]
+
+
+PROGRAMS: list[Callable] = [reduced, gathered, exchanged, through, written, asked, later, listed]
 
 
 def begin(rank: int, world: int, backend: str = "gloo") -> None:
@@ -98,27 +140,62 @@ def test_one_graph_holds_them(program: Callable, fake: None) -> None:
     assert fl._dynamo.explain(program)(fl.randn(4, 4)).graph_break_count == 0
     calls, sequences = group.calls, []
     for fn in (program, fl.compile(program, fullgraph=True)):
-        x = fl.randn(4, 4, requires_grad=True)
+        x = fl.randn(4, 4 if program is not asked else 6, requires_grad=True)
         del calls[:]
         out = fn(x)
         if out.requires_grad:
             out.sum().backward()
-        sequences.append([(c.name, c.shape, c.dtype, c.group) for c in calls])
+        sequences.append([c.nbytes if program is listed else (c.name, c.shape, c.dtype, c.group) for c in calls])
     assert sequences[0] == sequences[1] and len(sequences[0]) >= 2
 
 
-def test_what_is_outside_of_graphs(fake: None) -> None:
-    """A work that is waited for later; a parameter that is written to."""
-    def later(x: fl.Tensor) -> fl.Tensor:
-        y = x * 2
-        work = dist.all_reduce(y, async_op=True)
+def test_works_of_graphs(fake: None) -> None:
+    """What leaves a graph is a work that has ended; one that comes from outside is waited for between graphs."""
+    def begun(x: fl.Tensor) -> tuple:
+        return dist.all_reduce(x, async_op=True), x + 1
+
+    x = fl.ones(3)
+    work, y = fl.compile(begun, fullgraph=True)(x)
+    assert isinstance(work, dist.Work) and work.is_completed() and work.is_success() and work.wait() and work.exception() is None
+    assert work.result()[0] is x and work.get_future().wait()[0] is x and y.tolist() == [2] * 3
+
+    def waited(x: fl.Tensor, work: Any) -> fl.Tensor:
         work.wait()
-        return y + 1
+        return x * 2
 
-    explained = fl._dynamo.explain(later)(fl.ones(3))
-    assert explained.graph_break_count >= 1
-    assert fl.compile(later)(fl.ones(3)).tolist() == later(fl.ones(3)).tolist()
+    x = fl.ones(3)
+    assert fl.compile(waited)(x, dist.all_reduce(x, async_op=True)).tolist() == [2] * 3
 
+
+def test_the_graph_goes_on_beside_a_work(fake: None, compiled_graphs: list) -> None:
+    """What comes between a collective with async_op=True and its `wait` runs beside it, and so does what comes after that and needs it not."""
+    def program(x: fl.Tensor, w: fl.Tensor) -> fl.Tensor:
+        a = x @ w
+        work = dist.all_reduce(a, async_op=True)
+        b = (x.sin() @ w).tanh() @ w
+        work.wait()
+        return a * 2 + b @ w
+
+    fl.compile(program, fullgraph=True)(fl.randn(4, 4), fl.randn(4, 4))
+    assert re.findall(r"\b(run|begin|end)(?=[_(])", compiled_graphs[0].wrapper) == ["run", "begin", "run", "end", "run"]
+
+
+def test_who_asks_who_it_is(fake: None) -> None:
+    """Ranks and sizes are numbers in the graph, of the group that there is."""
+    def scaled(x: fl.Tensor) -> fl.Tensor:
+        if not dist.is_initialized():
+            return x
+        return x * dist.get_rank() + dist.get_world_size(group)
+
+    compiled = fl.compile(scaled, fullgraph=True)
+    assert compiled(fl.ones(2)).tolist() == [3, 3]
+    dist.destroy_process_group()
+    assert compiled(fl.ones(2)).tolist() == [1, 1]
+    begin(3, 5, "fake")
+    assert compiled(fl.ones(2)).tolist() == [8, 8]
+
+
+def test_a_parameter_that_is_written_to(fake: None) -> None:
     def into(p: fl.Tensor) -> None:
         with fl.no_grad():
             dist.broadcast(p, 0)
@@ -408,3 +485,60 @@ def test_gradients_are_reduced_within_the_backward_graph(backend: str, names: li
             case = CASES[name]
             assert tuple(counts) == (0, 0, 0, *(case.other if rank and case.other else case.early)), f"rank {rank}, {name}"
 
+
+
+class _SumsGradients(fl.autograd.Function):
+    """Rank 0 takes the sum of everyone's gradients for its own; the others take part."""
+
+    @staticmethod
+    def forward(ctx: Any, x: fl.Tensor, rank: int) -> fl.Tensor:
+        ctx.rank = rank
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, g: fl.Tensor) -> Any:
+        total = fc.all_reduce(g, "sum", group)
+        return total if ctx.rank == 0 else g * 3, None
+
+
+def unread(torch: Any, rank: int, world: int, backend: str) -> list:
+    """Of programs in which one process needs the result of a collective and the other takes part: results, eager and compiled."""
+    begin(rank, world)
+
+    def functional(x: fl.Tensor) -> fl.Tensor:
+        everyone = fc.all_reduce(x * (rank + 1), "sum", group)
+        return everyone + 1 if rank == 0 else x * 2
+
+    def writing(x: fl.Tensor) -> fl.Tensor:
+        y, rows = x.detach() * (rank + 1), x.new_empty(2 * x.shape[0], *x.shape[1:])
+        dist.all_reduce(y)
+        dist.all_gather_into_tensor(rows, y + rank)
+        return rows[3:] + y if rank == 0 else x * 2
+
+    def alike(x: fl.Tensor) -> fl.Tensor:
+        """In rank 0 the two are the same call."""
+        return fc.all_reduce(x, "sum", group) * fc.all_reduce(x if rank == 0 else x * 5, "sum", group)
+
+    def backwards(x: fl.Tensor) -> fl.Tensor:
+        return _SumsGradients.apply(x.sin(), rank) * 2
+
+    made = []
+    for program in (functional, writing, alike, backwards):
+        for fn in (program, fl.compile(program, backend=backend, fullgraph=True)):
+            x = (fl.arange(6.0).reshape(3, 2) + rank).requires_grad_(program is backwards)
+            out = fn(x)
+            if out.requires_grad:
+                out.sum().backward()
+            made.append((out.detach().numpy(), None if x.grad is None else x.grad.numpy()))
+    return made
+
+
+@needs_mpi
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_process_takes_part_in_what_it_does_not_need(backend: str) -> None:
+    for results in run(unread, 2, backend):
+        for eager, compiled in zip(results[::2], results[1::2], strict=True):
+            for a, b in zip(eager, compiled, strict=True):
+                assert (a is None) == (b is None)
+                if a is not None:
+                    np.testing.assert_allclose(a, b, rtol=1e-6)

@@ -60,7 +60,7 @@ def mesh() -> Iterator[DeviceMesh]:
 
 
 def test_of_thousands(mesh: DeviceMesh) -> None:
-    assert mesh.get_coordinate() == [375, 1] and mesh["tp"].mesh.tolist() == list(range(3000, 3008))
+    assert mesh.get_coordinate() == (375, 1) and mesh["tp"].mesh.tolist() == list(range(3000, 3008))
     assert mesh["dp"].size() == 512 and mesh["dp"].get_group().rank() == 375
     assert mesh._flatten("all").get_group() is dist.group.WORLD
     assert "dp=512, tp=8" in repr(mesh) and mesh.get_all_groups() == [mesh.get_group("dp"), mesh.get_group("tp")]

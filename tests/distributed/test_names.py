@@ -42,6 +42,33 @@ def test_small_names(t: Any) -> None:
         importlib.import_module(f"{t.__name__}.distributed.fsdp").DataParallelMeshDims()
 
 
+@LIBRARIES
+def test_how_layouts_are_shown(t: Any) -> None:
+    tensor, parallel = (importlib.import_module(f"{t.__name__}.distributed.tensor{end}") for end in ("", ".parallel"))
+    shown = [(repr(p), str(p)) for p in (tensor.Shard(1), tensor.Replicate(), tensor.Partial(), tensor.Partial("avg"))]
+    assert shown == [("Shard(dim=1)", "S(1)"), ("Replicate()", "R"), ("Partial(sum)", "P(sum)"), ("Partial(avg)", "P(avg)")]
+    layouts = {"output_layouts": tensor.Shard(0), "desired_output_layouts": tensor.Replicate()}
+    assert [repr(style) for style in (parallel.ColwiseParallel(), parallel.RowwiseParallel(output_layouts=tensor.Shard(1)),
+                                      parallel.SequenceParallel(), parallel.PrepareModuleOutput(**layouts))] == [
+        "ColwiseParallel(input_layouts=(Replicate(),), output_layouts=(Shard(dim=-1),), use_local_output=True)",
+        "RowwiseParallel(input_layouts=(Shard(dim=-1),), output_layouts=(Shard(dim=1),), use_local_output=True)",
+        "SequenceParallel(sequence_dim=1, use_local_output=False)",
+        "PrepareModuleOutput(output_layouts=(Shard(dim=0),), desired_output_layouts=(Replicate(),), use_local_output=True)"]
+
+
+@pytest.mark.usefixtures("alone")
+def test_meshes_and_plans() -> None:
+    mesh = dist.init_device_mesh("cpu", (1,))
+    assert repr(mesh) == "DeviceMesh((1,), 'cpu', stride=((),))" and mesh.get_coordinate() == (0,)
+    with pytest.raises(TypeError, match="parallelize_plan"):
+        fl.distributed.tensor.parallel.parallelize_module(fl.nn.ReLU(), mesh, {1})
+    assert dist.distributed_c10d._get_default_store() is dist.group.WORLD._store
+    dist.destroy_process_group()
+    dist.init_process_group("fake", rank=5, world_size=8)
+    mesh = dist.init_device_mesh("cpu", (2, 1, 4), mesh_dim_names=("a", "b", "c"))
+    assert repr(mesh) == "DeviceMesh((a=2, b=1, c=4), 'cpu', stride=(4, (), 1))" and mesh.get_coordinate() == (1, 0, 1)
+
+
 @pytest.mark.usefixtures("alone")
 def test_names_of_communication() -> None:
     with fl.profiler.profile() as taken, dist.record_comm("my part"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -59,13 +61,14 @@ def loss_of(out: Any, target: Any, weight: float = 1.0) -> Any:
 def train(torch: Any, rank: int, world: int, *plans: tuple) -> list:
     """Steps of schedules; what this process's stages come to."""
     dist.init_process_group("gloo")
-    return [both_ways(wrap) if wrap else steps(rank, world, *plan) for *plan, wrap in plans]
+    return [both_ways(wrap, *plan) if wrap else steps(rank, world, *plan) for *plan, wrap in plans]
 
 
 def steps(rank: int, world: int, name: str, stages: int, count: int) -> dict:
     made = pipeline(Net(), data(0)[:1], split_spec=dict(list(CUTS.items())[: stages - 1]))
-    mine = [made.build_stage(i, "cpu") for i in range(rank, stages, world)]
-    schedule = getattr(pipelining, name)(mine[0] if stages == world else mine, count, loss_fn=loss_of)
+    kind = getattr(pipelining, name)
+    mine = [made.build_stage(i, "cpu") for i, process in enumerate(kind.place(world, stages)) if process == rank]
+    schedule = kind(mine[0] if stages == world else mine, count, loss_fn=loss_of)
     found: dict[str, Any] = {"losses": [], "outputs": []}
     sgd = fl.optim.SGD([p for s in mine for p in s.submod.parameters()], lr=0.1, momentum=0.9)
     for step in range(3):
@@ -78,7 +81,7 @@ def steps(rank: int, world: int, name: str, stages: int, count: int) -> dict:
             assert all(p.grad is None for s in mine for p in s.submod.parameters())
         out = schedule.step(*given, target=target, losses=losses, loss_kwargs={"weight": 2.0})
         sgd.step()
-        if mine[-1].is_last:
+        if any(s.is_last for s in mine):
             found["losses"].append([x.item() for x in losses])
             found["outputs"].append(out.tolist())
         else:
@@ -93,7 +96,7 @@ WRAPS: dict[str, Callable] = {
 }
 
 
-def both_ways(wrap: str) -> dict:
+def both_ways(wrap: str, name: str) -> dict:
     """Two stages, each in two processes that share the batch: gradients, and how often they were reduced."""
     mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "pp"))
     part, place = mesh["dp"].get_local_rank(), mesh["pp"].get_local_rank()
@@ -101,7 +104,8 @@ def both_ways(wrap: str) -> dict:
     module = WRAPS[wrap](made.get_stage_module(place), mesh["dp"])
     stage = PipelineStage(module, place, 2, "cpu", group=mesh["pp"].get_group())
     ids, target = (t.tensor_split(2)[part] for t in data(3, 16))
-    pipelining.Schedule1F1B(stage, 4, loss_fn=loss_of).step(*((ids,) if place == 0 else ()), target=target)
+    kind = getattr(pipelining, name)
+    kind(stage if name == "Schedule1F1B" else [stage], 4, loss_fn=loss_of).step(*((ids,) if place == 0 else ()), target=target)
     grads = {n.removeprefix("module."): p.grad for n, p in module.named_parameters()}
     return {n: (g.full_tensor() if hasattr(g, "full_tensor") else g).tolist() for n, g in grads.items()}
 
@@ -123,8 +127,9 @@ def alone(count: int) -> dict:
 
 @needs_mpi
 @pytest.mark.parametrize(("world", "plans"), [
-    (2, [("ScheduleGPipe", 2, 4, ""), ("ScheduleInterleaved1F1B", 4, 4, ""), ("ScheduleLoopedBFS", 4, 2, "")]),
-    (4, [("Schedule1F1B", 4, 8, ""), ("DDP",), ("fully_shard",)])])
+    (2, [("ScheduleGPipe", 2, 4, ""), ("ScheduleInterleaved1F1B", 4, 4, ""), ("ScheduleLoopedBFS", 4, 2, ""),
+         ("ScheduleInterleavedZeroBubble", 4, 4, ""), ("ScheduleZBVZeroBubble", 4, 4, ""), ("ScheduleDualPipeV", 4, 4, "")]),
+    (4, [("Schedule1F1B", 4, 8, ""), *((name, wrap) for wrap in WRAPS for name in ("Schedule1F1B", "ScheduleInterleavedZeroBubble"))])])
 def test_training_is_that_of_one_process(world: int, plans: list) -> None:
     for plan, ranks in zip(plans, zip(*run(train, world, *plans, timeout=100))):
         if plan[-1]:
@@ -139,7 +144,8 @@ def test_training_is_that_of_one_process(world: int, plans: list) -> None:
 
 
 def check(ranks: tuple, expected: dict) -> None:
-    found = {"losses": ranks[-1]["losses"], "outputs": ranks[-1]["outputs"], "parameters": {}}
+    last = next(rank for rank in ranks if rank["losses"])
+    found = {"losses": last["losses"], "outputs": last["outputs"], "parameters": {}}
     for rank in ranks:
         assert not found["parameters"].keys() & rank["parameters"].keys()
         found["parameters"] |= rank["parameters"]
@@ -171,51 +177,110 @@ def test_a_dead_stage_is_named() -> None:
 
 
 # -- schedules by themselves ------------------------------------------------------------------------------------------
-def played(order: Callable, processes: int, each: int, count: int) -> list[int]:
-    """All processes together do their lists; how many microbatches each keeps at most. AssertionError where none can go on."""
+class Played(NamedTuple):
+    """What it came to: the microbatches that each process keeps at most, and for how many ticks the last one is at work."""
+
+    kept: list[int]
+    ticks: int
+
+
+NEEDS = {"F": lambda s, last: [("F", s - 1)] if s else [], "I": lambda s, last: [("F", s), *([("I", s + 1)] if s < last else [])],
+         "W": lambda s, last: [("I", s)]}
+
+
+def played(order: Callable, processes: int, each: int, count: int, place: Callable = schedules.round_about) -> Played:
+    """All processes do their lists, a pass a tick, of which a whole backward pass takes two. AssertionError where none can go on."""
     stages = processes * each
-    lists = [order(list(range(p, stages, processes)), processes, count) for p in range(processes)]
-    done: set = set()
-    kept, most, at = [0] * processes, [0] * processes, [0] * processes
-    for p, actions in enumerate(lists):
-        expected = {(way, s, i) for way in (0, 1) for s in range(p, stages, processes) for i in range(count)}
-        assert len(actions) == len(expected) and set(actions) == expected, (p, actions)
+    where = place(processes, stages)
+    mine = [[s for s in range(stages) if where[s] == p] for p in range(processes)]
+    lists = [order(m, processes, count) for m in mine]
+    for m, actions in zip(mine, lists):
+        halves = [(part, s, i) for way, s, i in actions for part in {"B": "IW"}.get(schedules._LETTERS[way], schedules._LETTERS[way])]
+        assert sorted(halves) == sorted((part, s, i) for part in "FIW" for s in m for i in range(count))
+    ended: dict = {}
+    kept, most, at, free = [0] * processes, [0] * processes, [0] * processes, [0] * processes
     while any(at[p] < len(lists[p]) for p in range(processes)):
         moved = False
         for p in range(processes):
             while at[p] < len(lists[p]):
-                way, stage, i = lists[p][at[p]]
-                needs = [(0, stage - 1, i)] if way == 0 and stage else [] if way == 0 else [(0, stage, i)]
-                needs += [(1, stage + 1, i)] if way == 1 and stage < stages - 1 else []
-                if not done.issuperset(needs):
+                action = lists[p][at[p]]
+                parts = {"B": "IW"}.get(letter := schedules._LETTERS[action.way], letter)
+                needs = [(way, s, action.number) for way, s in NEEDS[parts[0]](action.stage, stages - 1)]
+                if not ended.keys() >= set(needs):
                     break
-                done.add((way, stage, i))
-                kept[p] += 1 - 2 * way
+                start = max([free[p], *(ended[n] for n in needs)])
+                free[p] = start + len(parts)
+                ended.update(((part, action.stage, action.number), free[p]) for part in parts)
+                kept[p] += (parts == "F") - (parts[-1] == "W")
                 most[p] = max(most[p], kept[p])
                 at[p], moved = at[p] + 1, True
         assert moved, [actions[k:k + 2] for k, actions in zip(at, lists)]
     assert kept == [0] * processes
-    return most
+    return Played(most, max(free))
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize("count", [1, 2, 4, 7, 8, 12])
+@pytest.mark.parametrize("count", [1, 2, 4, 7, 8, 12, 15])
 def test_schedules_go_through(processes: int, count: int) -> None:
-    assert played(schedules.gpipe, processes, 1, count) == [count] * processes
-    assert played(schedules.one_f_one_b, processes, 1, count) == [min(count, processes - p) for p in range(processes)]
+    assert played(schedules.gpipe, processes, 1, count).kept == [count] * processes
+    assert played(schedules.one_f_one_b, processes, 1, count).kept == [min(count, processes - p) for p in range(processes)]
     for each in (1, 2, 3):
-        assert played(schedules.gpipe, processes, each, count) == [each * count] * processes
-        if count % max(1, count // processes):
-            with pytest.raises(ValueError, match="multiple of the number of rounds"):
-                played(schedules.interleaved, processes, each, count)
-        else:
-            assert max(played(schedules.interleaved, processes, each, count)) <= each * count
+        assert played(schedules.gpipe, processes, each, count).kept == [each * count] * processes
+        for order in (schedules.interleaved, schedules.zero_bubble):
+            if count % max(1, count // processes):
+                with pytest.raises(ValueError, match="multiple of the number of rounds"):
+                    played(order, processes, each, count)
+            else:
+                assert max(played(order, processes, each, count).kept) <= each * count
+    folded = functools.partial(played, processes=processes, each=2, count=count, place=schedules.there_and_back)
+    assert max(folded(schedules.zero_bubble_v).kept) <= 2 * processes
+    if count < 2 * processes:
+        with pytest.raises(ValueError, match="at least as many microbatches as stages"):
+            folded(schedules.dual_pipe_v)
+    else:
+        assert max(folded(schedules.dual_pipe_v).kept) <= 2 * processes + 1
 
 
 def test_interleaved_keeps_fewer() -> None:
     """In each of four processes with two stages, of 32 microbatches."""
-    assert max(played(schedules.interleaved, 4, 2, 32)) <= 4 + 2 * 3 + 1
-    assert played(schedules.gpipe, 4, 2, 32) == [64] * 4
+    assert max(played(schedules.interleaved, 4, 2, 32).kept) <= 4 + 2 * 3 + 1
+    assert played(schedules.gpipe, 4, 2, 32).kept == [64] * 4
+
+
+@pytest.mark.parametrize("processes", [2, 4, 6])
+def test_who_waits_less(processes: int) -> None:
+    """Ticks beside those of the work: with halves of backward passes as many as it takes the first microbatch to reach the last process."""
+    count = 4 * processes
+    for name, each, place, expected in (
+            ("one_f_one_b", 1, schedules.round_about, 3), ("interleaved", 2, schedules.round_about, 3),
+            ("zero_bubble", 2, schedules.round_about, 1), ("zero_bubble", 3, schedules.round_about, 1),
+            ("zero_bubble_v", 2, schedules.there_and_back, 1), ("dual_pipe_v", 2, schedules.there_and_back, 1)):
+        found = played(getattr(schedules, name), processes, each, count, place)
+        assert found.ticks - 3 * each * count == expected * (processes - 1), name
+        assert name == "interleaved" or max(found.kept) <= each * processes + (name == "dual_pipe_v"), name
+
+
+def test_lists_of_actions_are_files(tmp_path: Path) -> None:
+    dist.init_process_group("fake", rank=1, world_size=2)
+    try:
+        stages = [PipelineStage(Net(), i, 4, "cpu") for i in (1, 2)]
+        made = pipelining.ScheduleZBVZeroBubble(stages, 4)
+        made._dump_csv(str(tmp_path / "order.csv"))
+        again = schedules._PipelineScheduleRuntime(stages, 4)
+        again._load_csv(str(tmp_path / "order.csv"))
+        assert again.pipeline_order == made.pipeline_order and stages[0].processes == [0, 1, 1, 0]
+        assert str(made.pipeline_order[1][0]) == "1F0" and schedules.Action.from_str("3W12") == (schedules.WEIGHT, 3, 12)
+        with pytest.raises(ValueError, match="an action is"):
+            schedules.Action.from_str("3X5")
+        with pytest.raises(NotImplementedError, match="compute_only"):
+            again._load_csv("order.csv", "compute_comms")
+        with pytest.warns(FutureWarning, match="use_full_backward"):
+            schedules.PipelineScheduleMulti([stages[0], PipelineStage(Net(), 3, 4, "cpu")], 4, use_full_backward=True)
+    finally:
+        dist.destroy_process_group()
+    assert schedules.get_schedule_class("zbvzerobubble") is pipelining.ScheduleZBVZeroBubble
+    with pytest.raises(ValueError, match="Unknown schedule name"):
+        schedules.get_schedule_class("none")
 
 
 # -- cutting -----------------------------------------------------------------------------------------------------------
@@ -267,14 +332,14 @@ def test_what_is_refused() -> None:
     ):
         with pytest.raises(error, match=match):
             pipeline(net, (ids,), split_spec=cuts)
-    with pytest.raises(NotImplementedError, match="ScheduleInterleaved1F1B"):
-        pipelining.ScheduleZBVZeroBubble()
     dist.init_process_group("fake", rank=1, world_size=2)
     try:
         with pytest.raises(ValueError, match="out of range"):
             PipelineStage(Net(), 2, 2, "cpu")
-        with pytest.raises(ValueError, match="belongs to process 0"):
-            PipelineStage(Net(), 0, 2, "cpu")
+        with pytest.raises(ValueError, match=r"has stages \[1\] of 2; given are \[0\]"):
+            pipelining.ScheduleGPipe(PipelineStage(Net(), 0, 2, "cpu"), 2)
+        with pytest.raises(ValueError, match="exactly 2 stages"):
+            pipelining.ScheduleZBVZeroBubble([PipelineStage(Net(), 1, 2, "cpu")], 2)
         with pytest.raises(ValueError, match="cannot be larger"):
             PipelineStage(Net(), 0, 1, "cpu")
         stage = PipelineStage(Net(), 1, 4, "cpu")

@@ -13,6 +13,7 @@ from flambeau.distributed.tensor import DTensor, Replicate, Shard, distribute_te
 from flambeau.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
+    PrepareModuleInputOutput,
     PrepareModuleOutput,
     RowwiseParallel,
     SequenceParallel,
@@ -45,6 +46,9 @@ PLANS: dict[str, dict] = {
                  "3": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate())},
     "prepared": {"1": PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Shard(1), use_local_output=True),
                  "2": PrepareModuleOutput(output_layouts=Shard(1), desired_output_layouts=Replicate())},
+    "prepared at once": {"1": PrepareModuleInputOutput(
+        input_layouts=Replicate(), desired_input_layouts=Shard(1), use_local_input=False, output_layouts=Shard(1),
+        desired_output_layouts=Replicate())},
 }
 
 

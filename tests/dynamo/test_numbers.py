@@ -207,8 +207,7 @@ def test_optimizers_of_float64_count_steps_in_it(name: str, lr: Any) -> None:
         for w, step in zip(weights, steps):
             w.grad = w.detach() + k
             step()
-    near = 1e-9 if name == "NAdam" else 1e-14       # NAdam keeps a product in float32
-    torch.testing.assert_close(weights[0], weights[1], atol=near, rtol=near)
+    torch.testing.assert_close(weights[0], weights[1], atol=1e-14, rtol=1e-14)
 
 
 def test_what_decides_by_numbers_at_each_step_runs_as_it_is_written() -> None:

@@ -93,6 +93,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any, Any]] = {
     "randint empty": (lambda x, i: torch.randint(3, 3, (2, )), x, x),
     "repeat_interleave neg": (lambda x, i: torch.repeat_interleave(x, i, 0), x, li(1, 1, -1)),
     "repeat_interleave len": (lambda x, i: torch.repeat_interleave(x, i, 0), x, li(1, 1)),
+    "cholesky_inverse": (lambda x, i: torch.cholesky_inverse(x[:, :3]), x, x),
     "searchsorted sorter": (lambda x, i: torch.searchsorted(x[0], x[1], sorter=i), x, li(0, 1, 2, 9)),
     "searchsorted dims": (lambda x, i: torch.searchsorted(x, x[:2]), x, x),
     "bucketize 2d": (lambda x, i: torch.bucketize(x, x), x, x),
@@ -125,6 +126,8 @@ CASES: dict[str, tuple[Callable[..., Any], Any, Any]] = {
     "roll": (lambda x, i: x.roll(1, 5), x, x),
     "diag_embed": (lambda x, i: torch.diag_embed(x, 0, 0, 0), x, x),
     "ctc": (lambda x, i: F.ctc_loss(x[:, None, :], i, li(3), li(9)), x, T([[1, 2]])),
+    "ctc label": (lambda x, i: F.ctc_loss(x[:, None, :], i, li(3), li(2)), x, T([[1, 99]])),
+    "bce target": (lambda x, y: F.binary_cross_entropy(x/11, y), x, torch.full((3, 4), 1.5)),
     "ctc in": (lambda x, i: F.ctc_loss(x[:, None, :], i, li(9), li(1)), x, T([[1, 2]])),
     "max_unpool": (lambda x, i: F.max_unpool1d(x[:, :2], i, 2), x, T([[0, 9], [0, 1], [0, 1]])),
     "lu_unpack": (lambda x, i: torch.lu_unpack(x[:, :3], i.int()), x, li(9, 9, 9)),
@@ -158,7 +161,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any, Any]] = {
     "normal dist": (lambda x, i: torch.distributions.Normal(x, -x).log_prob(x), x, x),
     "cat dist": (lambda x, i: torch.distributions.Categorical(probs=-x-1).log_prob(i), x, li(0, 0, 0)),
 }
-NATIVE = ("gather hi", "gather lo", "scatter lo", "index_select lo", "one_hot hi", "bce lo", "cross_entropy lo", "embedding", "int mod 0", "multinomial neg")
+NATIVE = ("cholesky", "cholesky_inverse", "gather hi", "gather lo", "scatter lo", "index_select lo", "one_hot hi", "bce lo", "cross_entropy lo", "embedding", "int mod 0", "multinomial neg")
 """With generated code."""
 
 
@@ -183,6 +186,24 @@ def test_refused_when_compiled(name: str) -> None:
             got = outcome(dynamo.compile(program, **settings), given, other)
             assert got is not None, settings
             assert got[0] is expected[0], (settings, expected, got)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_refused_though_nobody_reads_it(name: str) -> None:
+    """Steps that come to no result are dropped, but for what eager mode refuses."""
+    program, values, other = CASES[name]
+
+    def unread(x: Any, i: Any) -> Any:
+        made = x + 1
+        program(x, i)
+        return made * 2
+
+    for needs_grad in (False, True):
+        given = values.clone().requires_grad_(needs_grad)
+        expected = outcome(program, given, other)
+        for backend in ("aot_eager", "inductor") if name in NATIVE and not needs_grad else ("aot_eager",):
+            got = outcome(dynamo.compile(unread, backend=backend), given, other)
+            assert got is not None and got[0] is expected[0], (backend, expected, got)
 
 
 def test_what_fits_isnt_refused() -> None:

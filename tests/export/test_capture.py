@@ -127,6 +127,54 @@ def test_what_only_a_run_knows(f):
         _same(_reloaded(program).module()(x), f(x))
 
 
+@pytest.mark.parametrize("f", [
+    lambda x, n: fl.cat([part * i for i, part in enumerate(x.split(n.tolist()))]),
+    lambda x, n: fl.cat([part.sum(0, keepdim=True) for part in fl.split(x, [m.item() for m in n], 0)]),
+    lambda x, n: fl.cat(x.split_with_sizes(n.tolist())[::-1]) + x,
+    lambda x, n: fl.cat(x.split(n.tolist())) * x.sum(1)[:, None]])
+def test_parts_whose_sizes_only_a_run_knows(f):
+    class Parts(fl.nn.Module):
+        def forward(self, x, n):
+            return f(x, n)
+
+    program = export(Parts(), (fl.randn(6, 2), fl.tensor([1, 2, 3])), dynamic_shapes=({0: Dim("rows")}, None))
+    for sizes in ([1, 2, 3], [2, 2, 2], [4, 1, 1], [3, 3, 4]):
+        x, n = fl.randn(sum(sizes), 2), fl.tensor(sizes)
+        _same(program.module()(x, n), f(x, n))
+        _same(_reloaded(program).module()(x, n), f(x, n))
+    with pytest.raises(RuntimeError, match=r"Runtime assertion failed|sum exactly"):
+        program.module()(fl.randn(6, 2), fl.tensor([1, 2, 4]))
+    with pytest.raises(RuntimeError, match=r"non-negative|Runtime assertion failed"):
+        program.module()(fl.randn(6, 2), fl.tensor([-1, 4, 3]))
+
+
+@pytest.mark.parametrize("f", [
+    lambda x, y: x[y > 0] + y[y > 0][:, None], lambda x, y: x[y > 0] * y[y > 0].view(-1, 1).expand(-1, 4),
+    lambda x, y: fl.where(x[y > 0] > 0, x[y > 0], y[y > 0][:, None]), lambda x, y: x[y > 0] * fl.ones(1, 4) - fl.ones(4),
+    lambda x, y: fl.maximum(fl.nonzero(y)[:, 0], fl.nonzero(y)[:, 0] + 1)])
+def test_sizes_that_only_a_run_knows_meet(f):
+    class Meets(fl.nn.Module):
+        def forward(self, x, y):
+            return f(x, y)
+
+    program = export(Meets(), (fl.randn(6, 4), fl.linspace(-1, 1, 6)))
+    for y in (fl.linspace(-1, 1, 6), fl.linspace(-3, 1, 6), fl.linspace(-0.1, 1, 6)):
+        x = fl.randn(6, 4)
+        _same(program.module()(x, y), f(x, y))
+        _same(_reloaded(program).module()(x, y), f(x, y))
+
+
+def test_what_only_a_run_knows_has_to_be_equal_where_it_meets():
+    class Meets(fl.nn.Module):
+        def forward(self, x, y):
+            return x[x > 0] + y[y > 0]
+
+    program = export(Meets(), (fl.ones(3), fl.ones(3)))
+    _same(program.module()(fl.tensor([1.0, -1, 2]), fl.tensor([-1.0, 3, 4])), fl.tensor([4.0, 6]))
+    with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+        program.module()(fl.tensor([1.0, -1, 2]), fl.tensor([1.0, 3, 4]))
+
+
 def test_branches_on_values_name_the_line():
     def f(x):
         return x if x.sum() > 0 else -x
@@ -161,6 +209,60 @@ def test_all_that_data_decides_is_told_at_once():
     lines = ["if x.sum() > 0", "count = int(n.max())", "while n.float().mean() > 3", "if rows.shape[0] > 7",
              "for row in x[x > 1]", "if float(x.mean()) < 0.5"]
     assert all(line in text for line in lines) and text.count("way out") == len(lines)
+
+
+class Much(fl.nn.Module):
+    """Problems of each kind."""
+
+    def forward(self, x, y):
+        if x.shape[0] == 3:
+            x = x + 1
+        if x.shape[1] > 10:
+            x = x - 1
+        if y.mean() > 0:
+            y = y * 2
+        array = y.numpy()
+        if int(array[0, 0]) > y.max():
+            y = y + 1
+        print("seen")
+        return x + 1, y, object()
+
+
+class OfSizes(fl.nn.Module):
+    def forward(self, x, y):
+        rows, columns = x.shape
+        if rows > 5:
+            x = x + 1
+        if columns % 2 == 0:
+            x = x * 2
+        return x + y
+
+
+VARY = {"x": {0: Dim("rows"), 1: Dim("columns")}, "y": None}
+
+
+@pytest.mark.parametrize(("strict", "wanted"), [
+    (False, ["if y.mean() > 0", "array = y.numpy()", "if int(array[0, 0]) > y.max()", "Unsupported output type", "if x.shape[0] == 3",
+             "if x.shape[1] > 10", "rows = 3", "columns = Dim('columns', max=10)"]),
+    (True, ["if y.mean() > 0", "if int(array[0, 0]) > y.max()", "print(\"seen\")", "if x.shape[0] == 3", "if x.shape[1] > 10", "rows = 3",
+            "columns = Dim('columns', max=10)"])])
+def test_problems_of_all_kinds_are_told_at_once(strict, wanted, capsys):
+    with pytest.raises((fl._dynamo.exc.UserError, fl._dynamo.exc.Unsupported)) as caught:
+        export(Much(), (fl.ones(3, 4), fl.ones(3, 4)), dynamic_shapes=VARY, strict=strict)
+    text = str(caught.value)
+    assert [line for line in wanted if line not in text] == [], text
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_sizes_that_cannot_vary_are_told_with_the_line_that_fixes_each(strict):
+    vary = {"x": {0: Dim("rows"), 1: Dim("columns")}, "y": {0: Dim("rows"), 1: Dim("others")}}
+    with pytest.raises(fl._dynamo.exc.UserError, match="Constraints violated") as caught:
+        export(OfSizes(), (fl.ones(3, 4), fl.ones(3, 4)), dynamic_shapes=vary, strict=strict)
+    text = str(caught.value)
+    for said, line in [("satisfy the generated guard x.size()[0] <= 5", "if rows > 5"), ("a constant (4)", "if columns % 2 == 0"),
+                       ("must always be equal", "return x + y")]:
+        assert said in text and line in text.split(said, 1)[1].split("  - ")[0], text
+    assert text.endswith("Suggested fixes:\n  rows = Dim('rows', max=5)\n  columns = 4\n  others = columns")
 
 
 @pytest.mark.parametrize(("f", "text"), [

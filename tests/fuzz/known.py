@@ -416,6 +416,8 @@ KNOWN = (
         "Flambeau names what it leaves out",
         error=lambda ours, theirs, step: isinstance(ours, NotImplementedError) and theirs is not None,
     ),
+    Known("a truth value is asked for: a tensor is a TypeError; torch asks what it holds",
+          error=lambda ours, theirs, step: isinstance(ours, TypeError) and _says(theirs, "Boolean value of Tensor")),
     Known(
         "torch's parser refuses an argument by its type before the operator sees it; Flambeau takes what Python's own rules take, and "
         "refuses the rest with an exception of the step that could not use it",

@@ -4,6 +4,7 @@
 """
 # ruff: noqa
 
+import dataclasses
 import enum
 import math
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
@@ -651,3 +652,100 @@ def written_slices(x, n: int):
 def f_pad_sequence(xs: List[Tensor]):
     return (nn.utils.rnn.pad_sequence(xs), nn.utils.rnn.pad_sequence(xs, True, 2.0),
             nn.utils.rnn.pad_sequence([x[:, None] for x in xs], padding_value=-1.0, padding_side="left"))
+
+
+@torch.jit.script
+@dataclasses.dataclass
+class Weighed:
+    values: torch.Tensor
+    times: int = 3
+    weight: Optional[torch.Tensor] = None
+
+    def __post_init__(self):
+        self.times = self.times + 1
+
+    def total(self):
+        found = self.values.sum() * self.times
+        weight = self.weight
+        return found if weight is None else found + weight.sum()
+
+
+@torch.jit.script
+@dataclasses.dataclass(order=True)
+class Version:
+    major: int
+    minor: float = 1.5
+
+
+@torch.jit.script
+@dataclasses.dataclass(init=False)
+class Opened:
+    n: int
+
+    def __init__(self, n: int):
+        self.n = n + 1
+
+
+@prog(T)
+def dataclass_made(x):
+    return Weighed(x).total(), Weighed(x, 5).total(), Weighed(x, weight=x, times=1).total(), Opened(3).n
+@prog(1, 2)
+def dataclass_ordered(a: int, b: int):
+    one, two, more = Version(a), Version(b), Version(a, 2.0)
+    return one < two, one <= one, one > two, two >= one, one == one, one == more, one < more, more <= one
+
+
+@prog(T)
+def results_in_out(x):
+    y, z = torch.zeros(2, 3), torch.zeros(2)
+    given = torch.addcmul(x, x, x, value=0.5, out=y)
+    torch.sum(x, -1, out=z)
+    torch.lt(x, 2.0, out=torch.zeros(2, 3, dtype=torch.bool))
+    return y, z, torch.div(x, z[:, None], out=y), given
+@prog(T, 0, [[0], [0]])
+def tensordots(x, d: int, both: List[List[int]]):
+    return (torch.tensordot(x, x), torch.tensordot(x, x, 2), torch.tensordot(x, x, ([d], [d])), torch.tensordot(x, x, dims=[[0], [0]]),
+            torch.tensordot(x, x, both), torch.tensordot(x, x, torch.tensor([[0], [0]])))
+@prog(T, 1)
+def norms(x, d: int):
+    return (torch.norm(x), torch.norm(x, dim=1), torch.norm(x, 2, -1, keepdim=True), torch.norm(x, p=1, dim=[0, 1]), torch.norm(x, 3.0),
+            torch.norm(x, p="fro", dim=(0, 1)), torch.norm(x, 2.0, d, True), torch.norm(x, "nuc"), torch.norm(x, float("inf"), 0))
+@prog(T)
+def windows(x):
+    w = torch.ones(4)
+    s = torch.stft(x.flatten(), 4, window=w, return_complex=True)
+    return torch.view_as_real(s), torch.istft(s, 4, window=w), torch.view_as_real(torch.stft(x, 2, 1, center=False, window=w[:2],
+                                                                                          return_complex=True))
+@prog(T)
+def lu_factors(x):
+    return torch.lu(x[:, :2]), torch.lu(x[:, :2], get_infos=True)
+
+
+class Named(NamedTuple):
+    a: int
+    b: float
+class Shade(enum.Enum):
+    LIGHT = 1
+@prog([1e10, 1e17, 0.1, -3.0, 0.5, 1e22, 5e-5, 2.0**60, float("inf"), -float("inf"), 123456789.123])
+def float_texts(l: List[float]):
+    return str(l), [f"{v}" for v in l], ["%s" % v for v in l], ["{}".format(v) for v in l], str({"k": l}), str((l[0], 1))
+@prog(["a", "b"], {"k": (1, "v")}, 2)
+def container_texts(l: List[str], d: Dict[str, Tuple[int, str]], n: int):
+    return (str(l), str(d), f"{l} {d} {n}", "{}".format((n,)), str((None, True, 1.5, [1.0])), str(Named(1, 2.0)), f"{Shade.LIGHT} {[Shade.LIGHT]}",
+            str(torch.device("cpu")), str([torch.device("cpu")]), str(complex(1.0, 2.0)), str(complex(1.5, -2.0)))
+@prog("a\tb", 3)
+def text_widths(s: str, n: int):
+    return s.expandtabs(), s.expandtabs(4), s.center(7), s.zfill(6), "%d %i %f %e" % (n, n, 2.5, 2.5), "%s%%" % n, "100%%"
+@prog(3)
+def no_such_specifier(n: int): return "%x" % n
+@prog(3)
+def too_few_values(n: int): return "%s %s" % (n,)
+@prog(2)
+def union_takes_exact(n: Union[float, int]):
+    if isinstance(n, int):
+        return 1
+    return 2
+@prog([1, 2, 3])
+def assigned_slice(l: List[int]):
+    l[1:2] = [9]
+    return l

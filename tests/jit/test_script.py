@@ -344,6 +344,8 @@ def test_the_graph_of_a_trace_has_sizes_and_scopes():
     found = [(n.kind(), n.scopeName(), [v.type().sizes() for v in n.outputs()]) for n in graph.nodes()]
     assert found == [("aten::_convolution", "top/net/net.0", [[2, 2, 4, 4]]), ("aten::relu", "top/net/net.1", [[2, 2, 4, 4]]),
                      ("aten::flatten", "top/net/net.2", [[2, 32]]), ("aten::linear", "top/net/net.3", [[2, 3]])]
+    assert [v.type().sizes() for v in graph.outputs()] == [[2, 3]] and [v.node().kind() for v in graph.outputs()] == ["aten::linear"]
+    assert not any(n.attributeNames() for n in graph.nodes())
     values = [v.toIValue() if v.type().sizes() is None else v.type().sizes() for v in next(graph.nodes()).inputs()]
     assert values == [[2, 1, 4, 4], [2, 1, 3, 3], [2], [1, 1], [1, 1], [1, 1], False, [0, 0], 1]
 

@@ -392,3 +392,11 @@ def test_products_of_groups(grouped: Any, ends: list[int], tmp_path: Any) -> Non
         want = net(x, w, offs)
         assert fl.allclose(program(x, w, offs)[0], want, atol=1e-5)
         assert fl.allclose(loaded(x, w, offs), want, atol=1e-5)
+
+
+def test_what_later_opsets_alone_have_is_written_in_parts_before():
+    x = fl.linspace(-3, 3, 12).view(3, 4)
+    for net, inputs in [(nn.GELU(), (x,)), (nn.GELU(approximate="tanh"), (x,)), (nn.RMSNorm(4), (x,))]:
+        model = fl.onnx.export(net.eval(), inputs, opset_version=18)
+        assert model.model_proto.opset_import[0].version == 18
+        np.testing.assert_allclose(model(*inputs)[0].detach().numpy(), net(*inputs).detach().numpy(), atol=1e-5, rtol=1e-4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import warnings
 
 import numpy as np
 import pytest
@@ -51,6 +51,72 @@ def sampled(condition=lambda p: True):
     return found
 
 
+# -- what is in a tensor and is refused -----------------------------------------------------------------------------
+def hostile(a):
+    """Arrays like `a` of values that something may refuse."""
+    if a.dtype.kind in "fc":
+        turns = np.arange(a.size).reshape(a.shape) % 2
+        limits = np.finfo(a.dtype)
+        yield from (np.full_like(a, v) for v in (np.nan, 0, -1, np.inf, limits.tiny / 4, limits.max))
+        yield np.where(np.arange(a.size).reshape(a.shape) == 0, np.nan, a)
+        for signs in (turns, np.random.default_rng(0).integers(0, 2, a.shape)):
+            yield np.where(signs, -np.inf, np.inf).astype(a.dtype)
+        yield np.where(turns, a, np.inf).astype(a.dtype)
+    elif a.dtype.kind in "iu":
+        yield from (np.full_like(a, v) for v in (-100, 100))
+    else:
+        yield np.zeros_like(a)
+
+
+def with_hostile_values(a):
+    """The argument (a list, or all of them) with another array in one place."""
+    if isinstance(a, np.ndarray):
+        yield from hostile(a)
+    elif isinstance(a, (list, tuple)):
+        for k, item in enumerate(a):
+            yield from (type(a)((*a[:k], other, *a[k + 1:])) for other in with_hostile_values(item))
+
+
+def refused(prim, args):
+    try:
+        prim.run(tuple(to_tensors(args)))
+    except (RuntimeError, IndexError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", sorted({p.values[0].name for p in sampled()}))
+def test_records_that_refuse_values_say_so(name):
+    """So that programs that do not read their results raise what they raise in eager mode, when compiled."""
+    prim = PRIMITIVES[name]
+    found = any(refused(prim, args) for sample in samples(prim) for args in with_hostile_values(tuple(sample)))
+    assert found == ("refuses_values" in prim.tags)
+
+
+def in_kind(a, kind):
+    """The argument with floats of another dtype."""
+    if isinstance(a, (list, tuple)):
+        return type(a)(in_kind(item, kind) for item in a)
+    return a.astype(kind) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.complex64])
+@pytest.mark.parametrize("name", sorted({p.values[0].name for p in sampled()}))
+def test_no_record_warns_of_values(name, kind):
+    """As NumPy would, of what overflows or is none."""
+    prim = PRIMITIVES[name]
+    for sample in samples(prim):
+        for args in with_hostile_values(in_kind(tuple(sample), kind)):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("error", RuntimeWarning)
+                warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
+                try:
+                    prim.run(tuple(to_tensors(args)))
+                except (RuntimeError, IndexError, TypeError):
+                    pass    # what it refuses, and dtypes that it doesn't take
+
+
 # -- completeness -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", NAMES)
 def test_every_facet_or_a_reason(name):
@@ -92,7 +158,7 @@ def test_derivative_rules_name_what_exists(name):
 def test_operators_are_documented_and_known(name):
     fn = OPERATORS[name]
     assert registry.is_operator(fn)
-    assert (inspect.getdoc(fn) or "").strip(), f"operator {name} has no documentation"
+    assert (fn.__doc__ or "").strip(), f"operator {name} has no documentation"     # what help composes around it is tests/test_help.py's
 
 
 def test_registering_a_name_twice_names_both_places():

@@ -197,6 +197,20 @@ def test_normals_by_tensors():
         same(lambda t: t.normal(mean(t, n).reshape(-1, 1), std(t, n)))
 
 
+def test_tensors_without_dimensions_are_numbers_where_a_size_is_given():
+    for mean, std in ((0.5, 2.0), (2, 1)):
+        same(lambda t: t.normal(t.tensor(mean), t.tensor(std), (3, 7)))
+        same(lambda t: t.normal(mean, t.tensor(float(std)), size=(20,), dtype=t.float64, device="cpu"))
+        same(lambda t: t.normal(t.tensor(mean), std, (5,), requires_grad=True).detach())
+        same(lambda t: t.empty(20).normal_(t.tensor(mean), t.tensor(std)))
+    same(lambda t: t.randint(t.tensor(9), (4,)))
+    same(lambda t: t.randint(t.tensor(1), t.tensor(9), (4, 3)))
+    for t in (torch, fl):
+        for mean in (t.ones(2), t.tensor([2.0]), t.tensor(1.0, requires_grad=True)):
+            with pytest.raises(TypeError):
+                t.normal(mean, 1.0, (2, 2))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("categories", [2, 7, 1000])
 def test_multinomial(categories, dtype):

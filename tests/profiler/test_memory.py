@@ -142,3 +142,16 @@ def test_the_memory_of_a_gpu_is_told_in_the_same_way(monkeypatch: pytest.MonkeyP
     assert "CUDA Mem" in taken.key_averages().table(sort_by="device_memory_usage")
     assert taken.memory_timeline().peak()[1] == taken.memory_timeline("cpu").peak()[1] == taken.memory_timeline("cuda:0").peak()[1]
     taken.export_memory_timeline(str(tmp_path / "t.json"), device="cuda:0")
+
+
+def test_gradients_of_rows_are_gradients() -> None:
+    """A sparse gradient has no array of its own, but parts that do."""
+    table = fl.nn.Embedding(100, 1000, sparse=True)
+    optimizer = fl.optim.SparseAdam(table.parameters())
+    with profile(profile_memory=True) as taken:
+        table(fl.arange(50)).sum().backward()
+        optimizer.step()
+    sizes = Counter[Category]()
+    for block in taken.memory_timeline().peak()[2]:
+        sizes[block.category] += block.size
+    assert sizes[Category.GRADIENT] >= 50 * 1000 * 4

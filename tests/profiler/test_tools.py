@@ -149,3 +149,39 @@ def test_without_the_package_vtune_sees_nothing() -> None:
     for use in (lambda: fl.profiler.itt.mark("x"), lambda: _tools(fl).emit_itt().__enter__()):
         with pytest.raises(RuntimeError, match="pip install ittapi"):
             use()
+
+
+@pytest.mark.parametrize("column", [f"{self_}{kind}_{what}" for self_ in ("", "self_") for kind in ("cpu", "cuda", "xpu", "device")
+                                    for what in ("time_total", "memory_usage")] + ["cpu_time", "cuda_time", "xpu_time", "device_time", "count"])
+def test_tables_are_sorted_by_every_documented_column(column: str) -> None:
+    with fl.profiler.profile(profile_memory=True) as taken:
+        fl.ones(3).sin()
+    assert "aten::sin" in taken.key_averages().table(sort_by=column)
+
+
+def test_calls_in_the_wrong_order_are_told() -> None:
+    with pytest.raises(AssertionError, match="before stopping"):
+        fl.profiler.profile().stop()
+    with fl.profiler.profile() as taken:
+        fl.ones(2).sin()
+    with pytest.raises(AssertionError, match="with_stack=True"):
+        taken.export_stacks("nowhere")
+    old = fl.autograd.profiler.profile()
+    with old:
+        pass
+    with pytest.raises(RuntimeError, match="not reentrant"), old:
+        pass
+
+
+def test_an_observer_of_a_profile_writes_its_file(tmp_path: Path) -> None:
+    observer = fl.profiler.ExecutionTraceObserver().register_callback(tmp_path / "graph.json")
+    with fl.profiler.profile(execution_trace_observer=observer):
+        fl.ones(2).sin()
+    assert "aten::sin" in {node["name"] for node in json.loads((tmp_path / "graph.json").read_text())["nodes"]}
+
+
+def test_settings_of_kineto_are_taken() -> None:
+    with fl.profiler.profile(experimental_config=fl.profiler._ExperimentalConfig(verbose=True)):
+        pass
+    with pytest.warns(UserWarning, match="changes nothing"):
+        fl.profiler.profile(experimental_config=fl.profiler._ExperimentalConfig(profiler_metrics=["m"]))

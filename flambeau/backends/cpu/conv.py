@@ -29,6 +29,7 @@ TO_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 FROM_LAST = {4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
 
 
+@np.errstate(all="ignore")
 def convolution(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, stride: Sequence[int], padding: Sequence[int],
                 dilation: Sequence[int], groups: int) -> np.ndarray:
     """Cross-correlation of x with w, padded with zeros, plus `bias` (o,)."""
@@ -49,6 +50,7 @@ def convolution(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, stride: S
     return out
 
 
+@np.errstate(all="ignore")
 def convolution_input_grad(g: np.ndarray, w: np.ndarray, x_shape: Sequence[int], stride: Sequence[int], padding: Sequence[int],
                            dilation: Sequence[int], groups: int) -> np.ndarray:
     """The gradient of `convolution` by x, which has `x_shape`; g is the result's. Also the transposed convolution."""
@@ -70,6 +72,7 @@ def convolution_input_grad(g: np.ndarray, w: np.ndarray, x_shape: Sequence[int],
     return out
 
 
+@np.errstate(all="ignore")
 def convolution_weight_grad(g: np.ndarray, x: np.ndarray, w_shape: Sequence[int], stride: Sequence[int], padding: Sequence[int],
                             dilation: Sequence[int], groups: int) -> np.ndarray:
     """The gradient of `convolution` by w, which has `w_shape`; g is the result's."""

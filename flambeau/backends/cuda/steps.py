@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import cupy
 import numpy as np
 
 from ... import _C
-from ...core.device import elsewhere
+from ...core.device import at
 from ...core.dtypes import bfloat16, float16, float32, float64
 from . import step_kernels
 from .arrays import copied
@@ -132,7 +131,7 @@ def write_all(targets: Sequence, values: Sequence) -> bool:
 def _where_they_are(step: Callable[..., Any]) -> Callable[..., Any]:
     """`step` on the GPU of its tensors."""
     def run(tensors: Sequence, *rest: Any, **options: Any) -> Any:
-        with elsewhere(tensors[0].device) or nullcontext():
+        with at(tensors[0].device):
             return step(tensors, *rest, **options)
     return run
 

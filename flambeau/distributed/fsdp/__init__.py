@@ -28,7 +28,7 @@ from .policies import (
 )
 
 _absent = absent_names("torch.distributed.fsdp", ("FlatParameter",), "parameters are DTensors: full_tensor() gives the whole")
-__getattr__ = submodules(__name__, "wrap", otherwise=_absent)
+__getattr__ = submodules(__name__, "sharded_grad_scaler", "wrap", otherwise=_absent)
 
 __all__ = [
     "BackwardPrefetch", "CPUOffload", "CPUOffloadPolicy", "DataParallelMeshDims", "FSDPModule", "FullOptimStateDictConfig",

@@ -115,7 +115,7 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     group = ParamGroup(modules, where, mp_policy or MixedPrecisionPolicy(), reshard_after_forward is not False, ignored)
     for one in modules:
         if isinstance(one, FSDPModule):
-            raise ValueError(f"fully_shard has been applied to this module: {type(one).__name__}")
+            raise AssertionError(f"fully_shard has been applied to this module: {type(one).__name__}")
         kind = type(one)
         if kind not in _classes:
             _classes[kind] = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ...nn.modules.module import Module
@@ -72,5 +73,26 @@ def wrapped(module: Module, policy: Callable, make: Callable[[Module], Module]) 
     return inside
 
 
-__all__ = ["CustomPolicy", "ModuleWrapPolicy", "always_wrap_policy", "lambda_auto_wrap_policy", "size_based_auto_wrap_policy",
-           "transformer_auto_wrap_policy"]
+_scope: list[tuple[Callable[..., Module], dict[str, Any]]] = []
+
+
+@contextmanager
+def enable_wrap(*, wrapper_cls: Callable[..., Module], **wrapper_kwargs: Any) -> Iterator[None]:
+    """Within the block `wrap` makes units of modules."""
+    _scope.append((wrapper_cls, wrapper_kwargs))
+    try:
+        yield
+    finally:
+        _scope.pop()
+
+
+def wrap(module: Module, **wrap_overrides: Any) -> Module:
+    """`wrapper_cls(module, ...)` of the `enable_wrap` around, with these arguments before its own; the module itself outside of one."""
+    if not _scope:
+        return module
+    make, arguments = _scope[-1]
+    return make(module, **{**arguments, **wrap_overrides})
+
+
+__all__ = ["CustomPolicy", "ModuleWrapPolicy", "always_wrap_policy", "enable_wrap", "lambda_auto_wrap_policy",
+           "size_based_auto_wrap_policy", "transformer_auto_wrap_policy", "wrap"]

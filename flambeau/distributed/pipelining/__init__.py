@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from ..._absent import absent_names
 from ..._lazy import submodules
 from .pipe import Pipe, SplitPoint, build_stage, pipe_split, pipeline
-from .schedules import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, ScheduleLoopedBFS
+from .schedules import (
+    Schedule1F1B,
+    ScheduleDualPipeV,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+    ScheduleLoopedBFS,
+    ScheduleZBVZeroBubble,
+)
 from .stage import PipelineStage
 
-_absent = absent_names("torch.distributed.pipelining", ("ScheduleInterleavedZeroBubble", "ScheduleZBVZeroBubble", "ScheduleDualPipeV"),
-                       "gradients of inputs and of parameters are one pass here; use ScheduleInterleaved1F1B")
-__getattr__ = submodules(__name__, "microbatch", "schedules", "stage", otherwise=_absent)
+__getattr__ = submodules(__name__, "microbatch", "schedules", "stage")
 
-__all__ = ["Pipe", "PipelineStage", "Schedule1F1B", "ScheduleGPipe", "ScheduleInterleaved1F1B", "ScheduleLoopedBFS", "SplitPoint",
-           "build_stage", "pipe_split", "pipeline"]
+__all__ = ["Pipe", "PipelineStage", "Schedule1F1B", "ScheduleDualPipeV", "ScheduleGPipe", "ScheduleInterleaved1F1B",
+           "ScheduleInterleavedZeroBubble", "ScheduleLoopedBFS", "ScheduleZBVZeroBubble", "SplitPoint", "build_stage", "pipe_split", "pipeline"]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...autograd import backward
+from ...autograd.halves import input_gradients
 from ...core.device import device as Device
 from ...core.tensor import Tensor
 from ...nn import Module
@@ -33,8 +34,9 @@ def _tensors(value: Any, stage: int) -> tuple[Tensor, ...]:
 class PipelineStage:
     """Stage `stage_index` of `num_stages`: `submodule` gets what the stage before returned, a tensor or a tuple of tensors.
 
-    Stages lie round in the group: stage i in process i % size. Shapes are told with the first microbatch of a batch; of `input_args` and
-    `output_args` the number of tensors is compared.
+    A schedule says in which process each stage lies (`processes`; stage i in process i % size until then). Shapes are told with the first
+    microbatch of a batch; of `input_args` and `output_args` the number of tensors is compared. With a `dw_builder`, the module's backward
+    leaves the gradients of parameters to a function that `dw_builder()` returns.
     """
 
     def __init__(self, submodule: Module, stage_index: int, num_stages: int, device: Any, input_args: Any = None, output_args: Any = None,
@@ -42,7 +44,7 @@ class PipelineStage:
                  dw_builder: Callable | None = None, get_mesh: Callable | None = None) -> None:
         if not 0 <= stage_index < num_stages:
             raise ValueError(f"Stage index {stage_index} is out of range of {num_stages}")
-        given = {"dw_builder": dw_builder, "get_mesh": get_mesh, "output_grads": output_grads, "input_grads": input_grads}
+        given = {"get_mesh": get_mesh, "output_grads": output_grads, "input_grads": input_grads}
         if isinstance(submodule, FullyShardedDataParallel):
             raise NotImplementedError("a PipelineStage of FullyShardedDataParallel is not implemented; use fully_shard")
         if said := [name for name, value in given.items() if value is not None]:
@@ -52,25 +54,21 @@ class PipelineStage:
         self.group_rank, self.group_size = self.group.rank(), self.group.size()
         if self.group_size > num_stages:
             raise ValueError(f"Pipeline group size {self.group_size} cannot be larger than number of stages {num_stages}")
-        if self.process_of(stage_index) != self.group_rank:
-            raise ValueError(f"stage {stage_index} belongs to process {self.process_of(stage_index)} of {self.group_size}, not to "
-                             f"{self.group_rank}")
+        self.processes, self.dw_builder = [s % self.group_size for s in range(num_stages)], dw_builder
         self.is_first, self.is_last = stage_index == 0, stage_index == num_stages - 1
         self._said = [None if a is None else len(a) if isinstance(a, (tuple, list)) else 1 for a in (input_args, output_args)]
-        self.clear_runtime_states()
+        self.clear_runtime_states(0)
 
     def __repr__(self) -> str:
         return f"PipelineStage({self.stage_index} of {self.num_stages}, {type(self.submod).__name__})"
 
-    def process_of(self, stage: int) -> int:
-        """The process of the group in which a stage lies."""
-        return stage % self.group_size
-
-    def clear_runtime_states(self) -> None:
-        """Forget all microbatches."""
+    def clear_runtime_states(self, count: int = 0) -> None:
+        """Forget all microbatches; so many come."""
+        self.left = count      # whose gradients of parameters are still to come
         self.inputs: dict[int, tuple[Tensor, ...]] = {}
         self.outputs: dict[int, tuple[Tensor, ...]] = {}
         self.results: dict[int, Any] = {}
+        self.later: dict[int, tuple[Callable[[], Any], Sequence[Tensor]]] = {}  # gradients of parameters, and the roots of their graph
         self.inputs_like: list[Description] | None = None  # of one microbatch, once the stage before has said so
         self.outputs_like: list[Description] | None = None
 
@@ -90,29 +88,61 @@ class PipelineStage:
             self.inputs[number], self.outputs[number] = args, outputs
         return outputs
 
-    def backward_one_chunk(self, number: int, loss: Tensor | None, grads: Sequence[Tensor], last: bool) -> tuple[Tensor, ...]:
+    def backward_one_chunk(self, number: int, loss: Tensor | None, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Gradients of what came in, from those of the outputs or of the loss. Those of parameters go where they always do; modules that
-        reduce them between processes do so with the `last` microbatch."""
-        outputs, inputs = self.outputs.pop(number), self.inputs.pop(number)
-        self._reduce_now(last, outputs if loss is None else (loss,))
-        if loss is not None:
-            backward(loss)
-        elif pairs := [(o, g) for o, g in zip((o for o in outputs if o.requires_grad), grads)]:
-            backward([o for o, _ in pairs], [g for _, g in pairs])
-        if self.is_first:
-            return ()
-        return tuple(zeros_like(t) if t.grad is None else t.grad for t in inputs if t.requires_grad)
+        reduce them between processes do so with the last one of a batch."""
+        roots, seeds = self._roots(number, loss, grads)
+        self._one_less(self.outputs.pop(number) if loss is None else (loss,))
+        if roots:
+            backward(roots, seeds)
+        if self.dw_builder is not None:
+            self.dw_builder()()
+        inputs = () if self.is_first else [t for t in self.inputs.pop(number) if t.requires_grad]
+        return tuple(zeros_like(t) if t.grad is None else t.grad for t in inputs)
 
-    def _reduce_now(self, now: bool, roots: Sequence[Tensor]) -> None:
+    def backward_input_one_chunk(self, number: int, loss: Tensor | None, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Gradients of what came in alone. Those of parameters come with `backward_weight_one_chunk`; but for fully_shard, whose parameters
+        are here once, and for modules with a `dw_builder` the whole graph is done now."""
+        roots, seeds = self._roots(number, loss, grads)
+        if self.dw_builder is not None or isinstance(self.submod, FSDPModule):
+            building, self.dw_builder = self.dw_builder, None
+            try:
+                found = self.backward_one_chunk(number, loss, grads)
+            finally:
+                self.dw_builder = building
+            self.later[number] = (building() if building else lambda: None), ()
+            return found
+        inputs = [] if self.is_first else [t for t in self.inputs.pop(number) if t.requires_grad]
+        came, others = input_gradients(roots, seeds, inputs)
+        self.later[number] = others, self.outputs.pop(number) if loss is None else (loss,)
+        return tuple(zeros_like(t) if g is None else g for t, g in zip(inputs, came))
+
+    def backward_weight_one_chunk(self, number: int) -> None:
+        """The gradients of parameters that the first half left."""
+        others, roots = self.later.pop(number)
+        if roots:
+            self._one_less(roots)
+        others()
+
+    def _roots(self, number: int, loss: Tensor | None, grads: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None]]:
+        """What backward begins with."""
+        if loss is not None:
+            return [loss], [None]
+        pairs = list(zip((o for o in self.outputs[number] if o.requires_grad), grads))
+        return [o for o, _ in pairs], [g for _, g in pairs]
+
+    def _one_less(self, roots: Sequence[Tensor]) -> None:
+        """Gradients of parameters are about to come, from these roots."""
+        self.left -= 1
         if isinstance(self.submod, FSDPModule):
-            self.submod.set_requires_gradient_sync(now)
-        elif isinstance(self.submod, DistributedDataParallel) and now:
+            self.submod.set_requires_gradient_sync(not self.left)
+        elif isinstance(self.submod, DistributedDataParallel) and not self.left:
             self.submod.reducer.prepare(roots)
             self.submod.require_forward_param_sync = True
 
     # -- travelling ------------------------------------------------------------------------------------------------
     def _peer(self, stage: int) -> int:
-        return get_process_group_ranks(self.group)[self.process_of(stage)]
+        return get_process_group_ranks(self.group)[self.processes[stage]]
 
     def tag(self, way: int, stage: int, number: int) -> int:
         """Of what comes to `stage` on one of both ways, in microbatch `number`; the first ones are other messages'."""

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from ...autograd.engine import _add, _dependencies, _Pass, _seed, _walk
+from flambeau import _C
+
+from ...autograd.engine import _dependencies, _Pass, _seed, _walk
 from ...autograd.graph import Edge, Node, edge_of
 from ...core import dispatch
 from ...core.tensor import Tensor
@@ -64,7 +66,7 @@ def _go_on(context: gradients.Context, number: int, start: list[Edge], grads: li
             walk.waited_for = _received({**dict.fromkeys(every), **walk.counts})
         for edge, grad in zip(start, grads):
             if grad is not None:
-                _add(walk.buffers, edge, grad)
+                _C.add_gradient(walk.buffers, edge, grad)
         under_way = _Pass(walk.counts, walk.buffers, None, lambda node, g: gradients.accumulate(context, node, g))
         _walk(start, under_way, None, {}, retain)
         ended = [node for node in walk.waited_for if not walk.counts.get(node)]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from typing import Any
 
-from ..._absent import absent_names
 from ...core.tensor import Tensor
 from ...nn.modules.linear import Linear
 from ...nn.modules.module import Module
@@ -42,6 +41,12 @@ class ParallelStyle(ABC):
     @abstractmethod
     def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
         """The module, spread."""
+
+
+    shown: tuple[str, ...] = ("input_layouts", "output_layouts", "use_local_output")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.shown)})"
 
 
 class _Linear(ParallelStyle):
@@ -99,8 +104,10 @@ class RowwiseParallel(_Linear):
 class SequenceParallel(ParallelStyle):
     """A norm or dropout of a part of the sequence; its parameters are replicated."""
 
+    shown = ("sequence_dim", "use_local_output")
+
     def __init__(self, *, sequence_dim: int = 1, use_local_output: bool = False) -> None:
-        self.sequence_sharding, self.use_local_output = Shard(sequence_dim), use_local_output
+        self.sequence_sharding, self.use_local_output, self.sequence_dim = Shard(sequence_dim), use_local_output, sequence_dim
 
     def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
         return distribute_module(
@@ -116,11 +123,14 @@ def _each(layouts: Any) -> tuple:
 class PrepareModuleInput(ParallelStyle):
     """Inputs that lie as `input_layouts` are brought to `desired_input_layouts`; None leaves one alone. Keyword arguments likewise."""
 
+    shown = ("input_layouts", "desired_input_layouts", "input_kwarg_layouts", "desired_input_kwarg_layouts", "use_local_output")
+
     def __init__(self, *, input_layouts: Any = None, desired_input_layouts: Any = None, input_kwarg_layouts: dict | None = None,
                  desired_input_kwarg_layouts: dict | None = None, use_local_output: bool = False) -> None:
-        self.now, self.wanted, self.use_local_output = _each(input_layouts), _each(desired_input_layouts), use_local_output
-        self.named, self.named_wanted = input_kwarg_layouts or {}, desired_input_kwarg_layouts or {}
-        if len(self.now) != len(self.wanted):
+        self.input_layouts, self.desired_input_layouts = _each(input_layouts), _each(desired_input_layouts)
+        self.input_kwarg_layouts, self.desired_input_kwarg_layouts = input_kwarg_layouts or {}, desired_input_kwarg_layouts or {}
+        self.use_local_output = use_local_output
+        if len(self.input_layouts) != len(self.desired_input_layouts):
             raise AssertionError("input_layouts and desired_input_layouts should have same length!")
 
     def _one(self, value: Any, now: Placement | None, wanted: Placement | None, mesh: DeviceMesh) -> Any:
@@ -132,8 +142,9 @@ class PrepareModuleInput(ParallelStyle):
     def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
         def prepare(m: Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
             del m
-            known = [self._one(a, n, w, device_mesh) for a, n, w in zip(args, self.now, self.wanted)]
-            named = {k: self._one(v, self.named.get(k), self.named_wanted.get(k), device_mesh) for k, v in kwargs.items()}
+            known = [self._one(a, n, w, device_mesh) for a, n, w in zip(args, self.input_layouts, self.desired_input_layouts)]
+            named = {k: self._one(v, self.input_kwarg_layouts.get(k), self.desired_input_kwarg_layouts.get(k), device_mesh)
+                     for k, v in kwargs.items()}
             return (*known, *args[len(known):]), named
         module.register_forward_pre_hook(prepare, with_kwargs=True)
         return module
@@ -142,9 +153,12 @@ class PrepareModuleInput(ParallelStyle):
 class PrepareModuleOutput(ParallelStyle):
     """Outputs that lie as `output_layouts` are brought to `desired_output_layouts`; None leaves one alone."""
 
+    shown = ("output_layouts", "desired_output_layouts", "use_local_output")
+
     def __init__(self, *, output_layouts: Any, desired_output_layouts: Any, use_local_output: bool = True) -> None:
-        self.now, self.wanted, self.use_local_output = _each(output_layouts), _each(desired_output_layouts), use_local_output
-        if len(self.now) != len(self.wanted):
+        self.output_layouts, self.desired_output_layouts = _each(output_layouts), _each(desired_output_layouts)
+        self.use_local_output = use_local_output
+        if len(self.output_layouts) != len(self.desired_output_layouts):
             raise AssertionError("output_layouts and desired_output_layouts should have same length!")
 
     def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
@@ -152,10 +166,30 @@ class PrepareModuleOutput(ParallelStyle):
             del m, args
             outs = out if isinstance(out, tuple) else (out,)
             made = tuple(o if n is None else _given(_laid(o, device_mesh, n, w), device_mesh, None, self.use_local_output)
-                         for o, n, w in zip(outs, self.now, self.wanted, strict=True))
+                         for o, n, w in zip(outs, self.output_layouts, self.desired_output_layouts, strict=True))
             return made if isinstance(out, tuple) else made[0]
         module.register_forward_hook(prepare)
         return module
+
+
+class PrepareModuleInputOutput(ParallelStyle):
+    """PrepareModuleInput and PrepareModuleOutput of one module."""
+
+    shown = (*PrepareModuleInput.shown[:-1], "use_local_input", *PrepareModuleOutput.shown)
+
+    def __init__(self, *, input_layouts: Any = None, desired_input_layouts: Any = None, input_kwarg_layouts: dict | None = None,
+                 desired_input_kwarg_layouts: dict | None = None, use_local_input: bool = False, output_layouts: Any,
+                 desired_output_layouts: Any, use_local_output: bool = True) -> None:
+        self.prepare_module_input = PrepareModuleInput(
+            input_layouts=input_layouts, desired_input_layouts=desired_input_layouts, input_kwarg_layouts=input_kwarg_layouts,
+            desired_input_kwarg_layouts=desired_input_kwarg_layouts, use_local_output=use_local_input)
+        self.prepare_module_output = PrepareModuleOutput(
+            output_layouts=output_layouts, desired_output_layouts=desired_output_layouts, use_local_output=use_local_output)
+        vars(self).update({**vars(self.prepare_module_input), **vars(self.prepare_module_output), "use_local_input": use_local_input})
+
+    def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
+        self.prepare_module_input._apply(module, device_mesh)
+        return self.prepare_module_output._apply(module, device_mesh)
 
 
 def parallelize_module(module: Module, device_mesh: DeviceMesh | None = None,
@@ -172,6 +206,9 @@ def parallelize_module(module: Module, device_mesh: DeviceMesh | None = None,
         return module
     if isinstance(parallelize_plan, ParallelStyle):
         return parallelize_plan._apply(module, mesh)
+    if not isinstance(parallelize_plan, dict):
+        raise TypeError("Expect Union[ParallelStyle, Dict[str, ParallelStyle]] for parallelize_plan, "
+                        f"{type(parallelize_plan)} found!")
     for pattern, style in parallelize_plan.items():
         for child in _named(module, pattern.split(".") if pattern else []):
             style._apply(child, mesh)
@@ -185,7 +222,5 @@ def _named(module: Module, path: Sequence[str]) -> list[Module]:
     return [found for c in children for found in _named(c, path[1:])]
 
 
-__getattr__ = absent_names("torch.distributed.tensor.parallel", ("PrepareModuleInputOutput",),
-                           "use PrepareModuleInput and PrepareModuleOutput, one after the other")
-__all__ = ["ColwiseParallel", "ParallelStyle", "PrepareModuleInput", "PrepareModuleOutput", "RowwiseParallel", "SequenceParallel",
-           "loss_parallel", "parallelize_module"]
+__all__ = ["ColwiseParallel", "ParallelStyle", "PrepareModuleInput", "PrepareModuleInputOutput", "PrepareModuleOutput",
+           "RowwiseParallel", "SequenceParallel", "loss_parallel", "parallelize_module"]

@@ -1,4 +1,4 @@
-"""How a tensor lies over the processes of a mesh's dimension. No tensor is distributed yet; these say what is meant."""
+"""How a tensor lies over the processes of a mesh's dimension."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ class Shard(Placement):
 
     dim: int
 
+    def __str__(self) -> str:
+        return f"S({self.dim})"
+
     @staticmethod
     def local_shard_size_and_offset(curr_local_size: int, num_chunks: int, rank: Any) -> tuple[int, int]:
         """(size, offset) of the part of process `rank` of `curr_local_size` rows in `num_chunks` parts."""
@@ -47,12 +50,21 @@ class _StridedShard(Shard):
 class Replicate(Placement):
     """All of it."""
 
+    def __str__(self) -> str:
+        return "R"
+
 
 @dataclass(frozen=True)
 class Partial(Placement):
     """A summand: `reduce_op` of all is the tensor."""
 
     reduce_op: str = "sum"
+
+    def __repr__(self) -> str:
+        return f"Partial({self.reduce_op})"
+
+    def __str__(self) -> str:
+        return f"P({self.reduce_op})"
 
 
 __all__ = ["Partial", "Placement", "Replicate", "Shard"]

@@ -16,7 +16,6 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +26,7 @@ from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
 from flambeau.backends.cuda.layouts import layout
 from flambeau.backends.cuda.strays import Places
 from flambeau.core.cache import YOUNG, cache_directory, read, temporary_folder, warn_unusable, write_file
-from flambeau.core.device import CPU, device, elsewhere
+from flambeau.core.device import CPU, at, device
 from flambeau.core.dtypes import DTYPES, dtype
 from flambeau.core.expr import Index
 from flambeau.core.lazy import LazyModule
@@ -334,7 +333,7 @@ class CudaCode:
     def link(self, call_primitive: Callable) -> tuple[dict[str, Any], Callable[[list], list]]:
         """(what the names in the calls mean, with kernels loaded on its GPU; the function from inputs to outputs)."""
         cupy, where = importlib.import_module("cupy"), _gpu(self.gpu)
-        with elsewhere(where) or nullcontext():
+        with at(where):
             scope, call = self._link(cupy, call_primitive)
         alone = self.call.takes_arrays or cupy.cuda.runtime.getDeviceCount() == 1
         return scope, call if alone else functools.partial(_call_there, where, call)
@@ -363,7 +362,7 @@ class CudaCode:
 
 
 def _call_there(where: device, call: Callable[..., list], inputs: list, *kept: tuple) -> list:
-    with elsewhere(where) or nullcontext():
+    with at(where):
         return call(inputs, *kept)
 
 

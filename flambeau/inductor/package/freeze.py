@@ -9,6 +9,7 @@ from flambeau.aot.joint import FromAttribute, Program
 from flambeau.core import dispatch
 from flambeau.core.tensor import Tensor
 from flambeau.fx import Node, map_arg
+from flambeau.inductor.package.scales import fold_scales
 
 GROWTH, SMALL = 2, 1 << 12      # what is computed beforehand has at most so many times the elements of what it is of, or so many
 
@@ -28,14 +29,24 @@ def freeze(program: Program, attributes: Sequence[Tensor]) -> None:
 
 
 def fold(program: Program) -> None:
-    """Compute what follows from constants. Views of them stay views."""
-    values: dict[Node, Tensor] = {}
+    """Compute what follows from constants, and let convolutions do what scales and shifts their channels. Views stay views."""
     with dispatch.grad_enabled(False):
-        for node in program.graph.nodes:
-            if node.op == "get_attr":
-                values[node] = program.constants[str(node.target)]
-            elif node.op == "call_function" and (value := _value(node, values)) is not None:
-                values[node] = value
+        fold_scales(program, _known(program))
+        _fold_known(program, _known(program))
+
+
+def _known(program: Program) -> dict[Node, Tensor]:
+    """What follows from constants alone."""
+    values: dict[Node, Tensor] = {}
+    for node in program.graph.nodes:
+        if node.op == "get_attr":
+            values[node] = program.constants[str(node.target)]
+        elif node.op == "call_function" and (value := _value(node, values)) is not None:
+            values[node] = value
+    return values
+
+
+def _fold_known(program: Program, values: dict[Node, Tensor]) -> None:
     views: set[Node] = set()
     for node in reversed(list(values)):
         if node.op != "call_function" or not any(user not in values or user in views for user in node.users):

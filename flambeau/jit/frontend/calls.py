@@ -18,7 +18,7 @@ from ...ops.custom import CustomOperator
 from ...ops.script_types import known
 from ..values import Class, Function, Parameter
 from .errors import NotSupportedError, called_from
-from .expressions import AbsentOperator, Expressions, ModuleValue, is_math, numbers_of
+from .expressions import AbsentOperator, ModuleValue, is_math, numbers_of
 from .matching import Misfit, literal_value
 from .naming import is_library
 from .static import (
@@ -41,6 +41,7 @@ from .static import (
     Value,
     without_none,
 )
+from .subscripts import Subscripts
 
 _CASTS: dict[Any, Type] = {int: INT, float: FLOAT, bool: BOOL, complex: COMPLEX, str: STR}
 _TO_DTYPE = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "long": "int64", "short": "int16",
@@ -74,7 +75,7 @@ def _to_dtype(name: str) -> Callable[..., Value]:
     return _method
 
 
-class Calls(Expressions):
+class Calls(Subscripts):
     """Translates calls."""
 
     def _call(self, node: ast.Call, hint: Type | None) -> Any:
@@ -156,7 +157,10 @@ class Calls(Expressions):
         if indices is not None and indices.constant is True:
             return self.operator(node, f"{name}_with_indices", args, kwargs, fn)
         inplace = self._taken("inplace", name, args, kwargs, fn)
+        into = kwargs.pop("out", None) if fn is not None and "out" in inspect.signature(fn).parameters else None
         made = self.operator(node, name, args, kwargs, fn)
+        if into is not None:
+            return Value(made.type, f"{made.text[:-1]}, out={into.text})")
         return made if inplace is None else self._in_place(made, name, args, kwargs, fn, inplace, node)
 
     @staticmethod

@@ -19,6 +19,7 @@ from ...nn import functional as F
 from ...nn import packing
 from ...nn.modules import activation, batchnorm, conv, instancenorm, pooling, rnn, utils
 from ...ops import aten
+from ...ops.registry import OPERATORS
 from ...ops.sorting import unique as _unique
 from ...ops.sorting import unique_consecutive as _unique_consecutive
 
@@ -294,6 +295,36 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     return values
 
 
+def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
+    axes = [dim] if isinstance(dim, int) else dim
+    if isinstance(p, str):
+        if p == "nuc":
+            return aten.linalg_matrix_norm(input, "nuc", [-2, -1] if axes is None else axes, keepdim, dtype=dtype)
+        return aten.linalg_vector_norm(input, 2.0, axes, keepdim, dtype=dtype)
+    return aten.linalg_vector_norm(input, float(p), axes, keepdim, dtype=dtype)
+
+
+def tensordot(a, b, dims=2):
+    if isinstance(dims, int):
+        first = a.dim() - dims
+        return aten.tensordot(a, b, [first + i for i in range(dims)], [0 + i for i in range(dims)])
+    if isinstance(dims, Tensor):
+        left, right = dims.unbind(0)
+        return aten.tensordot(a, b, [int(i) for i in left], [int(i) for i in right])
+    return aten.tensordot(a, b, dims[0], dims[1])
+
+
+def stft(input, n_fft: int, hop_length: Optional[int] = None, win_length: Optional[int] = None, window: Optional[Tensor] = None,
+         center: bool = True, pad_mode: str = "reflect", normalized: bool = False, onesided: Optional[bool] = None,
+         return_complex: Optional[bool] = None):
+    return aten.stft(input, n_fft, hop_length, win_length, window, center, pad_mode, normalized, onesided, return_complex)
+
+
+def lu(A, pivot: bool = True, get_infos: bool = False):
+    packed, pivots, infos = aten.linalg_lu_factor_ex(A, pivot=pivot)
+    return (packed, pivots, infos) if get_infos else (packed, pivots)
+
+
 def gumbel_softmax(logits, tau: float = 1.0, hard=False, eps: float = 1e-10, dim: int = -1):
     noise = -aten.empty_like(logits).exponential_().log()
     soft = ((logits + noise) / tau).softmax(dim)
@@ -545,7 +576,8 @@ FORMS: dict[Any, Any] = {
     F.dropout3d: feature_dropout, F.upsample: interpolate, _unique: unique, _unique_consecutive: unique_consecutive,
     **dict(zip((utils._single, utils._pair, utils._triple, utils._quadruple), (_single, _pair, _triple, _quadruple))),
     _plain_assert: _assert, _no_grad: no_grad, _enable_grad: enable_grad, _implicit_dim: _implicit_dim, _sizes: _sizes, _spatial:
-    _spatial, _factors: _factors, _wanted: _wanted, _additive: _additive, interpolate: interpolate,
+    _spatial, **{OPERATORS[fn.__name__]: fn for fn in (lu, norm, stft, tensordot)},
+    _factors: _factors, _wanted: _wanted, _additive: _additive, interpolate: interpolate,
 }
 """TorchScript's forms of functions and classes; the forms themselves are their own."""
 

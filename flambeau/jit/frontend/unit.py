@@ -23,6 +23,7 @@ from .errors import FrontendError, NotSupportedError, Source, failure, source_of
 from .matching import Misfit, literal_value
 from .modules import ModuleInfo
 from .naming import is_library, unique_name
+from .records import is_made, with_text
 from .scopes import Variable
 from .statements import Statements, default_of
 from .static import BOOL, NONE, NOTHING, TENSOR, Inlined, Known, Several, Type, Value
@@ -199,8 +200,8 @@ class Unit:
             if "__init__" in cls.__dict__:
                 self.method(made, "__init__")
             for name, fn in list(cls.__dict__.items()):
-                if inspect.isfunction(fn) and getattr(fn, language.MARK, None) in (None, "export"):
-                    self.method(made, name)
+                if inspect.isfunction(fn) and getattr(fn, language.MARK, None) in (None, "export") and not is_made(cls, fn):
+                    self.method(made, name)     # what a dataclass was given is compiled when it is called
         except BaseException:
             del self.classes[made.name], self.of_class[cls], self.python[made.name]
             raise
@@ -234,6 +235,7 @@ class Unit:
         if not inspect.isfunction(fn) or made_of.kind != "class":
             return None
         value = Value(Type(made_of.name), "self", True)
+        fn = with_text(cls, fn) if is_made(cls, fn) else fn    # type: ignore[arg-type]
         return self.compile_method(made_of, fn, name, value, f"{made_of.short}.{name}", opens=name == "__init__")
 
     def getter(self, made_of: Class, name: str) -> str:

@@ -1,6 +1,5 @@
 """The layers, by kind."""
 
-from ...ops.help import composed as _composed
 from .activation import *  # noqa: F403
 from .adaptive import AdaptiveLogSoftmaxWithLoss
 from .batchnorm import *  # noqa: F403
@@ -29,6 +28,3 @@ del NonDynamicallyQuantizableLinear  # noqa: F821  torch has it in .linear only
 __all__ = sorted({name for name, value in globals().items()
                   if isinstance(value, type) and (issubclass(value, Module) or name == "LinearCrossEntropyOptions")
                   and not name.startswith("_")} - {"FunctionModule"})
-
-for _name in __all__:
-    _composed(globals()[_name])

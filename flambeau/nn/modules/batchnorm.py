@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.dtypes import int64
+from ...core.lazy import LazyModule
 from ...core.tensor import Tensor
 from ...ops.creation import ones, tensor, zeros
 from ...ops.nn.steps import step_number
@@ -14,6 +15,8 @@ from .lazy import LazyModuleMixin, lazy_family
 from .module import Module
 from .normalization import _Affine
 from .utils import add_parameters
+
+_shared = LazyModule("flambeau.distributed.nn.batch_norm")
 
 
 class _NormBase(_Affine):
@@ -83,8 +86,10 @@ class _BatchNorm(_NormBase):
                 momentum = 1.0 / step_number(self.num_batches_tracked)
         use_batch = self.training or (self.running_mean is None and self.running_var is None)
         keep = not self.training or self.track_running_stats
-        return F.batch_norm(input, self.running_mean if keep else None, self.running_var if keep else None, self.weight, self.bias,
-                            use_batch, momentum, self.eps)
+        return self._normalized(input, self.running_mean if keep else None, self.running_var if keep else None, use_batch, momentum)
+
+    def _normalized(self, input: Tensor, mean: Tensor | None, var: Tensor | None, use_batch: bool, momentum: float) -> Tensor:
+        return F.batch_norm(input, mean, var, self.weight, self.bias, use_batch, momentum, self.eps)
 
 
 class BatchNorm1d(_BatchNorm):
@@ -106,15 +111,18 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """BatchNorm over all processes; with a single process it is plain BatchNorm."""
+    """BatchNorm over the batches of all processes of `process_group` (all there are); with a single process it is plain BatchNorm."""
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
                  track_running_stats: bool = True, process_group: Any = None, device: Any = None, dtype: Any = None, *,
                  bias: bool = True) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
-        if process_group is not None:
-            raise NotImplementedError("SyncBatchNorm over a process group is not supported; use BatchNorm2d per process")
         self.process_group = process_group
+
+    def _normalized(self, input: Tensor, mean: Tensor | None, var: Tensor | None, use_batch: bool, momentum: float) -> Tensor:
+        if self.training and _shared.is_shared(self.process_group):
+            return _shared.batch_norm(input, mean, var, self.weight, self.bias, momentum, self.eps, self.process_group)
+        return super()._normalized(input, mean, var, use_batch, momentum)
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim < 2:
@@ -125,7 +133,8 @@ class SyncBatchNorm(_BatchNorm):
         """Replace every BatchNorm below `module` by a SyncBatchNorm with its parameters."""
         out = module
         if isinstance(module, _BatchNorm):
-            out = cls(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, process_group)
+            out = cls(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, process_group,
+                      bias=module.bias is not None)
             for home in ("_parameters", "_buffers"):
                 out.__dict__[home].update(module.__dict__[home])
             out.training = module.training

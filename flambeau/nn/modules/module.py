@@ -50,7 +50,7 @@ _TOO_EARLY = "before Module.__init__() call: begin __init__ with super().__init_
 
 def _forward_unimplemented(self: Module, *input: Any) -> Any:
     """Defines the computation performed at every call; every subclass has its own."""
-    meant = [name for name in vars(type(self)) if get_close_matches(name, ["forward"], cutoff=0.8)]
+    meant = [name for name in vars(type(self)) if name != "forward" and get_close_matches(name, ["forward"], cutoff=0.8)]
     raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function'
                               + (f"; did you mean it by {meant[0]!r}?" if meant else ""))
 
@@ -635,7 +635,7 @@ class Module:
     def __repr__(self) -> str:
         extra = self.extra_repr()
         extra_lines = extra.split("\n") if extra else []
-        child_lines = [f"({name}): {_indented(repr(module))}" for name, module in self._modules.items()]
+        child_lines = [f"({name}): {_addindent(repr(module), 2)}" for name, module in self._modules.items()]
         if not child_lines and len(extra_lines) <= 1:
             return f"{self._get_name()}({extra})"
         body = "\n  ".join(extra_lines + child_lines)
@@ -645,8 +645,9 @@ class Module:
         raise NotImplementedError("replication over devices is not supported; use one process a device")
 
 
-def _indented(text: str) -> str:
-    return text.replace("\n", "\n  ")
+def _addindent(s_: str, numSpaces: int) -> str:
+    """A text whose lines but the first are moved to the right; libraries that print modules call it."""
+    return s_.replace("\n", "\n" + " " * numSpaces)
 
 
 def _registered_as(fields: dict, name: str) -> str | None:

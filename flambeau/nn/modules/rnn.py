@@ -125,7 +125,7 @@ class RNNBase(Module):
     def _check_state(self, states: State, batch: int) -> None:
         layers = self.num_layers * (2 if self.bidirectional else 1)
         widths = (self.proj_size or self.hidden_size, self.hidden_size)
-        for s, width, name in zip(states, widths, ("hidden[0]", "hidden[1]")):
+        for s, width, name in zip(states, widths, ("hidden[0]", "hidden[1]") if self.mode == "LSTM" else ("hidden",)):
             if tuple(s.shape) != (layers, batch, width):
                 raise RuntimeError(f"Expected {name} size {(layers, batch, width)}, got {list(s.shape)}")
 

@@ -21,6 +21,7 @@ from ...core.lazy import LazyFunctions
 from ...core.size import broadcast_shapes, column_strides
 from ...core.tensor import Tensor
 from .. import prims
+from ..checks import checked
 from ..order import laid
 from ..patterns import eye, tril, triu
 from ..primitives import NO_CALL, InAten
@@ -72,8 +73,7 @@ def _lapack(message: str) -> Callable:
         @functools.wraps(kernel)
         def call(*args: Any) -> Any:
             try:
-                with np.errstate(all="ignore"):
-                    return kernel(*args)
+                return kernel(*args)
             except np.linalg.LinAlgError as error:
                 raise LinAlgError(message) from error
         vars(call)["failing_alike"] = wrap  # for the kernels of other devices
@@ -82,8 +82,9 @@ def _lapack(message: str) -> Callable:
 
 
 def _of_any_float(kernel: Callable) -> Callable:
-    """LAPACK has no narrow floats; of those there is nothing here."""
+    """LAPACK has no narrow floats; of those there is nothing here, nor warnings of values."""
     @functools.wraps(kernel)
+    @np.errstate(all="ignore")
     def call(*args: Any) -> Any:
         kind = args[0].dtype
         if kind not in NARROW:
@@ -100,7 +101,7 @@ def _routine(name: str, kernel: Callable, vjp: Callable, shape: Callable, doc: s
     kernel = _of_any_float(kernel)
     return primitive(name, aten=aten._replace(node=aten.node or f"linalg_{name}"), doc=doc,
                      kernel=kernel if failure is None else _lapack(failure)(kernel), tensors=tensors, derivative=General(vjp),
-                     samples=lambda r: [sample(r)], why_absent=_WHY)(shape)
+                     samples=lambda r: [sample(r)], tags=() if failure is None else ("refuses_values",), why_absent=_WHY)(shape)
 
 
 def columns(like: Tensor, shape: tuple | None = None, kind: dtype | None = None) -> Spec:
@@ -443,9 +444,11 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     """The inverse of A, given its Cholesky factor."""
     _check(input, "cholesky_inverse", square=True)
-    zero = None if input._data is None or input.ndim < 2 else (_diagonal(input) == 0).reshape(-1, min(input.shape[-2:]) or 1).nonzero()
-    if zero is not None and len(zero):
-        raise LinAlgError(f"cholesky_inverse: The diagonal element {int(zero[0, 1]) + 1} is zero, the inversion could not be completed "
+    regular = _diagonal(input) != 0
+    if input._data is None:
+        input = checked(input, regular)
+    elif len(zero := (~regular).nonzero()):
+        raise LinAlgError(f"cholesky_inverse: The diagonal element {int(zero[0, -1]) + 1} is zero, the inversion could not be completed "
                           "because the input matrix is singular.")
     return cholesky_solve(expand_to(_identity(input, input.shape[-1]), tuple(input.shape)), input, upper)
 

@@ -103,7 +103,8 @@ def _rows_kernel(pivots: np.ndarray, n: int) -> np.ndarray:
     return order.reshape(*pivots.shape[:-1], n)
 
 
-rows_prim = primitive("lu_rows", kernel=_rows_kernel, samples=lambda r: [(np.array([[2, 2, 3], [3, 3, 3]], np.int32), 4)],
+rows_prim = primitive("lu_rows", kernel=_rows_kernel, tags=("refuses_values",),
+                      samples=lambda r: [(np.array([[2, 2, 3], [3, 3, 3]], np.int32), 4)],
                       doc="The order of n rows that row exchanges lead to.",
                       why_absent={**_WHY, "derivative": "an index is not differentiable"})(
     lambda pivots, n: Spec((*pivots._layout.shape[:-1], n), int64))
@@ -299,6 +300,7 @@ def linalg_ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bo
     return named("linalg_ldl_factor_ex", *_ldl(A, hermitian, "linalg.ldl_factor_ex", check_errors))
 
 
+@np.errstate(all="ignore")
 def _ldl_solve_kernel(ld: np.ndarray, pivots: np.ndarray, b: np.ndarray, hermitian: bool) -> np.ndarray:
     out, rows = np.empty_like(b, order="C"), np.abs(pivots)
     if ((rows < 1) | (rows > ld.shape[-1])).any():      # LAPACK would write outside of B
@@ -311,7 +313,7 @@ def _ldl_solve_kernel(ld: np.ndarray, pivots: np.ndarray, b: np.ndarray, hermiti
     return out
 
 
-ldl_solve_prim = primitive("ldl_solve", kernel=_ldl_solve_kernel, tensors=3,
+ldl_solve_prim = primitive("ldl_solve", kernel=_ldl_solve_kernel, tensors=3, tags=("refuses_values",),
                            samples=lambda r: [(np.eye(3) * 2, np.array([1, 2, 3], np.int32), r.standard_normal((3, 2)), False)],
                            doc="X with A X = B, given ldl_factor's answer for A, of the same batch.",
                            why_absent={**_WHY, "derivative": "the operator _ldl_solve has it, with respect to B"})(
@@ -350,6 +352,7 @@ def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool =
 
 
 # -- Householder reflections -----------------------------------------------------------------------------------------------
+@np.errstate(all="ignore")
 def _geqrf_kernel(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     h, tau = np.linalg.qr(x, mode="raw")
     return np.swapaxes(h, -1, -2), tau

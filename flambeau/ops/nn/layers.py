@@ -60,7 +60,7 @@ def _linear_kernel(x: np.ndarray, w: np.ndarray, b: np.ndarray | None) -> Any:
     return blas.linear(x, w, b)
 
 
-COMPOSITES["_linear"].has_kernel("cpu", _linear_kernel)
+COMPOSITES["_linear"].has_kernel("cpu", _linear_kernel, small="linear")
 
 
 @operator(autocast="narrow")

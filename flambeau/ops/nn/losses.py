@@ -141,11 +141,11 @@ def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 def _check_shapes(input: Tensor, target: Tensor, name: str) -> None:
     if input.ndim == 1 and target.ndim == 1 and target.shape[0] != 1:
         raise ValueError(f"For 1D input, 1D target must have size 1, but got target size: {target.shape[0]} ({name})")
-    expected = tuple(input.shape[:1] + input.shape[2:]) if input.ndim > 1 else ()
+    expected = tuple(input.shape[:1] + input.shape[2:]) if input.ndim > 1 else tuple(target.shape[:1])
     if not input.ndim:
         raise RuntimeError(f"{name}: expected an input of at least 1 dimension, got a 0-dim tensor")
-    if input.ndim > 1 and target.ndim and input.shape[0] != target.shape[0]:
-        raise ValueError(f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({target.shape[0]}).")
+    if input.ndim > 1 and input.shape[0] != (batch := target.shape[0] if target.ndim else 0):
+        raise ValueError(f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({batch}).")
     if tuple(target.shape) != expected:
         raise RuntimeError(f"Expected target size {list(expected)}, got {list(target.shape)} ({name} with input of size "
                            f"{list(input.shape)})")
@@ -205,7 +205,7 @@ def _index_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, i
         else:
             spread = above * w.sum() + (below * (w if x.ndim == 2 else w.unsqueeze(1))).sum(1)
         losses = losses * (1 - smoothing) + spread.masked_fill(~kept, 0) * (smoothing / classes)
-    return cast(_weighted(losses, counts, reduction, tuple(target.shape)), input.dtype)
+    return cast(_weighted(losses, counts, reduction, tuple(target.shape) if input.ndim > 1 else ()), input.dtype)
 
 
 def _soft_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float) -> Tensor:
@@ -280,7 +280,7 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_a
         raise RuntimeError(f"nll_loss: expected a weight of the input's dtype, {x.dtype}, but found {weight.dtype}")
     counts = kept.to(x.dtype) if weight is None else weight[safe] * kept
     losses = (picked if weight is None else picked * counts).masked_fill(~kept, 0)
-    return _weighted(losses, counts, reduction, tuple(target.shape))
+    return _weighted(losses, counts, reduction, tuple(target.shape) if input.ndim > 1 else ())
 
 
 # -- binary cross entropy ------------------------------------------------------------------------------------
@@ -316,12 +316,14 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     if target.dtype is not input.dtype:
         raise RuntimeError(f"Found dtype {target.dtype} but expected {input.dtype} (binary_cross_entropy's target); convert it with "
                            f".to({input.dtype})")
+    answer = reduced(_weighed(like(_bce(input, target), input), weight), reduction)
     for name, x in (("input", input), ("target", target)):
-        if x._data is not None and x.numel() and not bool(((x >= 0) & (x <= 1)).all()):
+        fits = (x >= 0) & (x <= 1)
+        if x._data is None:
+            answer = checked(answer, fits)
+        elif x.numel() and not bool(fits.all()):
             raise RuntimeError(f"all elements of {name} should be between 0 and 1")
-    loss = like(_bce(input, target), input)
-    answer = reduced(_weighed(loss, weight), reduction)
-    return answer if input._data is not None else checked(answer, (input >= 0) & (input <= 1))
+    return answer
 
 
 @operator(fused=True)
@@ -731,7 +733,7 @@ def _ctc_backward(g: Tensor, log_probs: Tensor, path: Tensor, steps: Tensor, lab
     return (log_probs * 0).scatter_add(2, prims.expand(path.unsqueeze(0), tuple(emit.shape)), parts)
 
 
-@operator(name="_ctc", vjp=lambda g, log_probs, path, steps, labels, blank: (
+@operator(name="_ctc", tags=("refuses_values",), vjp=lambda g, log_probs, path, steps, labels, blank: (
     _ctc_backward(g, log_probs, path, steps, labels, blank),))
 def _ctc(log_probs: Tensor, path: Tensor, steps: Tensor, labels: Tensor, blank: int) -> Tensor:
     """The losses of the rows (batch,): log_probs (time, batch, classes), path (batch, places), both lengths (batch,)."""

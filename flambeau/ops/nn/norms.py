@@ -42,7 +42,8 @@ def _moments(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
     left = prims.sub(x, _spread(near, dims, x.shape))
     rest = prims.truediv(prims.sum(left, dims), n)
     square = prims.truediv(prims.sum(prims.mul(left, left), dims), n)
-    return prims.add(near, rest), _less_square(square, rest), prims.sub(left, _spread(rest, dims, x.shape))
+    mean = prims.where(prims.eq(rest, rest), prims.add(near, rest), near)   # an infinite mean is off by nothing
+    return mean, _less_square(square, rest), prims.sub(left, _spread(rest, dims, x.shape))
 
 
 def _less_square(square: Tensor, mean: Tensor) -> Tensor:

@@ -109,7 +109,7 @@ def _assured_loop(o: Any, idx: Sequence, holds: Any) -> Any:
     return o.index_eq(o.indirect(o.where(holds(idx), o.constant(0, int64), o.constant(2, int64)), 2), 0)
 
 
-@primitive("assured", kernel=_assured_kernel, loop=_assured_loop, samples=lambda r: [(np.ones(3, bool),)],
+@primitive("assured", kernel=_assured_kernel, loop=_assured_loop, tags=("refuses_values",), samples=lambda r: [(np.ones(3, bool),)],
            why_absent={"derivative": "a truth value is not differentiable"})
 def assured(holds: Tensor) -> Spec:
     """True where `holds` is; an error where it is not. For `ops.checks.checked`, which see."""
@@ -174,7 +174,7 @@ def _gather_loop(o: Any, idx: Sequence, x: Any, dim: int, index: Any) -> Any:
     return x([picked if d == dim else i for d, i in enumerate(idx)])
 
 
-@primitive("gather", kernel=_gather_kernel, loop=_gather_loop, tags=("positioned",),
+@primitive("gather", kernel=_gather_kernel, loop=_gather_loop, tags=("positioned", "refuses_values"),
            derivative=Linear(x=lambda g, x_shape, dim, index: g.new_zeros(tuple(x_shape)).scatter_add(dim, index, g)),
            samples=lambda r: [(r.standard_normal((3, 4)), 1, r.integers(0, 4, (3, 2)))])
 def gather(x: Tensor, dim: int, index: Tensor) -> Spec:
@@ -265,7 +265,7 @@ def _scatter_axes(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) 
     return [*alike, ((None, dim, dim), None, "sum", (0,))] if adds else alike
 
 
-@primitive("scatter", sharding=_scatter_axes, kernel=_scatter_kernel, loop="scatter", tensors=4, tags=("positioned",),
+@primitive("scatter", sharding=_scatter_axes, kernel=_scatter_kernel, loop="scatter", tensors=4, tags=("positioned", "refuses_values"),
            aten=InAten(call=lambda x, dim, index, src, reduce: ("scatter" if reduce == "set" else "scatter_add", (x, dim, index, src), {})),
            samples=_scatter_samples("set", "add"), derivative=Linear(
     x=lambda g, dim, index, reduce: g if reduce == "add" else g.scatter(dim, index, 0),
@@ -275,7 +275,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Spe
     return _scattered(x, dim, index, src)
 
 
-@primitive("scatter_reduce", sharding=_scatter_axes, kernel=_scatter_kernel, loop="scatter", tensors=4, tags=("positioned",),
+@primitive("scatter_reduce", sharding=_scatter_axes, kernel=_scatter_kernel, loop="scatter", tensors=4, tags=("positioned", "refuses_values"),
            samples=_scatter_samples("amax", "amin", "prod"), derivative=General(_scatter_reduce_vjp))
 def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Spec:
     """`x` where, at `index` along `dim`, `src` is multiplied in ("prod") or the extremum taken ("amax", "amin")."""
@@ -340,7 +340,8 @@ def _index_add_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     return _index_put_batch(index_put, size, (x, [None] * dim + [at], src, True), (has[0], (False,) * dim + (True,), has[3], False))
 
 
-@primitive("index_select", batch=_index_select_batch, kernel=_index_select_kernel, loop=_index_select_loop, tags=("positioned",),
+@primitive("index_select", batch=_index_select_batch, kernel=_index_select_kernel, loop=_index_select_loop,
+           tags=("positioned", "refuses_values"),
            aten=InAten(call=lambda x, dim, index: ("index_select", (x, dim, index), {}) if index.ndim == 1 else None),
            derivative=Linear(x=lambda g, x_shape, dim, index: index_add(g.new_zeros(tuple(x_shape)), dim, index, g)),
            samples=lambda r: [(r.standard_normal((3, 4)), 1, r.integers(0, 4, 5)),
@@ -353,6 +354,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Spec:
     return Spec(shape[:dim] + index._layout.shape + shape[dim + 1:], x.dtype)
 
 
+@np.errstate(all="ignore")
 def _index_add_kernel(x: np.ndarray, dim: int, index: np.ndarray, src: np.ndarray) -> np.ndarray:
     if not x.ndim:
         return np.asarray(x + src.sum(dtype=x.dtype), x.dtype)
@@ -378,7 +380,8 @@ def _index_add_axes(x: Tensor, dim: int, index: Tensor, src: Tensor) -> list:
 
 
 @primitive("index_add", sharding=_index_add_axes, batch=_index_add_batch, kernel=_index_add_kernel, loop="scatter", tensors=4,
-           tags=("linear", "positioned"), derivative=Linear(x=lambda g: g, src=lambda g, dim, index: index_select(g, dim, index)),
+           tags=("linear", "positioned", "refuses_values"),
+           derivative=Linear(x=lambda g: g, src=lambda g, dim, index: index_select(g, dim, index)),
            samples=lambda r: [(r.standard_normal((3, 4)), 1, r.integers(0, 4, 5), r.standard_normal((3, 5)))])
 def index_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Spec:
     """A copy of `x` with the slices of `src` added at `index` along `dim` (the transpose of index_select)."""
@@ -496,7 +499,7 @@ def _index_put_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     return index_put(x, [place, *_wide(indices, has[1], count)], values.movedim(_behind(start, count), _behind(0, count)), accumulate)
 
 
-@primitive("index", batch=_index_batch, kernel=_index_kernel, loop=_index_loop, tensors=2, tags=("positioned",),
+@primitive("index", batch=_index_batch, kernel=_index_kernel, loop=_index_loop, tensors=2, tags=("positioned", "refuses_values"),
            derivative=General(lambda g, x_shape, indices: (index_put(g.new_zeros(tuple(x_shape)), indices, g, True), None)),
            samples=lambda r: [(r.standard_normal((3, 4, 2)), [r.integers(-3, 3, (2, 1)), r.integers(0, 4, 3)]),
                               (r.standard_normal((3, 4)), [None, r.integers(0, 4, 3)])])
@@ -547,6 +550,7 @@ def write_index(out: np.ndarray, indices: Sequence, values: np.ndarray, accumula
         native.copy_strided(out, made)
 
 
+@np.errstate(all="ignore")
 def _put_by_numpy(out: np.ndarray, indices: Sequence, values: np.ndarray, accumulate: bool) -> None:
     if accumulate:
         np.add.at(out, _advanced(indices), values)
@@ -582,9 +586,9 @@ def _broadcasts_to(shape: Sequence, wanted: Sequence) -> bool:
 
 
 @primitive("index_put", batch=_index_put_batch, kernel=_index_put_kernel, loop="scatter", tensors=3,
-           tags=("positioned",), derivative=General(_index_put_vjp),
+           tags=("positioned", "refuses_values"), derivative=General(_index_put_vjp),
            samples=lambda r: [(r.standard_normal((3, 4)), [r.permutation(3)[:2], None], r.standard_normal((2, 4)), add)
-                              for add in (False, True)])
+                              for add in (False, True)] + [(r.standard_normal((3, 4)), [np.array([1, 1, 0]), None], np.ones((3, 4)), True)])
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Spec:
     """A copy of `x` with `values` (broadcast to the indexed shape) written, or added, at `indices`."""
     _check_rooms(indices, x)

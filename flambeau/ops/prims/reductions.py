@@ -370,7 +370,7 @@ def _nth_kernel(x: np.ndarray, place: np.ndarray, dim: int) -> np.ndarray:
     return hits.argmax(dim)
 
 
-@primitive("nth", kernel=_nth_kernel, tensors=2, tags=("ordered",),
+@primitive("nth", kernel=_nth_kernel, tensors=2, tags=("ordered", "refuses_values"),
            why_absent={"derivative": "an index is not differentiable", "loop": "selection is not a loop over independent elements"},
            samples=lambda r: [(r.standard_normal((2, 4)), np.array([1, 3]), 1)])
 def nth(x: Tensor, place: Tensor, dim: int) -> Spec:

@@ -132,7 +132,7 @@ def reshaped_strides(old: Sequence, strides: Sequence, shape: Sequence) -> tuple
 
     Old dimensions merge into runs that are contiguous among themselves; each run must be split by whole new dimensions.
     """
-    if 0 in [s for s in old if type(s) is int]:
+    if 0 in [s for s in (*old, *shape) if type(s) is int]:
         return tuple(strides) if tuple(old) == tuple(shape) else contiguous_strides(shape)
     runs: list[list] = []                       # [size, innermost stride] of each run, outermost first
     for size, stride in zip(old, strides):

@@ -1,9 +1,10 @@
-"""Functions of NumPy arrays as functions of tensors."""
+"""Functions made of the program's, which are captured like those: of NumPy arrays as of tensors, and regions."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -29,4 +30,17 @@ def wrap_numpy(fn: Callable) -> Callable:
     return wrapped
 
 
-__all__ = ["wrap_numpy"]
+def nested_compile_region(fn: Any = None, *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Any = None) -> Any:
+    """`fn` (or a decorator for it), whose calls within a graph are compiled once for all that are equal, and called. Outside of compiled
+    functions nothing changes. Each call is captured, so guards are its own and no entries are kept."""
+    return _region(fn) if fn is not None else _region
+
+
+def _region(fn: Callable[..., Any]) -> Callable[..., Any]:
+    if not isinstance(fn, FunctionType):
+        return _region(lambda *args, **kwargs: fn(*args, **kwargs))
+    fn._flambeau_region = True  # type: ignore[attr-defined]
+    return fn
+
+
+__all__ = ["nested_compile_region", "wrap_numpy"]
