@@ -37,6 +37,8 @@ _PRODUCTS = {"highest": 6, "high": 3, "medium": 1}  # of parts, see backends.cpu
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Ask for operators whose results are the same in each run, as they all are on the CPU here. What PyTorch documents as having no
     such form is refused (`warn_only`: warned of), and memory that nobody wrote is filled (`torch.utils.deterministic`)."""
+    if not isinstance(mode, bool):
+        raise TypeError(f"use_deterministic_algorithms(): argument 'mode' (position 1) must be bool, not {type(mode).__name__}")
     Numerics.deterministic = (1 if warn_only else 2) if mode else 0
 
 

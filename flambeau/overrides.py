@@ -15,7 +15,7 @@ from . import _C
 from .core import dispatch
 from .core.tensor import Tensor
 from .ops import registry
-from .ops.asked import members
+from .ops.asked import accesses, members
 from .ops.aten import AtenOperator
 from .ops.custom import CustomOperator
 from .ops.registry import OPERATORS, handle_torch_function
@@ -216,8 +216,8 @@ def resolve_name(f: Any) -> str | None:
     `torch.nn.functional.relu`, `torch.Tensor.T.__get__`; None for another."""
     if isinstance(f, (AtenOperator, CustomOperator)):
         return repr(f)
-    for space, found in _found().items():
-        name = next((n for n, fn in found.items() if fn is f), None)
+    for space, functions in _found().items():
+        name = next((n for n, fn in functions.items() if fn is f), None)
         if name is not None:
             return ".".join(filter(None, ("torch", space, name)))
     owner, suffix = (f.__self__, f".{f.__name__}") if getattr(f, "__name__", "") in ("__get__", "__set__") else (f, "")
@@ -278,7 +278,7 @@ def get_testing_overrides() -> dict[Callable, Callable]:
     """For each operator a function of the same signature that returns -1: for tests of classes that override them all."""
     ignored = get_ignored_functions()
     asked = {fn: _minus_one(fn) for found in _found().values() for fn in found.values() if fn not in ignored}
-    return asked | {member.__get__: lambda self: -1 for member in members().values() if inspect.isdatadescriptor(member)}
+    return asked | {access: lambda self: -1 for access in accesses().values()}
 
 
 def _minus_one(fn: Callable) -> Callable:

@@ -12,7 +12,7 @@ from ..dynamo import reset
 _utils = importlib.import_module(f"{sys.modules[__name__.partition('.')[0]].__name__}.testing._internal.common_utils")
 
 
-class TestCase(_utils.TestCase):  # type: ignore[name-defined, misc]
+class TestCase(_utils.TestCase):  # type: ignore[name-defined]
     """A test case that forgets what is compiled before and after each test."""
 
     def setUp(self) -> None:

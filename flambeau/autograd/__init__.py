@@ -160,7 +160,7 @@ def _retain_grad(self: Tensor) -> None:
 
 
 _register_hook.__name__, _retain_grad.__name__ = "register_hook", "retain_grad"
-Tensor.register_hook, Tensor.retain_grad = _register_hook, _retain_grad  # type: ignore[method-assign]
+Tensor.register_hook, Tensor.retain_grad = _register_hook, _retain_grad  # type: ignore[assignment, method-assign]
 Tensor.register_post_accumulate_grad_hook = _register_post_accumulate_grad_hook  # type: ignore[assignment, method-assign]
 Tensor.retains_grad = property(lambda self: self._grad is not None and bool(self._grad.retains_grad))  # type: ignore[assignment, method-assign]
 writing.InPlace.check = staticmethod(batched.check_inplace)

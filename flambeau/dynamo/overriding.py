@@ -8,14 +8,13 @@ that answers each of them with what the program's own `__torch_function__` gives
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import _C
 from ..core import dispatch
 from ..core.tensor import Tensor
-from ..ops.asked import members
+from ..ops.asked import accesses
 from .variables.base import Args, ConstantVariable, Kwargs, Variable
 from .variables.builtins import HANDLERS, BuiltinVariable
 from .variables.contexts import Scope, ScopeExit
@@ -25,11 +24,8 @@ from .variables.sequences import NamedTupleVariable, SequenceVariable, TupleVari
 from .variables.tensor import SubclassVariable, TensorVariable, keeps_class
 from .variables.wrappers import WrapperVariable
 
-ACCESSES: frozenset[Any] = frozenset(member.__get__ for member in members().values() if inspect.isdatadescriptor(member))
-"""The functions that classes are asked for attributes with."""
-
-HANDLERS.update({member.__get__: lambda tx, x, kind=None, name=name: x.attr(tx, name) for name, member in members().items()
-                 if member.__get__ in ACCESSES})
+ACCESSES: frozenset[Any] = frozenset(accesses().values())
+HANDLERS.update({access: lambda tx, x, kind=None, name=name: x.attr(tx, name) for name, access in accesses().items()})
 
 DEFAULT: Any = Tensor.__torch_function__.__func__
 

@@ -91,6 +91,13 @@ def members() -> dict[str, Any]:
             and (inspect.isdatadescriptor(member) or (isinstance(member, FunctionType) and not hasattr(member, "_operator")))}
 
 
+@functools.cache
+def accesses() -> dict[str, Any]:
+    """By name, the functions that classes are asked for attributes with: `Tensor.NAME.__get__`."""
+    attributes: dict[str, Any] = {name: member for name, member in members().items() if inspect.isdatadescriptor(member)}
+    return {name: attribute.__get__ for name, attribute in attributes.items()}
+
+
 def _install(cls: type) -> None:
     """Let a class be asked for what it has as it is from Tensor."""
     for name, member in members().items():

@@ -74,7 +74,7 @@ class Generator:
         """Start the stream of `seed` (any 64-bit integer) from its beginning."""
         seed = int(seed)
         if not -(1 << 63) <= seed < 1 << 64:
-            raise RuntimeError(f"Overflow when unpacking long: the seed {seed} does not fit into 64 bits")
+            raise ValueError(f"Overflow when unpacking long long: the seed {seed} does not fit into 64 bits")
         self.engine.seed(seed & _MASK)
         return self
 

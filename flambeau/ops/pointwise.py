@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,19 @@ from . import prims
 from .checks import checked
 from .order import elementwise, in_rows
 from .primitives import NO_FRACTIONS, InAten, PointwisePrimitive
-from .promotion import as_elements, broadcast, cast, category_of_number, default_dtype, fitting, prepare, result_type, times_alpha, to_float
+from .promotion import (
+    as_elements,
+    broadcast,
+    cast,
+    category_of_number,
+    default_dtype,
+    fitting,
+    number_in,
+    prepare,
+    result_type,
+    times_alpha,
+    to_float,
+)
 from .registry import OPERATORS, PRIMITIVES, Autocast, Pointwise, Primitive, as_dunder, operator
 from .writing import inplace, store_out, with_out, with_out_apart
 
@@ -218,11 +231,26 @@ def _as_held(x: Any, y: Any) -> tuple[Any, Any]:
     return x, y
 
 
+@operator(name="_plus_scaled", fused=True, aten=InAten(node="add"), vjp=lambda g, alpha, needs: (g, g * alpha if needs[1] else None))
+def _plus_scaled(x: Tensor, y: Tensor, alpha: float) -> Tensor:
+    """x + alpha * y of narrow floats, rounded once."""
+    wide = compute_dtype(x.dtype)
+    return cast(prims.add(cast(x, wide), prims.mul(cast(y, wide), alpha)), x.dtype)
+
+
 def _add_like(prim: PointwisePrimitive, name: str, verb: str) -> Callable:
     def fn(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
         if name == "sub":
             _check_no_bools(input, other)
         if alpha != 1 or alpha is True:
+            if isinstance(input, Tensor) and isinstance(other, Tensor) and type(alpha) in (int, float):
+                kind = result_type(input, other)
+                if kind.category == FLOAT and kind.itemsize < 4:
+                    held = number_in(alpha, kind)
+                    if math.isinf(held) and not math.isinf(alpha):
+                        raise RuntimeError(f"value cannot be converted to type {kind} without overflow: alpha={alpha}")
+                    x, y = broadcast(cast(input, kind), cast(other, kind))
+                    return _plus_scaled(x, y, held if name == "add" else -held)
             return made._body(input, times_alpha(input, other, alpha))     # type: ignore[attr-defined]
         return prim(*prepare(input, other))
 

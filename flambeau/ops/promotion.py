@@ -183,10 +183,15 @@ def as_elements(x: Any, y: Any) -> tuple[Any, Any]:
     return tuple(v if isinstance(v, Tensor) else _element(v, like) for v in (x, y))  # type: ignore[return-value]
 
 
+def number_in(x: float, kind: dtype) -> float:
+    """What a narrow float dtype holds of a number."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(x).astype(kind.numpy))
+
+
 def _element(x: Any, like: Tensor) -> Any:
     if isinstance(x, float):
-        with np.errstate(over="ignore"):
-            return float(np.float32(x).astype(like.dtype.numpy))
+        return number_in(x, like.dtype)
     return expand_to(prims.full((), x, like.dtype, like.device), tuple(like.shape))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..backends.cpu import native
 from ..core import dispatch
-from ..core.dtypes import can_cast
+from ..core.dtypes import FLOAT, can_cast
 from ..core.size import is_dense, may_overlap
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from ..core.unresolved import resolved, waits
@@ -123,7 +123,7 @@ def inplace(fn: Callable, name: str, *, refuses: bool = False) -> Callable:
     @operator(name=name, method=True, tags=("inplace",))
     @functools.wraps(fn)
     def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if scales and kwargs.keys() == {"alpha"} and args:  # add_ and sub_
+        if scales and kwargs.keys() == {"alpha"} and args and (self.dtype.category != FLOAT or self.dtype.itemsize >= 4):  # add_ and sub_
             args, kwargs = (times_alpha(self, args[0], kwargs["alpha"]),), {}
         if into is not None and not kwargs and into(self, *args):
             bump_version(self)

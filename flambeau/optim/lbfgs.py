@@ -104,6 +104,8 @@ class LBFGS(Optimizer):
     def __init__(self, params: ParamsT, lr: float | Tensor = 1, max_iter: int = 20, max_eval: int | None = None,
                  tolerance_grad: float = 1e-7,
                  tolerance_change: float = 1e-9, history_size: int = 100, line_search_fn: str | None = None) -> None:
+        if not (isinstance(lr, Tensor) or lr >= 0.0):
+            raise ValueError(f"Invalid learning rate: {lr}")
         if line_search_fn not in (None, "strong_wolfe"):
             raise RuntimeError("only 'strong_wolfe' is supported")
         super().__init__(params, {
@@ -185,6 +187,7 @@ class LBFGS(Optimizer):
             state["prev_flat_grad"], state["prev_loss"] = grad.clone(), loss
             lr = group["lr"]
             t = min(1.0, 1.0 / grad.abs().sum().item()) * lr if state["n_iter"] == 1 else lr
+            state["t"] = t
             slope = grad.dot(d).item()
             if slope > -group["tolerance_change"]:
                 break

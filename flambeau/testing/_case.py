@@ -24,7 +24,7 @@ def _beside(x: Any, other: Any) -> Any:
 class TestCase(unittest.TestCase):
     """A test case for tensors."""
 
-    def assertEqual(self, x: Any, y: Any, msg: Any = None, *, atol: float | None = None, rtol: float | None = None,  # type: ignore[override]
+    def assertEqual(self, x: Any, y: Any, msg: Any = None, *, atol: float | None = None, rtol: float | None = None,
                     equal_nan: bool = True, exact_dtype: bool = True, exact_device: bool = False, exact_stride: bool = False) -> None:
         """Fail unless x is close to y; NaN is equal to NaN. Beside a tensor a number or a sequence is taken as one."""
         found = not_close_error_metas(

@@ -56,12 +56,12 @@ def test_gradients(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_and_second_gradients_of_the_wide_product(kind):
-    from flambeau.ops.nn.attention import _wide_product
+    from flambeau.ops.linalg.products import wide_product
     x, y = (t[0].requires_grad_() for t in operands(fl, kind, (2, 5, 4, 4), 1)[:2])
-    assert _wide_product(x, y).dtype is fl.float32
-    np.testing.assert_allclose(_wide_product(x, y).detach(), (x.double() @ y.double()).detach(), rtol=1e-5, atol=1e-5)
-    stacked = fl.vmap(_wide_product)(fl.stack([x, x]).detach(), fl.stack([y, y]).detach())
-    np.testing.assert_array_equal(stacked[1], _wide_product(x, y).detach())
-    first, = fl.autograd.grad(_wide_product(x, y).square().sum(), x, create_graph=True)
+    assert wide_product(x, y).dtype is fl.float32
+    np.testing.assert_allclose(wide_product(x, y).detach(), (x.double() @ y.double()).detach(), rtol=1e-5, atol=1e-5)
+    stacked = fl.vmap(wide_product)(fl.stack([x, x]).detach(), fl.stack([y, y]).detach())
+    np.testing.assert_array_equal(stacked[1], wide_product(x, y).detach())
+    first, = fl.autograd.grad(wide_product(x, y).square().sum(), x, create_graph=True)
     second, = fl.autograd.grad(first.float().sum(), y)
     assert second.shape == y.shape and bool(second.isfinite().all())

@@ -266,7 +266,7 @@ def test_fork_rng():
 
 def test_negative_seeds():
     assert fl.Generator().manual_seed(-1).initial_seed() == 2**64 - 1
-    with pytest.raises(RuntimeError, match="64 bits"):
+    with pytest.raises(ValueError, match="64 bits"):
         fl.manual_seed(2**64)
 
 

@@ -385,3 +385,16 @@ def test_what_is_not_finite_stays_its_own_matter(name, options, kind) -> None:
         optimizer.step(), optimizer.step()
         results.append(np.array(w.detach().tolist()))
     np.testing.assert_allclose(results[1], results[0], rtol=1e-5 if kind == "float32" else 1e-12)
+
+
+def test_lbfgs_tells_its_step() -> None:
+    t = fl
+    p = t.nn.Parameter(t.ones(2))
+    with pytest.raises(ValueError, match="learning rate"):
+        t.optim.LBFGS([p], lr=-1.0)
+    optimizer = t.optim.LBFGS([p])
+    p.grad = t.zeros(2) + 1e-12
+    optimizer.step(lambda: t.tensor(1.0))
+    p.grad = t.full((2,), 1e-6)
+    optimizer.step(lambda: t.tensor(1.0))
+    assert "t" in optimizer.state_dict()["state"][0]

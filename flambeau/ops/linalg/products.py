@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.cpu import blas
 from ...core.dtypes import FLOAT, INT, bfloat16, bool_, dtype, float16, float32, float64, int32, int64, promote_types, scalar_type
 from ...core.size import broadcast_shapes, canonical_dim, known_zero, several
 from ...core.tensor import Tensor
 from .. import prims
+from ..batching import all_merged
 from ..order import in_rows, like
 from ..patterns import triu_indices
 from ..pointwise import reflected
@@ -19,7 +21,7 @@ from ..primitives import InAten
 from ..prims.views import _is_one as _one
 from ..promotion import broadcast, cast, category_of_number, expand_to, operand, prepare, result_type
 from ..reductions import _differ, _finish, _is_zero, linalg_vector_norm, vector_norm_vjp
-from ..registry import Pointwise, operator
+from ..registry import COMPOSITES, Pointwise, operator
 from ..writing import inplace, store_out, with_out, with_out_in_rows
 
 
@@ -213,15 +215,46 @@ def _beside(result: Tensor, _unread: Tensor) -> Tensor:
     return result.clone()     # no view, of whose base a captured graph would ask the gradient
 
 
+def _wide_product_vjp(g: Tensor, x: Tensor, y: Tensor, needs: tuple) -> tuple:
+    narrow = cast(g, x.dtype)
+    return (prims.bmm(narrow, y.transpose(1, 2)) if needs[0] else None, prims.bmm(x.transpose(1, 2), narrow) if needs[1] else None)
+
+
+@operator(name="_wide_product", vjp=_wide_product_vjp, batch=all_merged, flops=lambda out, x, y: 2 * math.prod(x) * y[2])
+def wide_product(x: Tensor, y: Tensor) -> Tensor:
+    """x (n, L, E) times y (n, E, S), narrow floats, in float32: what they were accumulated in is not rounded."""
+    return prims.bmm(cast(x, float32), cast(y, float32))
+
+
+COMPOSITES["_wide_product"].has_kernel("cpu", blas.wide_bmm, stays_whole=lambda args: True)
+
+
+def _added_wide(input: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> Tensor | None:
+    """beta * input + alpha * a @ b of batches of matrices of narrow floats on a CPU, rounded once; None where it is another case: also
+    beta and alpha of 1, a sum that libraries make within the product."""
+    kind = input.dtype
+    if (beta == 1 and alpha == 1) or kind.category != FLOAT or kind.itemsize >= 4 or a.device.type != "cpu":
+        return None
+    if not (a.dtype is b.dtype is kind) or a.ndim != 3 or b.ndim != 3 or _differ(a.shape[0], b.shape[0]) or _differ(a.shape[2], b.shape[1]):
+        return None
+    return _added(cast(input, float32), wide_product(a, b), a, beta, alpha)
+
+
 @operator(method=True, autocast="narrow")
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """beta * input + alpha * (mat1 @ mat2)."""
+    wide = _added_wide(input, mat1[None], mat2[None], beta, alpha) if mat1.ndim == mat2.ndim == 2 and input.ndim < 3 else None
+    if wide is not None:
+        return _finish(cast(wide[0], input.dtype), out)
     return _finish(_added(input, mm(mat1, mat2), mat1, beta, alpha), out)
 
 
 @operator(method=True, autocast="narrow")
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """beta * input + alpha * bmm(batch1, batch2)."""
+    wide = _added_wide(input, batch1, batch2, beta, alpha)
+    if wide is not None:
+        return _finish(cast(wide, input.dtype), out)
     return _finish(_added(input, bmm(batch1, batch2), batch1, beta, alpha), out)
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from ...backends import cuda
 from ...backends.cpu import attention as attention_kernels
-from ...backends.cpu import blas
 from ...core.dtypes import bfloat16, bool_, float16, float32, int64
 from ...core.size import broadcast_shapes
 from ...core.symbolic import sym_float
 from ...core.tensor import Tensor
 from .. import prims
 from ..batching import all_merged
+from ..linalg.products import wide_product
 from ..order import in_rows, like
 from ..promotion import cast, expand_to
 from ..registry import COMPOSITES, operator
@@ -178,25 +178,11 @@ def _product(x: Tensor, y: Tensor, lead: tuple) -> Tensor:
     return prims.bmm(a, b)
 
 
-def _wide_product_vjp(g: Tensor, x: Tensor, y: Tensor, needs: tuple) -> tuple:
-    narrow = cast(g, x.dtype)
-    return (prims.bmm(narrow, y.transpose(1, 2)) if needs[0] else None, prims.bmm(x.transpose(1, 2), narrow) if needs[1] else None)
-
-
-@operator(name="_wide_product", vjp=_wide_product_vjp, batch=all_merged, flops=lambda out, x, y: 2 * math.prod(x) * y[2])
-def _wide_product(x: Tensor, y: Tensor) -> Tensor:
-    """x (n, L, E) times y (n, E, S), narrow floats, in float32: what they were accumulated in is not rounded."""
-    return prims.bmm(widened(x), widened(y))
-
-
-COMPOSITES["_wide_product"].has_kernel("cpu", blas.wide_bmm, stays_whole=lambda args: True)
-
-
 def _raw_scores(query: Tensor, key: Tensor, lead: tuple) -> Tensor:
     """query key^T, on the CPU in float32; a GPU's libraries give narrow products of narrow operands."""
     q, k = (t.reshape(math.prod(lead), *t.shape[-2:]) for t in (query, key))
     narrow = query.device.type == "cpu" and query.dtype in (bfloat16, float16)
-    return (_wide_product if narrow else prims.bmm)(q, k.transpose(-2, -1))
+    return (wide_product if narrow else prims.bmm)(q, k.transpose(-2, -1))
 
 
 @operator(autocast="narrow")
