@@ -192,9 +192,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "distributed._shard.sharded_tensor": (_PROCESSES, "ShardedTensor Shard"),
     "distributed._symmetric_memory": (_PROCESSES, "empty rendezvous get_symm_mem_workspace"),
     "distributed.algorithms.model_averaging.averagers": (_PROCESSES, "ModelAverager PeriodicModelAverager"),
-    "distributed.algorithms._checkpoint.checkpoint_wrapper": ("use torch.utils.checkpoint", "CheckpointImpl apply_activation_checkpointing "
-                                                                                            "checkpoint_wrapper CheckpointWrapper "
-                                                                                            "offload_wrapper"),
     "distributed.elastic.multiprocessing": (_PROCESSES, "Std start_processes"),
     "distributed.elastic.multiprocessing.errors": (_PROCESSES, "ChildFailedError record"),
     "distributed.fsdp.sharded_grad_scaler": (_PROCESSES, "ShardedGradScaler"),

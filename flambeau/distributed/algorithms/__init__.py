@@ -5,6 +5,6 @@ from __future__ import annotations
 from ..._lazy import submodules
 from .join import Join, Joinable, JoinHook
 
-__getattr__ = submodules(__name__, "ddp_comm_hooks")
+__getattr__ = submodules(__name__, "_checkpoint", "ddp_comm_hooks")
 
 __all__ = ["Join", "JoinHook", "Joinable"]
