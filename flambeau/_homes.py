@@ -192,6 +192,7 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "distributed._shard.sharded_tensor": (_PROCESSES, "ShardedTensor Shard"),
     "distributed._symmetric_memory": (_PROCESSES, "empty rendezvous get_symm_mem_workspace"),
     "distributed.algorithms.model_averaging.averagers": (_PROCESSES, "ModelAverager PeriodicModelAverager"),
+    "distributed.checkpoint.optimizer": ("use get_optimizer_state_dict and dcp.load", "load_sharded_optimizer_state_dict"),
     "distributed.elastic.multiprocessing": (_PROCESSES, "Std start_processes"),
     "distributed.elastic.multiprocessing.errors": (_PROCESSES, "ChildFailedError record"),
     "distributed.fsdp.sharded_grad_scaler": (_PROCESSES, "ShardedGradScaler"),
