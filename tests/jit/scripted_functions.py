@@ -6,7 +6,6 @@
 
 import dataclasses
 import enum
-import functools
 import math
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
@@ -720,15 +719,3 @@ def windows(x):
 @prog(T)
 def lu_factors(x):
     return torch.lu(x[:, :2]), torch.lu(x[:, :2], get_infos=True)
-
-
-def scaled(x, by: float, plus: int = 1):
-    return x * by + plus
-
-
-plain, summed = functools.partial(scaled), functools.partial(torch.sum, dim=1)     # PyTorch takes no more forms than these
-
-
-@prog(T)
-def partial_calls(x):
-    return plain(x, 2.0, 3), summed(x)
