@@ -233,9 +233,8 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-LEFT_OUT |= {f"quantization.{place}": LEFT_OUT[f"ao.quantization.{place}"]
-             for place in ("fake_quantize", "fuse_modules", "observer", "qconfig", "quantize", "quantize_fx", "utils")}
-"""The older place of quantization."""
+LEFT_OUT.update({f"quantization.{place}": LEFT_OUT[f"ao.quantization.{place}"]      # the older place
+                 for place in ("fake_quantize", "fuse_modules", "observer", "qconfig", "quantize", "quantize_fx", "utils")})
 
 
 def no(*_: object) -> bool:
