@@ -203,6 +203,7 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "cuda.comm": (_PROCESSES, "broadcast broadcast_coalesced reduce_add reduce_add_coalesced scatter gather"),
     "distributed._shard.sharded_tensor": (_PROCESSES, "ShardedTensor Shard"),
     "distributed._symmetric_memory": (_PROCESSES, "empty rendezvous get_symm_mem_workspace"),
+    "distributed.checkpoint.optimizer": ("use get_optimizer_state_dict and dcp.load", "load_sharded_optimizer_state_dict"),
     "distributed.launcher.api": ("start processes with torchrun (python -m torch.distributed.run)", "LaunchConfig elastic_launch"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
     "fx.passes.utils.matcher_with_name_node_map_utils": ("use fx.replace_pattern", "SubgraphMatcherWithNameNodeMap InternalMatch"),
@@ -241,9 +242,8 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-LEFT_OUT |= {f"quantization.{place}": LEFT_OUT[f"ao.quantization.{place}"]
-             for place in ("fake_quantize", "fuse_modules", "observer", "qconfig", "quantize", "quantize_fx", "utils")}
-"""The older place of quantization."""
+LEFT_OUT.update({f"quantization.{place}": LEFT_OUT[f"ao.quantization.{place}"]      # the older place
+                 for place in ("fake_quantize", "fuse_modules", "observer", "qconfig", "quantize", "quantize_fx", "utils")})
 
 
 def no(*_: object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import defaultdict
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
 from typing import Any
@@ -48,9 +49,16 @@ def _home(name: str, **contents: Any) -> None:
     globals()[name] = sys.modules[module.__name__] = module
 
 
-for _name in (name for module in _MODULES for name in module.__all__):
-    _home(re.sub("(?<=[a-z])(?=[A-Z])", "_", _name).lower(), **{_name: globals()[_name]})
-_one_hot = sys.modules[f"{__name__}.one_hot_categorical"]
-_one_hot.OneHotCategoricalStraightThrough = discrete.OneHotCategoricalStraightThrough    # type: ignore[attr-defined]
-_one_hot.__all__ += ["OneHotCategoricalStraightThrough"]    # type: ignore[attr-defined]
+# Classes whose module isn't called as they are.
+_PLACES = {"ExpRelaxedCategorical": "relaxed_categorical", "ExponentialFamily": "exp_family", "FisherSnedecor": "fishersnedecor",
+           "LKJCholesky": "lkj_cholesky", "LogitRelaxedBernoulli": "relaxed_bernoulli",
+           "LowRankMultivariateNormal": "lowrank_multivariate_normal",
+           "OneHotCategoricalStraightThrough": "one_hot_categorical", "RelaxedOneHotCategorical": "relaxed_categorical",
+           "StudentT": "studentT"}
+_contents: dict[str, dict[str, Any]] = defaultdict(dict)
+for _name in ("ExponentialFamily", "ExpRelaxedCategorical", "LogitRelaxedBernoulli", *(name for module in _MODULES for name in module.__all__)):
+    _place = _PLACES.get(_name) or re.sub("(?<=[a-z])(?=[A-Z])", "_", _name).lower()
+    _contents[_place][_name] = globals().get(_name) or getattr(mixed, _name)
+for _place, _found in _contents.items():
+    _home(_place, **_found)
 sys.modules[f"{__name__}.multivariate_normal"]._precision_to_scale_tril = continuous._precision_to_scale_tril  # type: ignore[attr-defined]

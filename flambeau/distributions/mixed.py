@@ -85,12 +85,12 @@ class MixtureSameFamily(Distribution):
         return f"MixtureSameFamily(\n  {self.mixture_distribution!r},\n  {self.component_distribution!r})"
 
 
-class _RelaxedLogit(_Binary):
+class LogitRelaxedBernoulli(_Binary):
     """The logit of a relaxed Bernoulli variable: a logistic one with location logits / temperature."""
 
     support, has_rsample = constraints.real, True
 
-    def __init__(self, temperature: Tensor, probs: Any, logits: Any, validate_args: bool | None) -> None:
+    def __init__(self, temperature: Tensor, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         self.temperature = temperature
         super().__init__(probs, logits, validate_args)
 
@@ -110,21 +110,27 @@ class RelaxedBernoulli(TransformedDistribution):
     support = constraints.unit_interval
 
     def __init__(self, temperature: Tensor, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        super().__init__(_RelaxedLogit(temperature, probs, logits, validate_args), SigmoidTransform(), validate_args)
+        super().__init__(LogitRelaxedBernoulli(temperature, probs, logits, validate_args), SigmoidTransform(), validate_args)
 
     temperature, probs, logits = (property(attrgetter(f"base_dist.{name}")) for name in ("temperature", "probs", "logits"))
 
 
-class _RelaxedScores(Categorical):
+class ExpRelaxedCategorical(Categorical):
     """The logarithms of a relaxed one-hot vector."""
 
     support, has_rsample = constraints.real_vector, True
     has_enumerate_support = False
 
-    def __init__(self, temperature: Tensor, probs: Any, logits: Any, validate_args: bool | None) -> None:
+    def __init__(self, temperature: Tensor, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         self.temperature = temperature
         super().__init__(probs, logits, validate_args)
         self._event_shape = Size(self.param_shape[-1:])
+
+    def expand(self, batch_shape: Iterable[int], _instance: Any = None) -> Distribution:
+        """The same distributions, broadcast to `batch_shape`, with one temperature."""
+        made = super().expand(batch_shape, _instance)
+        made.temperature = self.temperature     # type: ignore[attr-defined]
+        return made
 
     def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         u = _uniform(self._extended_shape(sample_shape), self.logits.detach()).clamp(max=1 - finfo(self.logits.dtype).eps)
@@ -146,6 +152,6 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     support = constraints.simplex
 
     def __init__(self, temperature: Tensor, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        super().__init__(_RelaxedScores(temperature, probs, logits, validate_args), ExpTransform(), validate_args)
+        super().__init__(ExpRelaxedCategorical(temperature, probs, logits, validate_args), ExpTransform(), validate_args)
 
     temperature, probs, logits = (property(attrgetter(f"base_dist.{name}")) for name in ("temperature", "probs", "logits"))

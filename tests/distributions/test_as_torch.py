@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import numpy as np
 import pytest
 
@@ -134,3 +137,29 @@ def test_how_draws_move(function, given):
     theirs = getattr(torch_itself, function)(*map(torch_itself.tensor, given))
     mine = getattr(fl, function)(*map(fl.tensor, given))
     np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=2e-3)
+
+
+def test_classes_have_the_modules_that_torch_keeps_them_in():
+    for place in pkgutil.iter_modules(torch_itself.distributions.__path__):
+        theirs = importlib.import_module(f"torch.distributions.{place.name}")
+        ours = importlib.import_module(f"flambeau.distributions.{place.name}")
+        assert set(theirs.__all__) <= {*dir(ours)}, place.name
+
+
+@pytest.mark.parametrize("place, name, values", [("relaxed_bernoulli", "LogitRelaxedBernoulli", [0.3, 0.2]),
+                                                 ("relaxed_categorical", "ExpRelaxedCategorical", [0.3, 0.7])])
+def test_relaxed_logits(place, name, values):
+    answers = []
+    for library in ("torch", "flambeau"):
+        torch = importlib.import_module(library)
+        kind = getattr(importlib.import_module(f"{library}.distributions.{place}"), name)
+        torch.manual_seed(0)
+        made = kind(torch.tensor(0.5), probs=torch.tensor(values))
+        wide = made.expand((3, *made.batch_shape))
+        draws = wide.rsample((4,))
+        with pytest.raises(ValueError, match="probs"):
+            kind(torch.tensor(0.5))
+        answers.append([draws, wide.log_prob(draws), made.probs, made.logits, wide.temperature])
+    for theirs, mine in zip(*answers):
+        assert mine.shape == theirs.shape
+        close(mine, theirs)

@@ -393,6 +393,126 @@ def _sbi(torch: Any, made: Any) -> dict[str, Any]:
     return {"losses": inference.summary["training_loss"]}
 
 
+@job("higher")
+def _higher(torch: Any, made: Any) -> dict[str, Any]:
+    import higher
+    net, x = mlp(torch), torch.from_numpy(numbers(6, 4))
+    with higher.innerloop_ctx(net, torch.optim.SGD(net.parameters(), 0.1), copy_initial_weights=False) as (inner, steps):
+        for _ in range(3):
+            steps.step(inner(x).square().mean())
+        loss = made(lambda y: y.square().mean())(inner(x + 1))
+    loss.backward()
+    return {"loss": loss.item(), "grads": [float(p.grad.sum()) for p in net.parameters()]}
+
+
+@job("nflows")
+def _nflows(torch: Any, made: Any) -> dict[str, Any]:
+    from nflows import distributions, flows, transforms
+    layers = [transforms.MaskedAffineAutoregressiveTransform(features=4, hidden_features=8), transforms.LULinear(4)]
+    flow, x = flows.Flow(transforms.CompositeTransform(layers), distributions.StandardNormal([4])), torch.from_numpy(numbers(16, 4))
+    f = made(flow.log_prob)
+    return trained(torch, fill(torch, flow), lambda _: -f(x).mean())
+
+
+@job("vit_pytorch")
+def _vit(torch: Any, made: Any) -> dict[str, Any]:
+    from vit_pytorch import ViT
+    net = fill(torch, ViT(image_size=16, patch_size=8, num_classes=3, dim=16, depth=2, heads=2, mlp_dim=16))
+    f, x = made(net), torch.from_numpy(numbers(2, 3, 16, 16))
+    return trained(torch, net, lambda _: f(x).square().mean())
+
+
+@job("pytorch_metric_learning")
+def _metric_learning(torch: Any, made: Any) -> dict[str, Any]:
+    from pytorch_metric_learning import losses, miners
+    net, x, labels = mlp(torch), torch.from_numpy(numbers(24, 4)), torch.from_numpy(np.arange(24) % 4)
+    f, miner, loss = made(net), miners.MultiSimilarityMiner(), losses.TripletMarginLoss()
+    return trained(torch, net, lambda _: losses.SupConLoss()(f(x), labels) + loss(f(x), labels, miner(f(x), labels)))
+
+
+@job("skorch")
+def _skorch(torch: Any, made: Any) -> dict[str, Any]:
+    from skorch import NeuralNetRegressor
+    net = NeuralNetRegressor(made(mlp(torch)), max_epochs=3, lr=0.05, verbose=0, train_split=None)
+    net.fit(numbers(40, 4), numbers(40, 3, seed=1))
+    return {"losses": net.history[:, "train_loss"], "out": net.predict(numbers(3, 4)).tolist()}
+
+
+@job("torchopt")
+def _torchopt(torch: Any, made: Any) -> dict[str, Any]:
+    import functorch
+    import torchopt
+    net, x, weights = mlp(torch), torch.from_numpy(numbers(6, 4)), torch.ones(6, 1, requires_grad=True)
+    function, params = functorch.make_functional(net)
+    f, optimizer = made(lambda params, x: function(params, x).square().mean()), torchopt.adam(0.01)
+    state = optimizer.init(params)
+    for _ in range(2):
+        grads = torch.autograd.grad(f(params, x), params)
+        updates, state = optimizer.update(grads, state, inplace=False)
+        params = torchopt.apply_updates(params, updates, inplace=False)
+    outer = torchopt.MetaSGD(net, lr=0.1)   # second derivatives: not of what is compiled
+    for _ in range(2):
+        outer.step((weights * net(x)).square().mean())
+    grad = torch.autograd.grad(net(x).square().mean(), weights)[0]
+    return {"params": [float(p.sum()) for p in params], "grad": grad.flatten().tolist()}
+
+
+@job("geoopt")
+def _geoopt(torch: Any, made: Any) -> dict[str, Any]:
+    import geoopt
+    found: dict[str, Any] = {}
+    for kind in (geoopt.PoincareBall, geoopt.Sphere, geoopt.Stiefel):
+        manifold = kind()
+        p = geoopt.ManifoldParameter(manifold.projx(0.3 * torch.from_numpy(numbers(4, 4))), manifold=manifold)
+        optimizer = geoopt.optim.RiemannianAdam([p], lr=0.05)
+        f = made(lambda p: (p - 0.5).square().sum())
+        for _ in range(3):
+            optimizer.zero_grad()
+            f(p).backward()
+            optimizer.step()
+        found[kind.__name__] = p.tolist()
+    ball, x = geoopt.PoincareBall(), 0.1 * torch.from_numpy(numbers(3, 2))
+    return {**found, "distances": ball.dist(x, -2 * x).tolist(), "moved": ball.mobius_matvec(torch.ones(2, 2), x).tolist()}
+
+
+@job("foolbox")
+def _foolbox(torch: Any, made: Any) -> dict[str, Any]:
+    import foolbox
+    net, x, labels = mlp(torch), torch.from_numpy(numbers(6, 4)), torch.from_numpy(np.arange(6) % 3)
+    attacked = foolbox.PyTorchModel(made(net.eval()), bounds=(-3, 3))
+    return {type(attack).__name__: attack(attacked, x, labels, epsilons=[0.1])[1][0].tolist()
+            for attack in (foolbox.attacks.FGSM(), foolbox.attacks.L2DeepFoolAttack(), foolbox.attacks.L2CarliniWagnerAttack(steps=5))}
+
+
+@job("lightly")
+def _lightly(torch: Any, made: Any) -> dict[str, Any]:
+    from lightly.loss import BarlowTwinsLoss, NTXentLoss, VICRegLoss
+    x, y, found = torch.from_numpy(numbers(8, 4)), torch.from_numpy(numbers(8, 4, seed=1)), {}
+    for loss in (NTXentLoss(), BarlowTwinsLoss(), VICRegLoss()):
+        net = mlp(torch)
+        f = made(net)
+        found[type(loss).__name__] = trained(torch, net, lambda _, f=f, loss=loss: loss(f(x), f(y)))["losses"]
+    return found
+
+
+@job("torchani")
+def _torchani(torch: Any, made: Any) -> dict[str, Any]:
+    from torchani.aev import AEVComputer
+    computer, places = made(AEVComputer.like_2x()), torch.from_numpy(numbers(1, 5, 3)).requires_grad_()
+    aevs = computer(torch.tensor([[0, 1, 2, 0, 0]]), places)
+    aevs.sum().backward()
+    return {"aevs": aevs.sum(-1).tolist(), "grad": places.grad.tolist()}
+
+
+@job("laplace")
+def _laplace(torch: Any, made: Any) -> dict[str, Any]:
+    from laplace import Laplace
+    data = torch.utils.data.TensorDataset(torch.from_numpy(numbers(40, 4)), torch.from_numpy(np.arange(40) % 3))
+    model = Laplace(made(mlp(torch)), "classification", subset_of_weights="all", hessian_structure="full")
+    model.fit(torch.utils.data.DataLoader(data, 20))
+    return {"evidence": float(model.log_marginal_likelihood()), "out": model(data.tensors[0][:4]).flatten().tolist()}
+
+
 def imports(name: str) -> str:
     """What importing a module under Flambeau says, in a process of its own."""
     reader, writer = os.pipe()

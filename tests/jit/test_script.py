@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import sys
 import types
@@ -514,3 +515,17 @@ def test_modules_are_given_methods_as_text(library):
     plain = library.jit.ScriptModule()
     plain.define("def twice(self, x):\n  return x * 2\ndef forward(self, x):\n  return self.twice(x) + 1\n")
     assert library.equal(plain(x), x * 2 + 1) and library.equal(plain.twice(x), x * 2)
+
+
+def test_partials_hold_arguments_of_functions():
+    def scaled(x, by: float, plus: int = 1):
+        return x * by + plus
+
+    three, double = functools.partial(scaled, plus=3), functools.partial(scaled, by=2.0)
+
+    def program(x):
+        return three(x, 2.0), double(x), double(x, by=1.5), double(x, plus=0)
+
+    x = fl.arange(4.0)
+    for found, expected in zip(fl.jit.script(program)(x), program(x)):
+        assert found.tolist() == expected.tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import inspect
 import typing
 import warnings
@@ -49,6 +50,14 @@ _TO_DTYPE = {"float": "float32", "double": "float64", "half": "float16", "int": 
 _PLAIN_NAMES: dict[Any, str] = {
     abs: "abs", round: "round", pow: "pow", divmod: "divmod", ord: "ord", chr: "chr", hex: "hex", oct: "oct", bin: "bin", hash: "hash",
     any: "any", all: "all", sum: "sum", sorted: "sorted", len: "len", warnings.warn: "warn", device: "device"}
+
+
+def _with_arguments(partial: functools.partial, node: ast.Call) -> ast.Call:
+    """The call of a `functools.partial` as the call of its function, with what it holds as constants."""
+    given = {k.arg for k in node.keywords}
+    held = [ast.keyword(name, ast.Constant(value)) for name, value in partial.keywords.items() if name not in given]
+    call = ast.Call(node.func, [*(ast.Constant(value) for value in partial.args), *node.args], [*node.keywords, *held])
+    return ast.fix_missing_locations(ast.copy_location(call, node))
 
 
 class Super(Sugar):
@@ -124,6 +133,8 @@ class Calls(Subscripts):
 
     # -- functions of Python ---------------------------------------------------------------------------------------------------
     def _call_known(self, obj: Any, node: ast.Call, hint: Type | None) -> Any:
+        if isinstance(obj, functools.partial):
+            return self._call_known(obj.func, _with_arguments(obj, node), hint)
         obj = self.unit.original(obj)
         special = self._SPECIAL.get(obj) if isinstance(obj, typing.Hashable) else None
         if special is not None:
