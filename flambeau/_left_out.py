@@ -42,14 +42,14 @@ ATEN_METHODS = {
 
 for _target, _alias in ATEN_METHODS.items():
     setattr(Tensor, _alias, getattr(Tensor, _target))
-Tensor.hash_tensor = OPERATORS["hash_tensor"]    # type: ignore[attr-defined]
+Tensor.hash_tensor = OPERATORS["hash_tensor"]    # type: ignore[method-assign]
 
 
 def _is_zerotensor(self: Tensor) -> bool:
     return self.numel() < 0     # never: zeros have elements like others
 
 
-Tensor._is_zerotensor = _is_zerotensor    # type: ignore[attr-defined]
+Tensor._is_zerotensor = _is_zerotensor    # type: ignore[method-assign, assignment]
 
 autograd.NestedIOFunction = absent_type(
     "torch.autograd.NestedIOFunction", "flatten what goes in and comes out (torch.utils._pytree) around a torch.autograd.Function")

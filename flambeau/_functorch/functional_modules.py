@@ -31,7 +31,7 @@ class FunctionalModuleWithBuffers(Module):
 class FunctionalModule(FunctionalModuleWithBuffers):
     """A module without parameters, called with a tuple of them and the module's arguments."""
 
-    def forward(self, params: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:     # type: ignore[override]
+    def forward(self, params: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
         """What the module computes with these parameters."""
         return super().forward(params, (), *args, **kwargs)
 
