@@ -13,7 +13,7 @@ from typing import Any
 
 from . import _C
 from .core import dispatch
-from .core.tensor import Tensor
+from .core.tensor import ATTRIBUTES_AS_THEY_ARE, Tensor
 from .ops import registry
 from .ops.asked import accesses, members
 from .ops.aten import AtenOperator
@@ -232,7 +232,7 @@ def get_overridable_functions() -> dict[Any, list[Callable]]:
 
 def get_default_nowrap_functions() -> set[Callable]:
     """Attributes of tensors that give a tensor as it is, of whatever class: gradients and what a view looks into."""
-    return {prop.__get__ for prop in (Tensor.grad, Tensor._base)}
+    return set(ATTRIBUTES_AS_THEY_ARE)
 
 
 def get_ignored_functions() -> set[Callable]:

@@ -110,7 +110,9 @@ class Tensor(Methods):
         if not all(issubclass(cls, t) for t in types) or _is_foreign(func):
             return NotImplemented
         found = _run_without_overrides(func, args, kwargs or {})
-        return found if cls is Tensor or getattr(cls, "_plain_torch_function", False) else _of_class(found, cls)
+        if cls is Tensor or getattr(cls, "_plain_torch_function", False) or func in ATTRIBUTES_AS_THEY_ARE:
+            return found
+        return _of_class(found, cls)
 
     # -- shape, layout, memory -------------------------------------------------------------------
     @property
@@ -372,6 +374,10 @@ def _run_without_overrides(func: Callable, args: tuple, kwargs: dict) -> Any:
 memory.install()
 _new = object.__new__
 _C.know_tensors(Tensor, AutogradMeta, Storage, Layout, View, CPU, dtype_of_numpy, UNASKED)
+
+
+ATTRIBUTES_AS_THEY_ARE: frozenset[Any] = frozenset(prop.__get__ for prop in (Tensor.grad, Tensor._base))
+"""Functions of tensors that hold a tensor which is there already: it stays of the class that it is of."""
 
 
 def shape_of(tensor: Tensor) -> tuple:

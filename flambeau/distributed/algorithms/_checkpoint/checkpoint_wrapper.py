@@ -41,7 +41,7 @@ class ActivationWrapper(Module, ABC):
             return getattr(super().__getattr__(self._wraps), name)
 
     def __getitem__(self, key: Any) -> Any:
-        return self._checkpoint_wrapped_module.__getitem__(key)     # type: ignore[operator]
+        return self._checkpoint_wrapped_module.__getitem__(key)
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Parameter]]:
         """As the module within names them."""
