@@ -520,6 +520,7 @@ PyObject* alias_of(PyObject* tensor) {
 int history_of(PyObject* tensor, PyObject** node, PyObject** output) {
     PyObject *view = read_slot(tensor, known_slots().view), *record = read_slot(tensor, known_slots().grad);
     if (view != Py_None) {  // is what it knows of its base's history still so?
+        if (tensor == dispatch_state.overwriting) return -1;    // how it looks into its base may change too
         PyObject* base = PyTuple_GET_ITEM(view, 0);
         if (!is_tensor(base) || read_slot(base, known_slots().view) != Py_None) return -1;
         PyObject* of_base = read_slot(base, known_slots().grad);

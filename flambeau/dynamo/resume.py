@@ -20,7 +20,7 @@ from typing import Any
 from .assembler import Line, assemble
 from .bytecode import FAST_PAIRS, ExceptionEntry, Instruction, Program, decode, inner_uses, loop_of
 from .naming import stack_words
-from .source import FUNCTION
+from .source import FUNCTION, argument_name
 
 STACK_PREFIX = "__stack"
 _DROPPED = frozenset({"MAKE_CELL", "COPY_FREE_VARS", "RETURN_GENERATOR"})
@@ -119,8 +119,13 @@ def given_anew(code: CodeType) -> frozenset[str]:
     names = set(loop.written(decode(user))) if loop is not None else set()
     if point.index == point.cuts[-1].head + 1 and decode(user).instructions[point.index - 1].opname == "FOR_ITER":
         names.add(code.co_varnames[code.co_argcount - 1])
-    cells = [str(FUNCTION.cell(i, name).contents()) for i, name in enumerate(code.co_freevars) if name in names]
-    return frozenset([*names, *cells])
+    return frozenset(source for source, name in _local_sources(code) if name in names)
+
+
+def _local_sources(code: CodeType) -> list[tuple[str, str]]:
+    """The sources of a function's arguments and cells, and their names."""
+    arguments = [(argument_name(i, name), name) for i, name in enumerate(code.co_varnames)]
+    return arguments + [(str(FUNCTION.cell(i, name).contents()), name) for i, name in enumerate(code.co_freevars)]
 
 
 def note_unknown_sizes(code: CodeType, dims: Iterable[tuple[str, int]]) -> None:
@@ -130,8 +135,8 @@ def note_unknown_sizes(code: CodeType, dims: Iterable[tuple[str, int]]) -> None:
 
 def unknown_sizes(code: CodeType) -> frozenset[tuple[str, int]]:
     """The same by their sources."""
-    cells = {name: str(FUNCTION.cell(i, name).contents()) for i, name in enumerate(code.co_freevars)}
-    return frozenset((cells.get(name, name), dim) for name, dim in _unknown_sizes.get(id(code), ()))
+    unknown = _unknown_sizes.get(id(code), ())
+    return frozenset((source, dim) for source, name in _local_sources(code) for of, dim in unknown if of == name)
 
 
 def words_of_arguments(code: CodeType) -> dict[str, str]:

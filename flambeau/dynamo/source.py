@@ -155,8 +155,11 @@ def argument_source(index: int, name: str, written: str = "") -> Source:
 
 def argument_name(index: int, name: str) -> str:
     """What generated functions call an argument of the frame: by its own name, unless that is odd (`.0` of comprehensions), may be one
-    that they give (all of these begin with an underscore) or is a builtin function's, which they may call."""
-    return name if name.isidentifier() and not name.startswith("_") and not hasattr(builtins, name) else f"_argument{index}"
+    that they give (all of these begin with an underscore) or is a builtin function's, which they may call. What is known of an argument
+    by its name holds for functions in which it has another place."""
+    if not name.isidentifier():
+        return f"_argument{index}"
+    return f"_argument_{name}" if name.startswith("_") or hasattr(builtins, name) else name
 
 
 def constant_source(value: Any, *, trusted: bool = False) -> Source:
