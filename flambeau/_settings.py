@@ -153,7 +153,7 @@ def typename(obj: Any, /) -> str:
 def _fail(error: type[Exception], cond: Any, message: Any) -> None:
     if not isinstance(cond, (bool, SymInt, SymBool)):
         raise TypeError(f"cond must be a bool, but got {type(cond)}")
-    if must(cond, said=True):
+    if cond if isinstance(cond, bool) else must(cond, said=True):
         return
     text = "Expected cond to be True, but got False." if message is None else str(message() if callable(message) else message)
     raise error(text)

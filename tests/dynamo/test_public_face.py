@@ -433,14 +433,14 @@ def test_cache_artifacts(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_substitute_in_graph() -> None:
-    import operator
+    import zlib
 
-    @torch.compiler.substitute_in_graph(operator.length_hint)
-    def length_hint(items: Any, default: int = 0) -> int:
-        return len(items)
+    @torch.compiler.substitute_in_graph(zlib.crc32)
+    def crc32(data: bytes, value: int = 0, /) -> int:
+        return len(data)
 
     x = torch.ones(3)
-    assert torch.compile(lambda x: x + operator.length_hint([1, 2]), fullgraph=True)(x).tolist() == [3, 3, 3]
+    assert torch.compile(lambda x: x + zlib.crc32(b"ab"), fullgraph=True)(x).tolist() == [3, 3, 3]
 
 
 # -- looking in --------------------------------------------------------------------------------------------------------------
