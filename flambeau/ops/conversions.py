@@ -79,7 +79,10 @@ def detach(self: Tensor) -> Tensor:
         return _C.tensor_alias(self)
     with dispatch.grad_enabled(False):
         out = prims.alias(self)
-    out._view = None  # to autograd it is no view: writing to it gives the original no history
+    behind = out
+    while is_example(behind):
+        behind = behind._store.values  # type: ignore[union-attr]
+    behind._view = None  # to autograd it is no view: writing to it gives the original no history
     dispatch.forget(out)
     return out
 
