@@ -573,7 +573,8 @@ bool take_first_gradient(PyObject* leaf, PyObject* gradient) {
     PyArrayObject *lies = cpu_array(gradient), *leaf_lies = cpu_array(leaf);
     if (lies == nullptr || leaf_lies == nullptr || !PyArray_IS_C_CONTIGUOUS(lies) || !PyArray_IS_C_CONTIGUOUS(leaf_lies)) return false;
     PyObject* record = read_slot(leaf, slots.grad);
-    if (Py_TYPE(record) != meta.type || read_slot(record, meta.slots[meta_grad]) != Py_None || read_slot(record, meta.slots[meta_hooks]) != Py_None)
+    if (Py_TYPE(record) != meta.type || read_slot(record, meta.slots[meta_requires_grad]) != Py_True ||
+        read_slot(record, meta.slots[meta_grad]) != Py_None || read_slot(record, meta.slots[meta_hooks]) != Py_None)
         return false;
     Py_SETREF(*(PyObject**)((char*)record + meta.slots[meta_grad]), Py_NewRef(gradient));
     return true;

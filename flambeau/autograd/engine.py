@@ -242,8 +242,12 @@ def _send_watched(node: Node, gs: list, buffers: dict) -> None:
 def _run_post_hooks(node: Node, grads: list, taken: Sequence) -> list:
     for hook in list(node.post_hooks.values()):  # type: ignore[union-attr]
         answer = hook(tuple(grads), tuple(taken))
-        if answer is not None:
-            grads = list(answer)
+        if answer is None:
+            continue
+        if len(answer) != len(grads):
+            raise RuntimeError(f"hook '{_hook_name(hook)}' has returned an incorrect number of values (got {len(answer)}, but expected "
+                               f"{len(grads)})")
+        grads = list(answer)
     return grads
 
 
@@ -338,11 +342,15 @@ def _check_replaced(hook: Callable, before: Tensor, after: Any) -> None:
     """What a tensor's hook puts in a gradient's place is one of the same shape and dtype."""
     if not isinstance(after, Tensor):
         raise TypeError(f"expected Variable, but hook returned '{type(after).__name__}'")
-    name = getattr(inspect.unwrap(hook), "__name__", "?")
+    name = _hook_name(hook)
     if after.shape != before.shape:
         raise RuntimeError(f"hook '{name}' has changed the size of value: it was {list(before.shape)} and is {list(after.shape)}")
     if after.dtype is not before.dtype:
         raise RuntimeError(f"hook '{name}' has changed the type of value (was {before.type()} got {after.type()})")
+
+
+def _hook_name(hook: Callable) -> str:
+    return getattr(inspect.unwrap(hook), "__name__", "?")
 
 
 def _accumulate(node: AccumulateGrad, g: Tensor) -> None:
@@ -353,6 +361,8 @@ def _accumulate(node: AccumulateGrad, g: Tensor) -> None:
     meta = leaf._grad
     if meta is None:
         meta = leaf._grad = AutogradMeta(True)
+    if not meta.requires_grad and meta.grad_fn is None:     # it wants none any more
+        return
     if meta.grad is None:
         meta.grad = g if dispatch.state.grad_enabled and g.requires_grad else _own(g)
         if not _lies_alike(meta.grad, leaf):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ class FunctionCtx:
         self._non_differentiable: tuple = ()
         self._materialize = True
         self.needs_input_grad: tuple[bool, ...] = ()
-        self._node: BackwardCFunction | None = None
+        self._node: Callable[[], BackwardCFunction | None] | None = None    # weak: the node holds its context
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep inputs or outputs for backward (with a version check)."""
@@ -52,10 +53,10 @@ class FunctionCtx:
         """What `save_for_backward` kept; within `jvp`, what `save_for_forward` did."""
         if self._for_forward is not None:
             return self._for_forward
-        node = self._node
-        if node is None:
+        if self._node is None:
             return self._to_save
-        if node.saved is None:
+        node = self._node()
+        if node is None or node.saved is None:
             raise RuntimeError(SECOND_TIME)
         return tuple(s.get(node) if isinstance(s, Saved) else s for s in node.saved)
 
@@ -66,7 +67,8 @@ class FunctionCtx:
 
     def __getattr__(self, name: str) -> Any:
         """It is the node of the tape as well: its name, hooks, notes and what it leads to."""
-        node = self.__dict__.get("_node")
+        known = self.__dict__.get("_node")
+        node = known and known()
         if node is None or name.startswith("_") or not hasattr(type(node), name):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(node, name)
@@ -106,6 +108,10 @@ class BackwardCFunction(Node):
             raise RuntimeError(
                 f"function {self.name()} returned an incorrect number of gradients (expected {self.arity}, got {len(answer)})"
             )
+        for place, g in enumerate(answer[: self.arity]):
+            if g is not None and place not in self.positions:
+                raise RuntimeError(f"function {self.name()} returned a gradient different than None at position {place + 1}, but the "
+                                   "corresponding forward input was not a Variable")
         return [answer[p] for p in self.positions]
 
     def _zeros(self, i: int) -> Any:
@@ -113,10 +119,10 @@ class BackwardCFunction(Node):
         return None if spec is None else prims.full(tuple(spec.shape), 0, spec.dtype, spec.device)
 
     def release(self) -> None:
-        self.saved = None
+        self.saved = self.saved and None    # one that keeps nothing may run again
 
     def is_freed(self) -> bool:
-        return self.saved is None and bool(self.ctx._to_save)
+        return self.saved is None
 
 
 class _OfExamples(OnExamples, BackwardCFunction):
@@ -279,7 +285,7 @@ def _attach(node: BackwardCFunction, ctx: FunctionCtx, args: tuple, out: Any) ->
             o = bare(o)
         made.append(o)
     node.output_specs = tuple(_spec(o) if isinstance(o, Tensor) else None for o in made)
-    node.saved = [_keep(t, outs) for t in ctx._to_save]
+    node.saved, ctx._to_save = [_keep(t, outs) for t in ctx._to_save], ()
     for nr, o in enumerate(made):
         if not isinstance(o, Tensor) or any(o is t for t in ctx._non_differentiable) or o.dtype.category < 2:
             continue
@@ -292,7 +298,7 @@ def _attach(node: BackwardCFunction, ctx: FunctionCtx, args: tuple, out: Any) ->
         else:
             o._view = _of_input(o, outs[nr], args)
             o._grad = AutogradMeta(False, node, nr)
-    ctx._node = node
+    ctx._node = weakref.ref(node)
     return tuple(made) if isinstance(out, tuple) else made[0]
 
 
@@ -316,7 +322,7 @@ def _attach_examples(node: _OfExamples, ctx: FunctionCtx, args: tuple, out: Any)
     node.levels, node.of_inputs = levels(), [stripped(args[i])[1] for i in node.positions]
     attach_all(node, made, [numbers[id(t)] for t in ctx._non_differentiable if id(t) in numbers])
     node.saved = [_keep(made[numbers[id(t)]] if id(t) in numbers else t, tuple(made)) for t in ctx._to_save]
-    ctx._node = node
+    ctx._to_save, ctx._node = (), weakref.ref(node)
     return tuple(made) if isinstance(out, tuple) else made[0]
 
 

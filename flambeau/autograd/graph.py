@@ -196,6 +196,9 @@ class Saved:
         tensor = self.tensor
         if self.unpack is not None:
             tensor = self.unpack(tensor)
+            if not isinstance(tensor, Tensor):
+                raise TypeError("Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
+                                f"{type(tensor).__name__}")
         else:
             store = tensor._store
             if store is not None and store.version != self.version:

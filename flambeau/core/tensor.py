@@ -441,6 +441,15 @@ def is_example(tensor: Tensor) -> bool:
     return type(tensor._store) is Examples
 
 
+def no_view(tensor: Tensor) -> Tensor:
+    """The tensor, which, as what is behind an example, is to autograd no view from here on."""
+    behind = tensor
+    while is_example(behind):
+        behind = behind._store.values  # type: ignore[union-attr]
+    behind._view = None
+    return tensor
+
+
 def element_strides(array: np.ndarray) -> tuple:
     """Strides of an array in elements, with torch's convention for contiguous shapes with sizes 0 and 1."""
     if array.flags.c_contiguous:

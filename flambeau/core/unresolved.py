@@ -94,7 +94,7 @@ def turned(array: np.ndarray, conj: bool, neg: bool) -> np.ndarray:
     """The elements conjugated, negated or both, as a plain array."""
     plain = array.view(np.ndarray)
     plain = np.conjugate(plain) if conj else plain
-    return np.negative(plain) if neg else plain
+    return np.asarray(np.negative(plain) if neg else plain)     # of no dimensions, NumPy's answer is a scalar
 
 
 def resolved(array: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 Context = Any
@@ -219,16 +219,17 @@ _LEAF = LeafSpec()
 def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list, TreeSpec]:
     """The leaves in order, and the structure."""
     leaves: list = []
+    return leaves, _gather(tree, is_leaf, leaves)
 
-    def walk(node: Any) -> TreeSpec:
-        if _is_leaf(node, is_leaf):
-            leaves.append(node)
-            return _LEAF
-        kind = _node_type(node)
-        children, context = SUPPORTED_NODES[kind].flatten_fn(node)
-        return TreeSpec(kind, context, [walk(child) for child in children])
 
-    return leaves, walk(tree)
+def _gather(node: Any, is_leaf: Callable[[Any], bool] | None, leaves: list) -> TreeSpec:
+    """The structure; the leaves are added to `leaves`. (A function within another that calls itself is a cycle, which holds them.)"""
+    if _is_leaf(node, is_leaf):
+        leaves.append(node)
+        return _LEAF
+    kind = _node_type(node)
+    children, context = SUPPORTED_NODES[kind].flatten_fn(node)
+    return TreeSpec(kind, context, [_gather(child, is_leaf, leaves) for child in children])
 
 
 def tree_unflatten(leaves: Iterable, treespec: TreeSpec) -> Any:
@@ -239,14 +240,13 @@ def tree_unflatten(leaves: Iterable, treespec: TreeSpec) -> Any:
     if len(given) != treespec.num_leaves:
         raise ValueError(f"tree_unflatten(leaves, treespec): `leaves` has length {len(given)} but the spec refers to a "
                          f"pytree that holds {treespec.num_leaves} items ({treespec}).")
-    rest = iter(given)
+    return _build(treespec, iter(given))
 
-    def build(spec: TreeSpec) -> Any:
-        if spec.type is None:
-            return next(rest)
-        return SUPPORTED_NODES[spec.type].unflatten_fn([build(child) for child in spec.children_specs], spec.context)
 
-    return build(treespec)
+def _build(spec: TreeSpec, leaves: Iterator) -> Any:
+    if spec.type is None:
+        return next(leaves)
+    return SUPPORTED_NODES[spec.type].unflatten_fn([_build(child, leaves) for child in spec.children_specs], spec.context)
 
 
 def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: Callable[[Any], bool] | None = None) -> list | None:

@@ -16,7 +16,7 @@ from ..core.memory_format import channels_last, channels_last_3d, contiguous_for
 from ..core.size import canonical_dim, copied_strides, looks_channels_last, permuted_strides
 from ..core.sparse import SparseTensor
 from ..core.storage import Aside, Storage
-from ..core.tensor import Tensor, fake, from_array, is_example, look_at
+from ..core.tensor import Tensor, fake, from_array, is_example, look_at, no_view
 from ..core.unresolved import resolved, waits
 from . import prims
 from .primitives import BACKENDS, InAten
@@ -79,8 +79,7 @@ def detach(self: Tensor) -> Tensor:
         return _C.tensor_alias(self)
     with dispatch.grad_enabled(False):
         out = prims.alias(self)
-    out._view = None  # to autograd it is no view: writing to it gives the original no history
-    dispatch.forget(out)
+    dispatch.forget(no_view(out))  # writing to it gives the original no history
     return out
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # isort: off
@@ -218,22 +218,20 @@ def tree_any_only(type_or_types: Any, pred: Callable[[Any], bool], tree: Any, is
 # -- paths ----------------------------------------------------------------------------------------------
 def tree_flatten_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[tuple[KeyPath, Any]], TreeSpec]:
     """`[(path, leaf), ...]` and the structure; a path is a tuple of keys that print as Python access."""
-    found: list[tuple[KeyPath, Any]] = []
+    return list(_leaves_below((), tree, is_leaf)), tree_structure(tree, is_leaf)
 
-    def walk(path: tuple, node: Any) -> None:
-        if _is_leaf(node, is_leaf):
-            found.append((path, node))
-            return
-        kind = _node_type(node)
-        with_keys = SUPPORTED_NODES[kind].flatten_with_keys_fn
-        if with_keys is None:
-            raise ValueError(f"Did not find a flatten_with_keys_fn for type: {kind}. Please pass a "
-                             "flatten_with_keys_fn argument to register_pytree_node.")
-        for key, child in with_keys(node)[0]:
-            walk((*path, key), child)
 
-    walk((), tree)
-    return found, tree_structure(tree, is_leaf)
+def _leaves_below(path: tuple, node: Any, is_leaf: Callable[[Any], bool] | None) -> Iterator[tuple[KeyPath, Any]]:
+    if _is_leaf(node, is_leaf):
+        yield path, node
+        return
+    kind = _node_type(node)
+    with_keys = SUPPORTED_NODES[kind].flatten_with_keys_fn
+    if with_keys is None:
+        raise ValueError(f"Did not find a flatten_with_keys_fn for type: {kind}. Please pass a "
+                         "flatten_with_keys_fn argument to register_pytree_node.")
+    for key, child in with_keys(node)[0]:
+        yield from _leaves_below((*path, key), child, is_leaf)
 
 
 def tree_leaves_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[KeyPath, Any]]:

@@ -566,10 +566,13 @@ def _in_best_order(parts: list[Tensor]) -> Tensor:
             # Of equal ones torch takes the left product of three first, and of more the right one: of infinities the order tells.
             cost[i, j], split[i, j] = min(ways, key=lambda way: (way[0], -way[1] if n == 3 else way[1]))
 
-    def product(i: int, j: int) -> Tensor:
-        return parts[i] if i == j else prims.mm(product(i, split[i, j]), product(split[i, j] + 1, j))
+    return _product(parts, split, 0, n - 1)
 
-    return product(0, n - 1)
+
+def _product(parts: Sequence[Tensor], split: dict[tuple[int, int], int], i: int, j: int) -> Tensor:
+    """Of the parts from i to j, `split` where it says."""
+    middle = split.get((i, j), i)
+    return parts[i] if i == j else prims.mm(_product(parts, split, i, middle), _product(parts, split, middle + 1, j))
 
 
 @operator(autocast="narrow")
