@@ -144,7 +144,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "nn": {
         "AdaptiveLogSoftmaxWithLoss": "~(4, 10, cutoffs=[5])(torch.ones(2, 4), torch.tensor([1, 7]))[0].shape", "Buffer": "~(torch.ones(2))",
-        "Parameter": "~(torch.ones(2))",
+        "Parameter": "~(torch.ones(2))", "Container": "torch.nn.Sequential(torch.nn.ReLU())(torch.tensor([-1.0, 2.0]))",
         "DataParallel": f"~({_LINEAR})(torch.ones(4, 3)).shape", "FractionalMaxPool3d": "~(2, output_size=2)(torch.ones(1, 1, 4, 4, 4)).shape",
         **{f"LazyInstanceNorm{n}d": f"~(affine=True)(torch.ones(1, 2, {', '.join('4' * n)})).shape" for n in (1, 2, 3)},
         "LinearCrossEntropyOptions": "~()",
@@ -388,6 +388,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "testing": {
         "assert_close": "~(torch.tensor(0.1) + 0.2, torch.tensor(0.3))",
         "assert_allclose": "torch.testing.assert_close(torch.ones(2), torch.ones(2))",
+        "FileCheck": '~().check("mul").check_not("add").run("mul, sub")',
         "make_tensor": '~(2, 3, dtype=torch.float32, device="cpu").shape',
     },
     "hub": {

@@ -279,8 +279,8 @@ class RecursiveScriptModule(ScriptModule):
     # -- what Python does --------------------------------------------------------------------------------------------------
     @property
     def forward(self) -> ScriptMethod:      # type: ignore[override]
-        """The program's `forward`."""
-        return self._method("forward")
+        """The program's `forward`; or Python's own, where that is ignored."""
+        return self.__dict__.get("forward") or self._method("forward")
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         made_of: Class = self.__dict__["_class"]

@@ -724,7 +724,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tenso
     if kind.category == dtypes.INT and steps and not lone:
         start, end = (fitting(v, kind) if isinstance(v, Tensor) else int(fitting(v, kind)) for v in (start, end))
     value = float(base) ** linspace(start, end, steps, dtype=dtypes.float64, device=device)
-    if kind.category == dtypes.INT and lone:    # a single power is computed before it is converted
+    if lone:    # a single power is computed before it is converted
         value = fitting(value.reshape(()), kind).reshape(1)
     return finish_line(cast(value, kind), requires_grad, out, layout, pin_memory)
 

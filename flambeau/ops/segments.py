@@ -109,7 +109,7 @@ def hash_tensor(input: Tensor, dim: int | Sequence[int] | None = None, *, keepdi
             raise IndexError(f"hash_tensor: Expected reduction dim {d} to have non-zero size, got shape {list(input.shape)}.")
     rest = [d for d in range(input.ndim) if d not in dims]
     words = _words(input).permute(*rest, *dims).reshape(*(input.shape[d] for d in rest), math.prod([input.shape[d] for d in dims]))
-    folded = apart(_folded(words), input).view(DTYPES["uint64"])
+    folded = apart(_folded(words), input).view(DTYPES["uint64"]).contiguous()
     if not keepdim:
         return folded
     return folded.reshape([1 if d in dims else n for d, n in enumerate(input.shape)])

@@ -56,7 +56,7 @@ def test_a_setting_is_entered_once() -> None:
 
 WITHOUT_EFFECT = {
     "torch.backends.fp32_precision", "torch.backends.opt_einsum.enabled", "torch.backends.opt_einsum.strategy",
-    "torch.backends.quantized.engine",
+    "torch.backends.quantized.engine", "torch.backends.xnnpack.enabled",
 }  # fmt: skip
 """Nothing reads them."""
 
