@@ -80,7 +80,9 @@ def with_hostile_values(a):
 def refused(prim, args):
     try:
         prim.run(tuple(to_tensors(args)))
-    except (RuntimeError, IndexError):
+    except (RuntimeError, IndexError) as error:
+        if isinstance(error, NotImplementedError) and "SciPy" in str(error):
+            pytest.skip("SciPy computes it")
         return True
     return False
 
