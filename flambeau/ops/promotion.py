@@ -43,17 +43,23 @@ def set_default_dtype(kind: dtype) -> None:
     Defaults.kind = kind
 
 
-def _check_width(x: numbers.Integral) -> None:
+def _check_width(x: numbers.Integral | int) -> None:
     """OverflowError for an integer that 64 bits, with a sign or without, don't hold."""
     if not -(1 << 63) <= x < 1 << 64:  # type: ignore[operator]
         raise OverflowError(f"int too big to convert: {x if abs(x) < 1 << 200 else 'it'} takes more than 64 bits")  # type: ignore[operator]
 
 
+_CATEGORIES = {bool: BOOL, float: FLOAT, complex: COMPLEX}
+
+
 def category_of_number(x: Any) -> int:
     """Promotion category of a Python or NumPy number, or symbolic size. OverflowError for integers of more than 64 bits."""
-    if isinstance(x, (bool, np.bool_)):
+    plain = _CATEGORIES.get(type(x))    # most are; asking the abstract classes takes ten times as long
+    if plain is not None:
+        return plain
+    if isinstance(x, np.bool_):
         return BOOL
-    if isinstance(x, numbers.Integral):
+    if type(x) is int or isinstance(x, numbers.Integral):
         _check_width(x)
         return INT
     if isinstance(x, numbers.Real):
@@ -100,7 +106,7 @@ def result_type(*args: Any) -> dtype:
 
 def is_number(x: Any) -> bool:
     """Whether `x` is a number rather than a tensor or a container."""
-    return isinstance(x, numbers.Number) or type(x).__name__ in ("SymInt", "SymFloat", "SymBool")
+    return type(x) in (float, int) or isinstance(x, numbers.Number) or type(x).__name__ in ("SymInt", "SymFloat", "SymBool")
 
 
 def cast(x: Any, kind: dtype) -> Any:
@@ -136,6 +142,8 @@ def fitting(x: Any, kind: dtype) -> Any:
     """A number, or a 0-dim tensor in the place of one, as `kind` holds it, for values that are to be stored: a float loses its fraction in
     an integer dtype. RuntimeError for what does not fit: too large, imaginary, or NaN as an integer. (What a tensor holds that a GPU or a
     traced program has is not looked at.)"""
+    if type(x) is float and kind.category == FLOAT and (within := limits(kind))[0] <= x <= within[1]:
+        return x
     if isinstance(x, Tensor):
         if type(x._data) is np.ndarray and x.dtype is not kind and kind.category != BOOL:
             fitting(x.item(), kind)
