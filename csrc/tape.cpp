@@ -78,10 +78,8 @@ PyObject* named_tuple(PyTypeObject* type, std::initializer_list<PyObject*> value
     return made;
 }
 
-bool is_list(PyObject* value) { return PyList_Check(value) || PyTuple_Check(value); }
-
 bool holds_tensors(PyObject* value) {
-    if (!is_list(value)) return false;
+    if (!PyList_Check(value) && !PyTuple_Check(value)) return false;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); i++)
         if (is_tensor(PySequence_Fast_GET_ITEM(value, i))) return true;
     return false;
@@ -267,6 +265,7 @@ bool attach_all(PyObject* node, PyObject* outs, bool are_views) {
 }  // namespace
 
 bool hang(PyObject* prim, PyObject* args, PyObject* out) {
+    if (python == nullptr) return PyErr_SetString(PyExc_RuntimeError, "flambeau.autograd is not loaded; import flambeau"), false;
     int flows = is_plain_tensor(out) ? is_differentiable(out) : 1;
     if (flows <= 0) return flows == 0;
     Ref positions(PyObject_GetAttr(prim, positions_name)), derivative(PyObject_GetAttr(prim, derivative_name));
