@@ -44,8 +44,7 @@ PyObject* recorded(const Eager* self, PyObject* const* args, Py_ssize_t count, b
     Py_DECREF(derivative);
     PyObject* made = derivative != Py_None ? compute(self, args, count, Asked::to_record, by_operator) : nullptr;
     if (made == nullptr) return nullptr;
-    PyObject* all = PyTuple_New(count);
-    for (Py_ssize_t i = 0; all != nullptr && i < count; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
+    PyObject* all = tuple_of(args, count);
     if (all == nullptr || !hang(self->record, all, made)) Py_CLEAR(made);
     Py_XDECREF(all);
     return made;
@@ -134,7 +133,8 @@ struct Shortcut {
 
 constexpr Py_ssize_t most_operands = 3;
 
-// The common sizes of the operands, where their tensors are of one dtype and not all of one shape; null without an error elsewhere.
+// The common sizes of the operands, where their tensors are of one dtype and not all of one shape, but can be expanded to one; null without
+// an error elsewhere.
 PyObject* common_sizes(PyObject* const* args, Py_ssize_t count) {
     PyObject *dtype = nullptr, *common = nullptr;
     bool alike = true;
@@ -154,8 +154,10 @@ PyObject* common_sizes(PyObject* const* args, Py_ssize_t count) {
         PyObject* made = PyTuple_New(rank);
         for (Py_ssize_t d = 0; made != nullptr && d < rank; d++) {
             PyObject *a = PyTuple_GET_ITEM(more, d), *b = d < skipped ? a : PyTuple_GET_ITEM(less, d - skipped);
-            if (!PyLong_CheckExact(a) || !PyLong_CheckExact(b)) Py_CLEAR(made);
-            else PyTuple_SET_ITEM(made, d, Py_NewRef(PyLong_AsSsize_t(a) == 1 ? b : a));   // `expanded` refuses what does not fit
+            bool plain = PyLong_CheckExact(a) && PyLong_CheckExact(b);
+            Py_ssize_t n = plain ? PyLong_AsSsize_t(a) : 0, m = plain ? PyLong_AsSsize_t(b) : 0;
+            if (!plain || (n != m && n != 1 && m != 1)) Py_CLEAR(made);
+            else PyTuple_SET_ITEM(made, d, Py_NewRef(n == 1 ? b : a));
         }
         alike = alike && skipped == 0 && PyObject_RichCompareBool(sizes, common, Py_EQ) == 1;
         Py_SETREF(common, made);
@@ -163,16 +165,6 @@ PyObject* common_sizes(PyObject* const* args, Py_ssize_t count) {
     }
     if (alike) Py_CLEAR(common);
     return common;
-}
-
-// Whether these sizes can be expanded to others.
-bool expands(PyObject* sizes, PyObject* to) {
-    Py_ssize_t skipped = PyTuple_GET_SIZE(to) - PyTuple_GET_SIZE(sizes);
-    for (Py_ssize_t d = 0; d < PyTuple_GET_SIZE(sizes); d++) {
-        Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GET_ITEM(sizes, d));
-        if (size != 1 && size != PyLong_AsSsize_t(PyTuple_GET_ITEM(to, d + skipped))) return false;
-    }
-    return true;
 }
 
 // Operands of several shapes, recorded: they are expanded to one first. Null without an error where that cannot be done here.
@@ -184,7 +176,7 @@ PyObject* recorded_together(const Eager* self, PyObject* const* args, Py_ssize_t
     for (Py_ssize_t k = 0; good && k < count; k++) {
         PyObject* sizes = is_tensor(args[k]) ? PyTuple_GET_ITEM(layout_of(args[k]), 0) : nullptr;
         bool same = sizes == nullptr || PyObject_RichCompareBool(sizes, common, Py_EQ) == 1;
-        alike[k] = same ? Py_NewRef(args[k]) : expands(sizes, common) ? expanded(args[k], common) : nullptr;
+        alike[k] = same ? Py_NewRef(args[k]) : expanded(args[k], common);
         good = alike[k] != nullptr;
     }
     PyObject* made = good ? recorded(self, alike, count, true) : nullptr;

@@ -547,8 +547,7 @@ PyObject* find(GpuPrograms* self, PyObject* const* args, Py_ssize_t count, Opera
         return Py_XNewRef(program);
     }
     Py_DECREF(key);
-    PyObject* all = PyTuple_New(count);
-    for (Py_ssize_t i = 0; all != nullptr && i < count; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
+    PyObject* all = tuple_of(args, count);
     program = all != nullptr ? PyObject_CallOneArg(self->make, all) : nullptr;
     Py_XDECREF(all);
     if (program == nullptr) return nullptr;

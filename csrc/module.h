@@ -27,6 +27,13 @@ constexpr PyMemberDef vectorcall_member = {"__vectorcalloffset__", T_PYSSIZET, o
 template <class Object>
 PyMemberDef vectorcall_alone[2] = {vectorcall_member<Object>, {}};
 
+// A tuple of borrowed objects.
+inline PyObject* tuple_of(PyObject* const* items, Py_ssize_t count) {
+    PyObject* made = PyTuple_New(count);
+    for (Py_ssize_t i = 0; made != nullptr && i < count; i++) PyTuple_SET_ITEM(made, i, Py_NewRef(items[i]));
+    return made;
+}
+
 // The end of every dealloc.
 inline void free_object(PyObject* object) {
     PyTypeObject* type = Py_TYPE(object);

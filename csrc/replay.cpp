@@ -375,8 +375,7 @@ PyObject* run_replay(PyObject* object, PyObject* const* args, Py_ssize_t count) 
         program = Py_NewRef(Py_False);  // seen once
     } else if (program == nullptr || program == Py_False) {
         Py_CLEAR(program);
-        PyObject* all = PyTuple_New(count);
-        for (Py_ssize_t i = 0; all != nullptr && i < count; i++) PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
+        PyObject* all = tuple_of(args, count);
         program = all != nullptr ? PyObject_CallOneArg(self->make, all) : nullptr;
         Py_XDECREF(all);
     } else {

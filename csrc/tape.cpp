@@ -53,7 +53,8 @@ Slots sink_slots = {{"variable"}};
 enum { variable };
 
 PyTypeObject *primitive_node, *sink, *saved, *edge_type, *spec_type;
-PyObject *gone, *zero, *one, *earliest;     // `gone`: stands where a saved tensor was; `earliest`: a sink's place among the nodes
+PyObject *gone, *zero, *one, *earliest;     // `gone`: stands where a saved tensor was; `earliest`: a sink's place, so that hooks and
+                                        // communication have gradients as soon as they are there
 PyObject* python;               // what is left to Python, by name: a dict
 
 constexpr long first_differentiable = 2;     // category of floating-point dtypes
@@ -147,7 +148,7 @@ PyObject* spec_of(PyObject* tensor) {
     return named_tuple(spec_type, {PyTuple_GET_ITEM(layout, 0), read_slot(tensor, known_slots().dtype), read_slot(tensor, known_slots().device)});
 }
 
-// The sink of a leaf, made on first use and kept as long as somebody else does.
+// A sink for a leaf, kept as long as somebody else does.
 PyObject* sink_of(PyObject* leaf) {
     Ref spec(spec_of(leaf)), none(PyList_New(0));
     Ref specs(spec != nullptr ? PyTuple_Pack(1, spec.object) : nullptr);
@@ -650,6 +651,10 @@ PyObject* hang_on(PyObject*, PyObject* const* args, Py_ssize_t count) {
     return hang(args[0], args[1], args[2]) ? Py_NewRef(Py_None) : nullptr;
 }
 
+PyObject* new_sink(PyObject*, PyObject* leaf) {
+    return is_tensor(leaf) ? sink_of(leaf) : PyErr_Format(PyExc_TypeError, "expected a Tensor, got %R", (PyObject*)Py_TYPE(leaf));
+}
+
 PyObject* trace_nodes(PyObject*, PyObject* flag) {
     int told = PyObject_IsTrue(flag);
     if (told < 0) return nullptr;
@@ -686,6 +691,7 @@ PyMethodDef methods[] = {
      "the classes of the tape, and what is left to Python by name."},
     {"hang", (PyCFunction)(void*)hang_on, METH_FASTCALL,
      "hang(prim, args, out)\n\nRecord that `prim` made `out`, a tensor or a tuple, of `args`, if one of them needs a gradient."},
+    {"new_sink", new_sink, METH_O, "new_sink(leaf)\n\nThe node that adds what arrives to the gradient of a leaf, which knows it from now on."},
     {"trace_nodes", trace_nodes, METH_O, "trace_nodes(flag)\n\nWhether nodes remember where they were made, from here on."},
     {"walk", (PyCFunction)(void*)walk, METH_FASTCALL,
      "walk(start, counts, buffers, targets, accumulate, useful, captured, retain_graph, plainly, current)\n\nA backward pass from the nodes in "

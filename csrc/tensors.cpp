@@ -255,6 +255,11 @@ PyObject* new_view(PyObject* source, PyObject* steps, PyObject* shape, PyObject*
     return tensor;
 }
 
+// The same with a layout as it was made before.
+PyObject* view_as(PyObject* source, PyObject* steps, PyObject* layout) {
+    return new_view(source, steps, PyTuple_GET_ITEM(layout, 0), PyTuple_GET_ITEM(layout, 1), PyTuple_GET_ITEM(layout, 2), layout);
+}
+
 PyObject* or_not_implemented(PyObject* made) {
     if (made != nullptr || PyErr_Occurred()) return made;
     Py_RETURN_NOTIMPLEMENTED;
@@ -361,12 +366,18 @@ PyObject* tensor_layout(PyObject*, PyObject* tensor) {
     return or_not_implemented(Py_XNewRef(found));
 }
 
-// Puts a view on the tape that is one step, (primitive, its arguments but the first).
-bool hang_view(PyObject* source, PyObject* step, PyObject* made) {
+// The arguments of a step, (primitive, its arguments but the first), from `source` on.
+PyObject* arguments_of(PyObject* step, PyObject* source) {
     PyObject* first = PyTuple_Pack(1, source);
     PyObject* args = first != nullptr ? PySequence_Concat(first, PyTuple_GET_ITEM(step, 1)) : nullptr;
-    bool good = args != nullptr && hang(PyTuple_GET_ITEM(step, 0), args, made);
     Py_XDECREF(first);
+    return args;
+}
+
+// Puts a view on the tape that is one step.
+bool hang_view(PyObject* source, PyObject* step, PyObject* made) {
+    PyObject* args = arguments_of(step, source);
+    bool good = args != nullptr && hang(PyTuple_GET_ITEM(step, 0), args, made);
     Py_XDECREF(args);
     return good;
 }
@@ -375,11 +386,8 @@ bool hang_view(PyObject* source, PyObject* step, PyObject* made) {
 PyObject* step_by_step(PyObject* tensor, PyObject* steps) {
     PyObject* at = Py_NewRef(tensor);
     for (Py_ssize_t i = 0; at != nullptr && i < PyTuple_GET_SIZE(steps); i++) {
-        PyObject* step = PyTuple_GET_ITEM(steps, i);
-        PyObject* first = PyTuple_Pack(1, at);
-        PyObject* args = first != nullptr ? PySequence_Concat(first, PyTuple_GET_ITEM(step, 1)) : nullptr;
+        PyObject *step = PyTuple_GET_ITEM(steps, i), *args = arguments_of(step, at);
         Py_SETREF(at, args != nullptr ? PyObject_CallObject(PyTuple_GET_ITEM(step, 0), args) : nullptr);
-        Py_XDECREF(first);
         Py_XDECREF(args);
     }
     return at;
@@ -421,7 +429,7 @@ PyObject* remembered_call(PyObject* object, PyObject* const* args, size_t flags,
         bool recorded = dispatch_state.grad_enabled && !needs_no_grad(args[0]);
         made = recorded && PyTuple_GET_SIZE(steps) != 1
             ? step_by_step(args[0], steps)
-            : new_view(args[0], steps, PyTuple_GET_ITEM(layout, 0), PyTuple_GET_ITEM(layout, 1), PyTuple_GET_ITEM(layout, 2), layout);
+            : view_as(args[0], steps, layout);
         if (recorded && made != nullptr && PyTuple_GET_SIZE(steps) == 1 && !hang_view(args[0], PyTuple_GET_ITEM(steps, 0), made)) Py_CLEAR(made);
         Py_DECREF(found);
     }
@@ -686,11 +694,9 @@ PyArrayObject* cpu_array(PyObject* object) {
 PyObject* remembered_view(PyObject* layouts, PyObject* prim, PyObject* const* args, Py_ssize_t count) {
     PyObject* key = count > 0 && !dispatch_state.fake && PyDict_GET_SIZE(layouts) > 0 ? view_key(args, count) : nullptr;
     PyObject* layout = key != nullptr ? Py_XNewRef(PyDict_GetItemWithError(layouts, key)) : nullptr;
-    PyObject* attrs = layout != nullptr ? PyTuple_New(count - 1) : nullptr;
-    for (Py_ssize_t i = 1; attrs != nullptr && i < count; i++) PyTuple_SET_ITEM(attrs, i - 1, Py_NewRef(args[i]));
+    PyObject* attrs = layout != nullptr ? tuple_of(args + 1, count - 1) : nullptr;
     PyObject* steps = attrs != nullptr ? Py_BuildValue("((OO))", prim, attrs) : nullptr;
-    PyObject* made = steps == nullptr ? nullptr
-        : new_view(args[0], steps, PyTuple_GET_ITEM(layout, 0), PyTuple_GET_ITEM(layout, 1), PyTuple_GET_ITEM(layout, 2), layout);
+    PyObject* made = steps != nullptr ? view_as(args[0], steps, layout) : nullptr;
     Py_XDECREF(key);
     Py_XDECREF(layout);
     Py_XDECREF(attrs);

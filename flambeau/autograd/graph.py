@@ -155,12 +155,7 @@ class AccumulateGrad(Node):
 
     __slots__ = ("tensor_hooks", "variable")
     place = "torch::autograd::"
-
-    def __init__(self, variable: Tensor):  # one for each parameter and step, so without Node's
-        self.edges = []
-        self.variable = variable
-        self.sequence = 1 << 62  # as early as possible: gradients are ready for hooks and communication
-        self.output_specs = (_spec(variable),)
+    variable: Tensor    # set where it is made (_C.new_sink)
 
 
 class Saved:
@@ -502,11 +497,10 @@ def accumulator(leaf: Tensor) -> AccumulateGrad:
     meta = leaf._grad
     node = meta.accumulator() if meta.accumulator is not None else None  # type: ignore[union-attr]
     if node is None:
-        node = AccumulateGrad(leaf)
+        node = _C.new_sink(leaf)
         if "_grad_dtype" in leaf.__dict__:
             kind = leaf.__dict__["_grad_dtype"]
             node.output_specs = (None if kind is None else node.output_specs[0]._replace(dtype=kind),)
-        meta.accumulator = weakref.ref(node)  # type: ignore[union-attr]
     return node
 
 
