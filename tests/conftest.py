@@ -27,7 +27,9 @@ SHARED_MEMORY = ("tests/distributed/", "tests/test_multiprocessing.py")
 def pytest_configure() -> None:
     """Everything that is compiled is verified, here and in processes that tests start (unless one says FLAMBEAU_VERIFY=0); and whoever
     runs the tests, there is a cache of compiled code to write to: a user may have no home. Ctrl-C interrupts, in the background too
-    (a shell without job control has what it starts there ignore it)."""
+    (a shell without job control has what it starts there ignore it). `CI`, which services set, is taken out: torch's test helpers
+    and other libraries read it, and do other things or need other packages then."""
+    os.environ.pop("CI", None)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     Verification.on = os.environ.setdefault("FLAMBEAU_VERIFY", "1") != "0"
     try:
