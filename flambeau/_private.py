@@ -46,6 +46,3 @@ def _convert_indices_from_csr_to_coo(crow_indices: Tensor, col_indices: Tensor, 
     rows = lines_of(crow_indices)
     pair = (col_indices, rows) if transpose else (rows, col_indices)
     return OPERATORS["stack"]([x.to(int32 if out_int32 else int64) for x in pair])
-
-
-__all__ = ["shape_as_tensor"]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -188,6 +189,30 @@ def test_own_modules_are_not_loaded_by_name() -> None:
         if own:
             found[".".join(path.relative_to(ROOT / PACKAGE).with_suffix("").parts)] = own[0].lineno
     assert found.keys() == BY_NAME.keys(), found
+
+
+LISTS_READ = {"autograd.joint_hooks": "hung on the module above it, where torch has them",
+              "distributions.transformed": "each class of the package gets a module of its own"}
+"""Internal modules whose `__all__` others read, and what for."""
+
+
+def test_lists_of_names_are_for_users() -> None:
+    """`__all__` says again what a file defines: that is for modules that torch has too, for what is imported with `*`, and for what a file
+    hands on of others'."""
+    torch = Path(find_spec("torch").origin).parent      # type: ignore[union-attr, arg-type]
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules().items()}
+    starred = {target for name, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+               and node.names[0].name == "*" for target in _targets(node, name, modules()[name].name == "__init__.py")}
+    repeated = []
+    for name, tree in trees.items():
+        listed = {text for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+                  and isinstance(node.value, ast.List) for text in map(ast.unparse, node.value.elts)}
+        bound = {repr(alias.asname or alias.name) for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))
+                 for alias in node.names}
+        place = torch.joinpath(*name.split(".")[1:])
+        if listed and not listed & bound and name not in starred and not place.is_dir() and not place.with_suffix(".py").exists():
+            repeated.append(name.removeprefix(f"{PACKAGE}."))
+    assert sorted(repeated) == sorted(LISTS_READ)
 
 
 def test_flambeau_never_imports_torch() -> None:

@@ -120,6 +120,3 @@ def _inline(gm: GraphModule, graph: Graph, root: dict[str, Any], recorder: _Reco
             values[node] = graph.node_copy(node, values.__getitem__)
         elif node.op != "output":
             values[node] = graph.node_copy(node, values.__getitem__)
-
-
-__all__ = ["ExportResult", "export"]

@@ -28,6 +28,3 @@ class CSEPass(PassBase):
         merge_common_subexpressions(graph_module.graph, _is_a_function)
         graph_module.recompile()
         return PassResult(graph_module, len(graph_module.graph.nodes) != before)
-
-
-__all__ = ["CSEPass"]

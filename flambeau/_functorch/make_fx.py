@@ -63,6 +63,3 @@ def get_proxy_mode() -> None:
 def disable_proxy_modes_tracing() -> nullcontext[None]:
     """A block whose operations are not traced: none is, as capture is no mode here."""
     return nullcontext()
-
-
-__all__ = ["disable_proxy_modes_tracing", "get_proxy_mode", "make_fx"]

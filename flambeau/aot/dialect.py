@@ -122,6 +122,3 @@ def _filled(given: Any, values: list[Any]) -> Any:
 
 def _stripped(value: Any) -> Any:
     return map_aggregate(value, lambda v: trace.stripped(v) if isinstance(v, Tensor) else v)
-
-
-__all__ = ["to_aten", "to_primitives"]

@@ -405,6 +405,3 @@ def open_scopes(body: Sequence[Node]) -> list[bool]:
         elif node.meta.get("scope"):
             opened ^= {node.args[0] if node._inputs else node}
     return [*found, bool(opened) or mode != entry]
-
-
-__all__ = ["Block", "Call", "Chain", "can_be_cut", "compile_repeats", "module_of", "open_scopes", "writes_what_was_read"]

@@ -199,6 +199,3 @@ def check_partition(joint: Graph, split: Partition, interface: Interface, tangen
     for check in PARTITION:
         for node, wrong in check(joint, split, interface, tangents):
             raise GraphLintError(f"after {after}: node %{node.name} {wrong}", node)
-
-
-__all__ = ["check_functional", "check_partition"]

@@ -65,6 +65,3 @@ def load_cache_artifacts(serialized_artifacts: bytes) -> CacheInfo | None:
             cache.write_file(path, content)
         info.artifacts.setdefault(kind, []).append(name)
     return info
-
-
-__all__ = ["CacheInfo", "load_cache_artifacts", "save_cache_artifacts"]

@@ -41,6 +41,3 @@ def _region(fn: Callable[..., Any]) -> Callable[..., Any]:
         return _region(lambda *args, **kwargs: fn(*args, **kwargs))
     fn._flambeau_region = True  # type: ignore[attr-defined]
     return fn
-
-
-__all__ = ["nested_compile_region", "wrap_numpy"]

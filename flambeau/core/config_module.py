@@ -196,6 +196,3 @@ def install(module_name: str, accepted: Mapping[str, Any], *, shown_as: str = ""
             object.__setattr__(module, group, place)
             object.__getattribute__(module, "_settings_of")[group] = place
     return module
-
-
-__all__ = ["ConfigModule", "accepted_beside", "install"]

@@ -78,6 +78,3 @@ def _segment(address: int, size: int, frames: list[dict[str, Any]]) -> dict[str,
     sizes = dict.fromkeys(("total_size", "allocated_size", "active_size", "requested_size"), size)
     return {**told, **sizes, "device": 0, "stream": 0, "segment_type": "large" if size >= 1 << 20 else "small", "segment_pool_id": (0, 0),
             "is_expandable": False, "blocks": [{**told, "size": size, "requested_size": size, "state": "active_allocated"}]}
-
-
-__all__ = ["Change", "History"]

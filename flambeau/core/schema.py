@@ -159,6 +159,3 @@ def parse_schema(schema: str, allow_typevars: bool = True) -> FunctionSchema:
     if letters and not allow_typevars:
         raise RuntimeError(f"the schema {schema!r} has variables as types: {letters}")
     return made
-
-
-__all__ = ["AliasInfo", "Argument", "FunctionSchema", "parse_schema"]

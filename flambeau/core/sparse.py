@@ -180,6 +180,3 @@ def refuse(name: str, args: tuple, kwargs: dict) -> NoReturn:
                               "sparse "
                               f"tensors (given: {given}). Use to_dense() first, or compute with the values() and build a sparse tensor "
                               "of them")
-
-
-__all__ = ["FORMS", "Pattern", "SparseTensor", "backend_of", "become", "refuse", "sparse_like", "sparse_rows", "sparse_tensor"]

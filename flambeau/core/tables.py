@@ -18,6 +18,3 @@ def enters(table: MutableMapping[Any, Any], *keys: Any) -> Callable[[Function], 
         return function
 
     return enter
-
-
-__all__ = ["enters"]

@@ -98,6 +98,3 @@ only if its kind is not 0, an operator's."""
 
 _C.know_watched(_watched)
 os.register_at_fork(after_in_child=lambda: setattr(state, "watchers", ()))     # nobody reads what a child process records
-
-
-__all__ = ["BACKWARD", "ENGINE", "OPERATOR", "REGION", "USER", "Watcher", "block", "tell", "unwatched", "watched", "within"]

@@ -112,7 +112,3 @@ def reset_peak_host_memory_stats() -> None:
 
 def reset_accumulated_host_memory_stats() -> None:
     """Nothing is accumulated."""
-
-
-__all__ = ["CUDAPluggableAllocator", "MemPool", "caching_allocator_disabled", "caching_allocator_enable", "change_current_allocator",
-           "host_memory_stats", "reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats", "use_mem_pool"]

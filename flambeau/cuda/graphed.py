@@ -137,6 +137,3 @@ class _Recorded:
                 return tuple([g if g is None else g.detach() for g in recorded.results])
 
         return Graphed
-
-
-__all__ = ["make_graphed_callables"]

@@ -152,6 +152,3 @@ def from_first(named: dict[str, Any], group: ProcessGroup) -> dict[str, Any]:
     for (part, at, key), value in told(flat, group):
         found[part].setdefault(at, {})[key] = value
     return {"state": found["state"], "param_groups": list(found["param_groups"].values())}
-
-
-__all__ = ["begin_state", "by_name", "by_number", "from_first", "own_name", "parameter_names", "spread", "told", "whole"]

@@ -46,6 +46,3 @@ def profile_ranks(taken: profile) -> list[Rank]:
     ranks: list[Any] = [None] * default_group().size()
     all_gather_object(ranks, mine)
     return ranks
-
-
-__all__ = ["breakpoint", "profile_ranks", "record_comm"]

@@ -365,6 +365,3 @@ def entries_of(code: types.CodeType) -> list[Captured]:
         entry for compiler in _compilers.values() for families in compiler.states.values() if origin(families.code) is code
         for state in families.states.values() for entry in state.entries
     ]
-
-
-__all__ = ["Compiler", "active", "entries_of", "get_compiler", "observing", "optimize", "reset"]

@@ -478,6 +478,3 @@ def _around(info: Break, kind: str) -> Break:
     outer.hints = (*info.hints, *outer.hints)
     outer.stack = info.stack
     return outer
-
-
-__all__ = ["Captured", "NothingToCompile", "Request", "convert_frame"]

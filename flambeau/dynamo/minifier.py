@@ -189,6 +189,3 @@ def _written(gm: fx.GraphModule, name: str, what: str) -> str:
     comment = "".join(f"# {line}\n" for line in what.splitlines())
     write(path, comment + repro(gm).replace("backend='inductor'", f"backend={name!r}"))
     return f"The smallest program that shows it ({len(_steps(gm))} operation(s)) is {path}. {what.splitlines()[0]}"
-
-
-__all__ = ["AccuracyError", "compared", "copied", "minify", "report_crash", "wanted"]

@@ -221,6 +221,3 @@ class ClassesOffScope(Scope):
 
     def make(self, w: Any) -> str:
         return self.entered_in(w, w.bind(f"{w.constant(self.kind)}()"))
-
-
-__all__ = ["DEFAULT", "ClassesOffScope", "ModeScope", "Overriding", "overrides"]

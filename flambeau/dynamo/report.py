@@ -264,6 +264,3 @@ def _of_kernel(kernel: Kernel, name: str, times: dict[tuple[int, int, int], floa
 
 def _share(share: float, of: str) -> str:
     return "faster than memory, from caches" if of == "memory" and share > 1 else f"{share:.0%} of the machine's peak {of}"
-
-
-__all__ = ["Kernel", "kernels_of", "names_of", "page", "section"]

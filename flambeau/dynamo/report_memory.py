@@ -73,6 +73,3 @@ def _bar(x: float, wide: float, high: float, parts: tuple[int, int], name: str, 
             made += f"<rect x='{x:.1f}' y='{top:.1f}' width='{wide:.1f}' height='{size * high:.1f}' fill='{colour}'></rect>"
     told = ", ".join(f"{scaled(size)}B of {kind}" for size, kind in zip(parts, KINDS) if size)
     return f"<g><title>{html.escape(name)}: {told}</title>{made}</g>"
-
-
-__all__ = ["MemoryOverTime", "figure", "memory_of"]

@@ -295,7 +295,3 @@ def _prologue(point: ResumePoint, stack_names: list[str], names: list[str], free
             lines += [Line("PUSH_EXC_INFO", 0, None, position), Line("POP_TOP", 0, None, position)]
     lines.append(Line("JUMP_FORWARD", 0, 0, position))
     return lines
-
-
-__all__ = ["Cut", "LoopMark", "ResumePoint", "Slot", "free_variables", "given_anew", "loop_mark", "note_unknown_sizes", "origin",
-           "resume_code", "unknown_sizes", "words_of_arguments"]  # fmt: skip

@@ -165,6 +165,3 @@ def undo(base: Tensor, step: tuple, new: Tensor) -> Tensor:
         return aten.transpose.int(new, *(args or (0, 1)))
     raise NotImplementedError(f"run_decompositions: a write through {target}; write to the tensor itself, or use the form of the operation "
                               "that does not write")
-
-
-__all__ = ["TABLE", "undo"]

@@ -216,6 +216,3 @@ def _one_of(value: Any, known: Any) -> Any:
     if value not in known:
         raise ValueError(f"{value!r:.40}")
     return value
-
-
-__all__ = ["Decoder"]

@@ -301,4 +301,3 @@ def run_decompositions(program: ExportedProgram, table: Mapping[Any, Callable] |
 
 
 programs.run_decompositions = run_decompositions
-__all__ = ["default_decompositions", "run_decompositions"]

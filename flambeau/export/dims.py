@@ -472,7 +472,3 @@ def solve(expr: Index, actual: int) -> tuple[str, int] | None:
     a: Any = coefficient(expr, names[0])
     value, rest = divmod(actual - (expr - a * var(names[0], lo=bounds_lo(expr, names[0]))), a)
     return None if rest else (names[0], value)
-
-
-__all__ = ["Check", "ConstraintViolationError", "Dim", "DimHint", "ShapesCollection", "Sizes", "Wanted", "dims", "dims_of",
-           "named_inputs", "solve", "walk"]

@@ -57,6 +57,3 @@ def draft_export(mod: Module, args: tuple, kwargs: Mapping[str, Any] | None = No
     if report.failures:
         warnings.warn(str(report), UserWarning, stacklevel=2)
     return program
-
-
-__all__ = ["DraftExportReport", "draft_export"]

@@ -161,6 +161,3 @@ class Encoder:
             self._end += len(data)
         return {"dtype": t.dtype.name, "shape": list(t.shape), "order": order, "at": self._seen[key], "bytes": dense.nbytes,
                 "device": str(t.device), "requires_grad": t.requires_grad, "parameter": isinstance(t, Parameter)}
-
-
-__all__ = ["Encoder"]

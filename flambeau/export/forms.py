@@ -135,6 +135,3 @@ def told(missing: dict[str, list[str]]) -> str:
     """Operators and the lines that call them, as a text."""
     return "\n".join(f"  {name.removeprefix('primitive:').removeprefix('operator:')}\n" + "\n".join(
         f"    {line}" for line in dict.fromkeys(lines)) for name, lines in missing.items())
-
-
-__all__ = ["Apart", "Form", "Forms", "Row", "key_of", "line_of", "told"]

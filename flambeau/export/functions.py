@@ -196,6 +196,3 @@ def as_scan(functions: Functions, function: Callable, carried: Sequence[Tensor],
 
 def _told(leaves: Sequence[Any]) -> str:
     return ", ".join(f"{list(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else repr(x) for x in leaves)
-
-
-__all__ = ["OPERATORS", "Body", "Functions", "HigherOrderOperator", "as_scan"]

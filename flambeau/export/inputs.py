@@ -49,6 +49,3 @@ def _vary(values: tuple) -> Any:
     if any(v != first for v in values):
         raise ValueError(f"AdditionalInputs: values of type {type(first).__name__} must be the same in all inputs, got {list(values)}")
     return None
-
-
-__all__ = ["AdditionalInputs"]

@@ -409,7 +409,3 @@ def copied(program: ExportedProgram, **changes: Any) -> ExportedProgram:
         "module_call_graph": program.module_call_graph, "example_inputs": program.example_inputs, "constants": program.constants,
         "user_inputs": program._user_inputs, "checks": program._checks}
     return ExportedProgram(**(parts | changes))
-
-
-__all__ = ["CallSpec", "ExportedModule", "ExportedProgram", "InputText", "ModuleCallEntry", "ModuleCallSignature", "Symbol", "ValueRange",
-           "copied", "flat_inputs"]

@@ -474,6 +474,3 @@ def _is_mask(item: Any) -> bool:
 def _holds(data: Any) -> bool:
     """Whether there is a tensor or a symbolic number in Python's lists."""
     return any(map(_holds, data)) if isinstance(data, (list, tuple)) else is_symbolic(data) or isinstance(data, Tensor)
-
-
-__all__ = ["Recorder", "constant_input", "set_grad_enabled"]

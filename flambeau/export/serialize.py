@@ -148,6 +148,3 @@ def to_bytes(ep: ExportedProgram) -> bytes:
     file = io.BytesIO()
     save(ep, file)
     return file.getvalue()
-
-
-__all__ = ["VERSION", "ArchiveError", "load", "save", "to_bytes"]

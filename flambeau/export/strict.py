@@ -191,6 +191,3 @@ def captured(trace: Any, mod: Module) -> Callable[..., Any]:
         return answer
 
     return call
-
-
-__all__ = ["Capture", "captured"]

@@ -77,6 +77,3 @@ def find_target(name: Any) -> Any:
     if target is None:
         raise ValueError(f"the program calls {name!r:.100}, which is no operator here")
     return target
-
-
-__all__ = ["find_target", "name_of", "name_or_none"]

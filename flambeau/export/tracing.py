@@ -568,6 +568,3 @@ def traced(mod: Module, args: tuple, kwargs: dict[str, Any] | None, dynamic_shap
         if of_sizes:
             raise type(error)(f"{error}\n{of_sizes}") from error
         raise
-
-
-__all__ = ["export"]

@@ -12,8 +12,6 @@ from typing import Any
 from ..library import Library, register_autograd, register_fake
 from ..ops.custom import NAMESPACES, CustomOperator
 
-__all__ = ["Extension"]
-
 
 class Extension:
     """The operators of one namespace, each defined once in a process."""

@@ -114,6 +114,3 @@ def rearrange(tensor: Tensor | Sequence[Tensor], pattern: str, **axes_lengths: i
         sizes = [shape[d] for name in group.names for d in elementary[name]]
         joined += sizes if group.bare and _DOTS in group.names else [math.prod(sizes)]
     return x.reshape(shape).permute(order).reshape(joined)
-
-
-__all__ = ["rearrange"]

@@ -169,6 +169,3 @@ def _onednn() -> str:
     path = onednn.library_path() if onednn.available() else None
     told = sorted(item for item in os.environ.items() if item[0].startswith(("ONEDNN_", "DNNL_")))
     return f"{os.path.basename(os.path.realpath(path))} {os.stat(path).st_size} {told}" if path else ""
-
-
-__all__ = ["compile_frozen", "compile_fx"]

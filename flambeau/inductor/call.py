@@ -387,8 +387,3 @@ _PRINT: dict[type[Step], Callable[..., list[str]]] = {
     ByArrays: _by_arrays, Primitive: _primitive, Await: _await, Store: _store,
 }
 """The Python statements of a step."""
-
-
-__all__ = ["CLASSES", "NEEDS", "Await", "ByAddress", "ByArrays", "Call", "Clear", "Drop", "Keep", "Launch", "Look", "Make", "Primitive",
-           "Run", "Sizes", "Step", "Store", "Symbol", "Take", "UnderWay", "fill", "in_bytes", "is_contiguous", "is_whole", "look",
-           "overlapped", "print_call", "symbols_of"]

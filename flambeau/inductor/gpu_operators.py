@@ -281,6 +281,3 @@ def generated_gpu(record: Any, args: Sequence[Any]) -> _C.GpuProgram | None:
 def install() -> None:
     """Serve eager execution on GPUs."""
     generated.gpu = generated_gpu
-
-
-__all__ = ["Family", "generated_gpu", "install"]

@@ -241,6 +241,3 @@ def _interpreted(program: Program, plain: bool = False) -> Callable[[list], list
                 results.append(evaluate(out, sizes) if isinstance(out, Expr) else out)
         return results
     return call
-
-
-__all__ = ["CompiledGraph", "compile_graph", "listening", "print_graph"]

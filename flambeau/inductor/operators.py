@@ -172,6 +172,3 @@ def _runner(call: Any, args: Sequence[Any], sizes: list[tuple[int, int]], floats
 def install() -> None:
     """Serve eager execution: every operator that asks for a generated kernel, and the primitives."""
     generated.cpu = generated_cpu
-
-
-__all__ = ["describe", "generated_cpu", "install", "operator_kernel"]

@@ -24,6 +24,3 @@ def lower(gm: Any) -> tuple[Program, list[str]]:
     """The loop IR of `gm`, a graph of primitives over fake tensors, and the names of primitives that run eagerly."""
     lowering = Lowering(target_of(gm))
     return lowering.run(gm), lowering.fallbacks
-
-
-__all__ = ["ON_CPU", "ON_GPU", "lower", "target_of"]

@@ -259,6 +259,3 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, _extra_files: dict[str,
     except FileNotFoundError as error:
         raise ValueError(f"The provided filename {f} does not exist") from error
     return made
-
-
-__all__ = ["load"]

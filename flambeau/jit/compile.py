@@ -597,6 +597,3 @@ class Compiler:
         ast.Attribute: _attribute, ast.Subscript: _subscript, ast.List: _list, ast.Tuple: _tuple,
         ast.Dict: _dict, ast.UnaryOp: _unary, ast.IfExp: _if_expression, ast.Call: _call_or_new,
     }
-
-
-__all__ = ["Compiler", "Error", "Program"]

@@ -37,6 +37,3 @@ class CompilationUnit:
     def get_functions(self) -> list[ScriptFunction]:
         """The functions, in the order in which they were defined."""
         return list(self._compiled.values())
-
-
-__all__ = ["CompilationUnit"]

@@ -241,6 +241,3 @@ def optimize_for_inference(mod: Any, other_methods: list[str] | None = None) -> 
     made = mod if is_frozen else freeze(mod.eval(), other_methods)
     made.__dict__.update(_frozen=True, _wholes={})
     return made
-
-
-__all__ = ["freeze", "optimize_for_inference"]

@@ -186,6 +186,3 @@ class Region:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return compile_fx(GraphModule(Module(), graph), examples)
-
-
-__all__ = ["Region", "regions"]

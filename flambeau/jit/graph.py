@@ -232,6 +232,3 @@ def graph_of(function: Function, functions: Mapping[str, Function] | None = None
     writer = _Writer(functions, owner)
     writer.names = {p.name: f"%{p.name}" for p in function.parameters}
     return writer.block(tree.body, Graph(parameters))
-
-
-__all__ = ["Graph", "Node", "graph_of"]

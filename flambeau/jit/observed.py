@@ -66,6 +66,3 @@ def observed(obj: Callable, examples: Any) -> Types:
                 fn(*args)
     return {code: {name: optional(TENSOR) if kind == NONE else kind for name, kind in types.items()} for code, types in
             watching.found.items()}
-
-
-__all__ = ["Types", "observed"]

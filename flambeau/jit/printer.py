@@ -132,6 +132,3 @@ def literal(value: Any) -> str:
     if value is None or isinstance(value, (bool, int, complex)):
         return repr(int(value) if type(value) is not bool and isinstance(value, int) else value)
     raise NotImplementedError(f"TorchScript has no constant of {type(value).__name__}")
-
-
-__all__ = ["Printer", "literal", "member"]

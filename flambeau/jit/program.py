@@ -142,6 +142,3 @@ def _texts(node: ast.expr) -> list[str]:
     if not isinstance(node, ast.List) or not all(isinstance(e, ast.Constant) and isinstance(e.value, str) for e in node.elts):
         raise refuse(node, "no list of names")
     return [e.value for e in node.elts]     # type: ignore[attr-defined]
-
-
-__all__ = ["Program"]

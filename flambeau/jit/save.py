@@ -221,5 +221,3 @@ def _write(file: IO[bytes], name: str, m: RecursiveScriptModule, extra: dict[str
 
 
 SAVE.append(save)
-
-__all__ = ["TypedPickler", "save"]

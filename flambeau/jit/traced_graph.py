@@ -171,6 +171,3 @@ class TracedGraph:
 
     def __str__(self) -> str:
         return "\n".join(["graph:", *(f"  {node}" for node in self._nodes)])
-
-
-__all__ = ["TracedGraph"]

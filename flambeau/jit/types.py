@@ -106,6 +106,3 @@ def fits(kind: Type, value: Any, is_instance: Callable[[str, Any], bool]) -> boo
         return isinstance(value, tuple) and len(value) == len(kind.args) and all(
             fits(arg, v, is_instance) for arg, v in zip(kind.args, value))
     return is_instance(kind.name, value)
-
-
-__all__ = ["ANY", "INT", "NONE", "TENSOR", "SourceError", "Type", "dotted", "fits", "parse_type", "read_type", "refuse"]

@@ -169,6 +169,3 @@ def method(value: Any, name: str) -> Callable[..., Any]:
         raise AttributeError(f"'{type(value).__name__}' has no method '{name}' that TorchScript knows")
     function = made_of.methods[name]
     return lambda *args, **kwargs: function(value, *args, **kwargs)
-
-
-__all__ = ["Class", "Function", "Parameter", "ScriptObject", "method", "read", "write"]

@@ -193,6 +193,3 @@ def _called(code: Callable[..., tuple], places: list[int] | None, spec: Any) -> 
         return leaves[0] if whole else tree_unflatten(list(leaves), spec)
 
     return call
-
-
-__all__ = ["Following", "Unfit", "Whole"]

@@ -28,6 +28,3 @@ def boolean_dispatch(arg_name: str, arg_index: int, default: bool, if_true: Call
     chosen.__name__, chosen.__module__ = func_name, module_name
     chosen.__doc__ = if_true.__doc__
     return chosen
-
-
-__all__ = ["BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "boolean_dispatch"]

@@ -87,6 +87,3 @@ def scaled_grouped_mm(mat_a: Tensor, mat_b: Tensor, scale_a: Tensor | list[Tenso
     del use_fast_accum
     left, right = mat_a.to(float32) * rows.unsqueeze(1), mat_b.to(float32) * columns.unsqueeze(1)
     return _grouped_mm(left, right, offs).to(output_dtype or float32)
-
-
-__all__ = ["ScalingType", "SwizzleType", "scaled_grouped_mm", "scaled_mm"]

@@ -36,6 +36,3 @@ class Fuse(enum.IntEnum):
 
 class NnapiError(RuntimeError):
     """A model that NNAPI has no form of, or bytes that are no model."""
-
-
-__all__ = ["Fuse", "NnapiError", "Operation", "Type"]

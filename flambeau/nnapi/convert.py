@@ -661,6 +661,3 @@ class Conversion:
         for ref in made:
             ref.index = self.o.operand(Operand(Type.TENSOR_FLOAT32, tuple([n or 0 for n in ref.shape])))
         self.values[node] = tuple(made) if isinstance(value, (tuple, list)) else made[0]
-
-
-__all__ = ["Conversion", "Network", "Ref"]

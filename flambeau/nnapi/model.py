@@ -162,6 +162,3 @@ def _check_order(operands: Sequence[Operand], steps: Sequence[Step], inputs: tup
         if early or known & set(made) or len(set(made)) < len(made):
             raise NnapiError(f"the NNAPI model's {what} reads operands before they are made ({early}) or makes some twice")
         known |= set(made)
-
-
-__all__ = ["ARRAYS", "SCALARS", "Model", "Operand", "Step", "from_bytes", "to_bytes"]

@@ -93,6 +93,3 @@ def convert_model_to_nnapi(model: Any, inputs: Any, serializer: Callable | None 
     """
     _, words, weights = process_for_nnapi(model, inputs, serializer, return_shapes, use_int16_for_qint16)
     return NnapiModule(words, weights, compilation_preference, relax_f32_to_f16)
-
-
-__all__ = ["NnapiModule", "convert_model_to_nnapi", "process_for_nnapi"]

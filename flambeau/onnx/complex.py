@@ -255,6 +255,3 @@ def fft_c2r(o: Writer, x: Complex, dim: int, n: int, norm: str) -> Value:
     parts = [(o.Gather(part, at, axis=dim % rank), o.Gather(part, mirrored, axis=dim % rank)) for part in x]
     whole = Complex(o.Concat(*parts[0], axis=dim % rank), o.Concat(parts[1][0], o.Neg(parts[1][1]), axis=dim % rank))
     return _scaled(o, of_pairs(o, _dft(o, pairs(o, whole), dim, rank, inverse=1)), n, False, norm).real
-
-
-__all__ = ["Complex", "find", "is_complex", "leaves_of", "of_pairs", "pairs"]

@@ -115,6 +115,3 @@ def _typed(made: Any, fake: Any) -> Any:
     if isinstance(made, (tuple, list)):
         return tuple(map(_typed, made, fake))
     return Value(made.name, fake.dtype)
-
-
-__all__ = ["SymbolicGraph", "as_form", "as_symbolic"]

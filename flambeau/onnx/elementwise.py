@@ -288,6 +288,3 @@ def isfinite(o: Writer, x: Value) -> Any:
 def convert(o: Writer, x: Value, dtype: Any) -> Any:
     """Conversion."""
     return o.cast(x, dtype)
-
-
-__all__ = ["SAME", "Scalars"]

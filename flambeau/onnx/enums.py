@@ -29,6 +29,3 @@ class TensorProtoDataType(enum.IntEnum):
     FLOAT16 = 10
     DOUBLE = 11
     BFLOAT16 = 16
-
-
-__all__ = ["OperatorExportTypes", "TensorProtoDataType", "TrainingMode"]

@@ -234,6 +234,3 @@ def _verify(made: ONNXProgram, model: Any, args: tuple, kwargs: dict[str, Any]) 
         if not apart <= 1e-3 * max(1.0, theirs.detach().double().abs().max().item() if theirs.numel() else 0.0):
             warnings.warn(f"The output {value.name} of the exported model differs from the module's by {apart:.3g}", OnnxExporterWarning,
                           stacklevel=3)
-
-
-__all__ = ["SYMBOLICS", "export", "is_in_onnx_export"]

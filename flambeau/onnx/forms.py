@@ -10,4 +10,3 @@ from ..export.forms import Forms
 
 FORMS = Forms()
 form, find, primitives_without = FORMS.form, FORMS.find, FORMS.primitives_without
-__all__ = ["FORMS", "find", "form", "primitives_without"]

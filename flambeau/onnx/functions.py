@@ -81,6 +81,3 @@ def grouped_mm(o: Writer, a: Value, b: Value, ends: Value) -> Value:
     last = o.Gather(ends, o.value([-1]))
     left = o.Sub(o.Slice(o.Shape(a), [0], [1], [0], [1]), last)
     return o.Concat(made, o.Expand(o.constant(0.0, a.dtype), o.Concat(left, width, axis=0)), axis=0)
-
-
-__all__ = ["cond", "grouped_mm", "scan", "while_loop"]

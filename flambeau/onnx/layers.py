@@ -617,5 +617,3 @@ form("lstm.input", takes=_steps)(_recurrent("LSTM"))
 form("gru.input", takes=_steps)(_recurrent("GRU"))
 form("rnn_tanh.input", takes=_steps)(_recurrent("RNN", "Tanh"))
 form("rnn_relu.input", takes=_steps)(_recurrent("RNN", "Relu"))
-
-__all__ = ["attention", "clamp", "layer_norm", "linear", "matmul", "softmax"]

@@ -61,6 +61,3 @@ def item(o: Writer, x: Value) -> Number:
 def getitem(o: Writer, several: Any, place: int) -> Any:
     """One of several results."""
     return several[place]
-
-
-__all__ = ["getitem", "item", "sym_float", "sym_numel", "sym_size"]

@@ -238,6 +238,3 @@ def _kind(x: Any) -> Any:
 
 def _size(x: Any) -> int:
     return int(np.prod(x.shape)) * _kind(x).itemsize
-
-
-__all__ = ["ONNXProgram", "needs"]

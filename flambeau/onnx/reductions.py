@@ -309,6 +309,3 @@ def _running(o: Writer, x: Value, dim: int, fold: str, place: str, filler: float
     rows = _triangle(o, wide, axis, filler)
     values, places = o.step(fold, rows, [-1], keepdims=0), o.step(place, rows, axis=-1, keepdims=0, select_last_index=1)
     return o.cast(_back(o, x, values, axis), x.dtype), _back(o, x, places, axis)
-
-
-__all__ = ["cumsum", "sort", "topk"]

@@ -602,6 +602,3 @@ def take(o: Writer, x: Value, index: Value) -> Value:
 def pixel_shuffle(o: Writer, x: Value, factor: int) -> Value:
     """Channels as pixels."""
     return o.DepthToSpace(x, blocksize=factor, mode="CRD")
-
-
-__all__ = ["as_numbers", "cat", "expand", "permute", "reshape", "select", "slice_"]

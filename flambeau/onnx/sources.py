@@ -152,6 +152,3 @@ def dropout(o: Writer, x: Value, p: float, train: bool) -> Any:
         return (x, whole) if several else x
     made, mask = o.step("Dropout", x, o.constant(p, float32), o.constant(True, bool_), _outputs=2)
     return (made, Value(mask.name, bool_)) if several else made
-
-
-__all__ = ["arange", "full"]

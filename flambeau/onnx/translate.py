@@ -217,6 +217,3 @@ def dimension(size: Any, names: Mapping[str, str]) -> int | str:
         return int(size)
     text = re.sub(r"[A-Za-z_]\w*", lambda m: names.get(m[0], m[0]), to_python(size.expr))
     return int(text) if text.isdigit() else text
-
-
-__all__ = ["Translation", "dimension"]

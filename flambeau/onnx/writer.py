@@ -269,7 +269,3 @@ def array_of(x: Any) -> np.ndarray:
     """A tensor's or an array's elements in order."""
     data = x.detach().cpu().resolve_conj().resolve_neg().contiguous()._data if isinstance(x, Tensor) else np.asarray(x)
     return np.ascontiguousarray(data).reshape(data.shape)     # which NumPy gives a dimension where there is none
-
-
-__all__ = ["NUMBERS", "Body", "Number", "Step", "Value", "Writer", "array_of", "needed", "plain_name", "used", "without_copies",
-           "without_repeats"]

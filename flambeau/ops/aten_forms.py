@@ -438,6 +438,3 @@ def max_pool2d_with_indices_backward(grad_output: Tensor, self: Tensor, kernel_s
 def _adaptive_avg_pool2d_backward(grad_output: Tensor, self: Tensor) -> Tensor:
     """The gradient of adaptive_avg_pool2d."""
     return _of_images("_adaptive_avg_backward", grad_output, self)
-
-
-__all__ = ["FORMS"]

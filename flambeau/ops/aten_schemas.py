@@ -315,6 +315,3 @@ def _equal(value: Any, default: Any) -> bool:
     plain = (int, float, str)
     return isinstance(value, plain) and isinstance(default, plain) and isinstance(value, bool) == isinstance(default, bool) \
         and value == default
-
-
-__all__ = ["Misfit", "behind", "operation", "overload_of", "schema_of", "schemas", "take"]

@@ -58,6 +58,3 @@ class General(Derivative):
         self.vjp = Rule(vjp)
         self.rules = {"vjp": self.vjp}
         self.forwards = forwards
-
-
-__all__ = ["Derivative", "General", "Linear", "Pointwise", "Rule"]

@@ -203,7 +203,3 @@ def take_state(count: int, generator: Generator | None, where: device) -> Tensor
         return under_way[-1].draw(count)
     state = (generator or default_for(where)).take(count)
     return state if where.type == "cpu" else state.to(where)
-
-
-__all__ = ["Generator", "Philox", "all_states", "default_for", "default_generator", "default_gpu_generator", "fake_draws", "get_rng_state",
-           "initial_seed", "manual_seed", "random_seed", "seed", "set_all_states", "set_rng_state", "take_state"]

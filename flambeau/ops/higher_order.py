@@ -190,6 +190,3 @@ def _compact(t: Tensor, skipped: int = 0) -> Tensor:
     """A fake tensor like `t` without its first dimensions, in memory of its own."""
     shape = t._layout.shape[skipped:]
     return fake(shape, t.dtype, t.device, contiguous_strides(shape))
-
-
-__all__ = ["HigherOrder", "Scan", "is_recorded", "scan", "stays_a_loop", "stepped", "unrolled"]

@@ -552,10 +552,3 @@ def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, de
         record.flops, record.sharding, record.aten = flops, sharding, aten
         return register(PRIMITIVES, name, record)
     return add
-
-
-__all__ = [
-    "BACKENDS", "PRIMITIVES", "NO_CALL", "Flops", "InAten", "node_name", "PointwisePrimitive", "Primitive", "Spec", "ViewPrimitive",
-    "array_of", "channels_last_like", "compiled", "first_tensor", "generated", "is_fake", "kernel_for", "lies_like", "on_gpu",
-    "one_device", "read", "told_by_dimensions", "pointwise", "primitive", "primitive_named", "register", "view",
-]

@@ -369,6 +369,3 @@ def replayed(fn: Callable) -> _C.Replays:
 def _tensors_of(args: Sequence) -> list[Tensor]:
     """The tensors among the arguments, those in lists too."""
     return [t for a in args for t in (a if type(a) in (list, tuple) else (a,)) if isinstance(t, Tensor)]
-
-
-__all__ = ["may_be_replayed", "record", "replayed", "SMALL"]

@@ -682,5 +682,3 @@ def function(name: str, version: int = 10) -> Callable[..., Any]:
 _OF_CONTAINERS = frozenset(("len", "clear", "copy", "reverse", "pop", "slice", "__contains__", "__getitem__", "Delete", "values", "sort",
                             "list", "update", "index", "dict", "popitem", "count", "remove"))
 """Operators that ask only whether their first argument is a tensor."""
-
-__all__ = ["LAYOUTS", "PRIM", "SCALAR_TYPES", "Unfit", "dtype_of", "allowed", "function", "number_of", "same", "show", "text_of", "wrapped"]

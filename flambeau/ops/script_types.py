@@ -219,6 +219,3 @@ def result_of(schema: FunctionSchema) -> str:
     if told.startswith("tuple["):
         return f"({','.join(['Tensor'] * (told.count(',') + 1))})"
     return told if told in ("bool", "int", "float") else "Tensor"
-
-
-__all__ = ["fields_of", "known", "result_of", "values"]

@@ -141,4 +141,3 @@ def _check_class(name: str, cls: Any) -> None:
 dispatch.wrapped = answer
 Tensor._make_subclass = staticmethod(_make_subclass)
 Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)
-__all__ = ["DispatchedOperator", "answer", "below_overrides", "in_aten", "step_of"]

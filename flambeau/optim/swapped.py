@@ -39,6 +39,3 @@ def swap_in_optimizer_params_and_state(optimizer: Optimizer, swapin_parameters: 
         yield
     finally:
         optimizer.param_groups, optimizer.state = before
-
-
-__all__ = ["swap_in_optimizer_params_and_state"]

@@ -346,6 +346,3 @@ class PackageExporter:
             self.close()
         else:
             self._archive.close()
-
-
-__all__ = ["EmptyMatchError", "PackageExporter", "PackagingError"]

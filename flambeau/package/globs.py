@@ -73,6 +73,3 @@ class Directory:
 
     def __str__(self) -> str:
         return "\n".join([f"─── {self.name}", *self._lines("    "), ""])
-
-
-__all__ = ["Directory", "GlobGroup", "GlobPattern"]

@@ -111,7 +111,3 @@ class OrderedImporter(Importer):
     def whichmodule(self, obj: Any, name: str) -> str:
         """The name of the module that an object is defined in, or __main__."""
         return next((found for i in self._importers if (found := i.whichmodule(obj, name)) != "__main__"), "__main__")
-
-
-__all__ = ["Importer", "ObjMismatchError", "ObjNotFoundError", "OrderedImporter", "demangled", "is_from_package", "is_mangled",
-           "sys_importer"]

@@ -227,6 +227,3 @@ class _Resources:
         """FileNotFoundError: a package's files have no path."""
         raise FileNotFoundError(f"{name} is in the package {self._importer.filename}, not in a folder")
         yield ""
-
-
-__all__ = ["IMPLICIT", "PackageImporter"]

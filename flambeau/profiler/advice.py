@@ -153,6 +153,3 @@ def advise(events: Sequence[Event], graph_breaks: Counter[str] | None = None) ->
     wall = max(e.end for e in events) - min(e.start for e in events)
     facts = Facts(events, wall, graph_breaks or Counter())
     return sorted((advice for rule in RULES for advice in rule(facts)), key=lambda a: -a.share)
-
-
-__all__ = ["Advice", "advise"]

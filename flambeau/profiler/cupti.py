@@ -281,6 +281,3 @@ def link(events: list[Event], found: Iterable[GpuEvent]) -> None:
         while at is not None:
             at.device_time_total += kernel.device_time_total
             at = at.cpu_parent
-
-
-__all__ = ["LAYOUTS", "Activities", "GpuEvent", "Limits", "activities", "available", "demangled", "events_of", "link", "parse"]

@@ -104,6 +104,3 @@ def table_of(ranks: Sequence[Rank]) -> dict[str, Any] | None:
     rows = [[r.rank, r.wall, r.computation, r.communication, r.overlap, r.exposed, r.exposed / (r.wall or 1.0),
              "the others wait for it" if r.rank in slow else ""] for r in sorted(ranks, key=lambda r: r.rank)]
     return {"columns": columns, "rows": rows}
-
-
-__all__ = ["Rank", "rank_of", "rank_of_events", "rank_of_trace", "stragglers", "table_of"]

@@ -141,6 +141,3 @@ class ExecutionTraceObserver:
         handle, path = tempfile.mkstemp(".et.json")
         os.close(handle)
         return ExecutionTraceObserver().register_callback(path)
-
-
-__all__ = ["ExecutionTraceObserver"]

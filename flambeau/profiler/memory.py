@@ -264,5 +264,3 @@ def _next(times: Sequence[int], after: int) -> int:
 
 HOST = History(lambda with_stack, most: _C.MemoryLog(with_stack, most))
 record_memory_history, memory_snapshot, dump_memory_snapshot = HOST.record, HOST.snapshot, HOST.dump
-
-__all__ = ["Block", "Category", "Labels", "Timeline", "dump_memory_snapshot", "memory_snapshot", "record_memory_history"]

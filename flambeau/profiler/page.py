@@ -150,6 +150,3 @@ def _taken_by(block: Block) -> tuple[str, str]:
         return "", next(iter(user_frames(block.places)), "")
     where = f"{block.event.name} in {block.event.module}" if block.event.module else block.event.name
     return where, block.event.line
-
-
-__all__ = ["write_page"]

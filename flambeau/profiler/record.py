@@ -236,6 +236,3 @@ def _with_memory(events: list[Event], changes: Sequence[tuple], kind: str) -> li
             setattr(at, whole, getattr(at, whole) + change)
             at = at.cpu_parent
     return sorted([*events, *alone], key=lambda e: (e.start, -e.end))
-
-
-__all__ = ["Modules", "Recorder", "user_frames"]

@@ -62,6 +62,3 @@ def compare_ranks(traces: Sequence[str], output: Path) -> list[Rank]:
     ranks = [rank_of_trace(path) for path in traces]
     write_page(output, [], title="Processes", about=f"{len(ranks)} traces.", ranks=ranks)
     return ranks
-
-
-__all__ = ["compare_ranks", "run_profiled", "write_profile"]

@@ -97,6 +97,3 @@ class FunctionEvent(Event, metaclass=_AnyEvent):
         self.thread = thread
         self.kind = USER if given.pop("is_user_annotation") else given.pop("scope")
         self.__dict__.update(given)
-
-
-__all__ = ["EnforceUnique", "FunctionEvent", "KinetoStepTracker", "MemRecordsAcc"]

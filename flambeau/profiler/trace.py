@@ -96,6 +96,3 @@ def _memory(changes: Iterable[tuple]) -> list[dict[str, Any]]:
                       "args": {"Total Allocated": total, "Bytes": change, "Addr": address, "Device Id": -1, "Device Type": 0}},
                      {"ph": "C", "name": "CPU memory", "pid": pid, "ts": time / 1e3, "args": {"bytes": total}}]
     return rows
-
-
-__all__ = ["category_of", "forward_of", "write_trace"]

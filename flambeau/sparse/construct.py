@@ -285,8 +285,3 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: La
     inside = (line >= 0) & (line < shape[0]) & (column < shape[1])
     made = sparse_coo_tensor(ops.stack((line[inside], column[inside])), rows[inside], tuple(shape))
     return made if layout is None else made.to_sparse(layout=layout)
-
-
-__all__ = ["check_indices", "check_sparse_tensor_invariants", "compressed_names",
-           "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor",
-           "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor", "spdiags", "typed"]

@@ -194,6 +194,3 @@ def _norm(input: SparseTensor, p: Any = "fro", dim: Any = None, keepdim: bool = 
         raise NotImplementedError("norm of a sparse tensor along dimensions is not implemented; leave out dim and keepdim, or use "
                                   "to_dense()")
     return entries(_summed(input)).norm(p, dtype=dtype)
-
-
-__all__ = ["IN_PLACE", "KEEPS_ZERO"]

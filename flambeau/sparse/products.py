@@ -228,6 +228,3 @@ def sspaddmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha:
     if not isinstance(out, SparseTensor):
         raise RuntimeError(f"sspaddmm(): out must be a sparse tensor, got {out.layout}")
     return become(out, found)
-
-
-__all__ = ["addmm", "dsmm", "hspmm", "matrix_product", "mm", "saddmm", "sampled_addmm", "smm", "spmm", "sspaddmm"]

@@ -305,6 +305,3 @@ def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> SparseTensor:
 def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> SparseTensor:
     """The logarithm of `softmax`."""
     return _normalised(input, dim, dtype, True)
-
-
-__all__ = ["log_softmax", "runs", "softmax", "sparse_sum", "total"]

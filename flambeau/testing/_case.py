@@ -42,6 +42,3 @@ class TestCase(unittest.TestCase):
 def run_tests(argv: list[str] | None = None) -> None:
     """Run the tests of the program."""
     unittest.main(argv=argv)
-
-
-__all__ = ["TestCase", "run_tests"]

@@ -110,6 +110,3 @@ class FileCheck:
 
 def _plain(pattern: str) -> str:
     return re.sub(r"\\(.)", r"\1", pattern)
-
-
-__all__ = ["FileCheck"]

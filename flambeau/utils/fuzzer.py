@@ -159,6 +159,3 @@ class Fuzzer:
     def rejection_rate(self) -> float:
         """The part of the draws that were thrown away."""
         return self._rejected / self._drawn if self._drawn else 0.0
-
-
-__all__ = ["FuzzedParameter", "FuzzedTensor", "Fuzzer", "ParameterAlias"]

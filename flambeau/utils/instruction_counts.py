@@ -175,6 +175,3 @@ class CopyIfCallgrind:
     def setup(self) -> str | None:
         """The code."""
         return self._setup
-
-
-__all__ = ["CallgrindStats", "CopyIfCallgrind", "FunctionCount", "FunctionCounts", "read_callgrind"]

@@ -187,7 +187,3 @@ def end_padding(sizes: Sequence[int], out_sizes: Sequence[int], kernel: Sequence
                 padding: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
     """Padding at the end that makes the windows fit exactly: below `padding` where a rest is not looked at."""
     return tuple((o - 1) * s + d * (k - 1) + 1 - n - p for n, o, k, s, p, d in zip(sizes, out_sizes, kernel, stride, padding, dilation))
-
-
-__all__ = ["Operand", "PostOp", "available", "conv", "conv_words", "end_padding", "implementation", "library_path", "matmul",
-           "matmul_words", "operand", "run", "split_products", "split_products_set", "splits"]

@@ -59,6 +59,3 @@ def _copy() -> Callable[[], object]:
     source = np.ones(COPIED, np.uint8)
     pairs = list(zip(np.array_split(source, threads), np.array_split(np.empty_like(source), threads)))
     return lambda: list(pool.map(lambda pair: np.copyto(pair[1], pair[0]), pairs))     # NumPy copies without the interpreter's lock
-
-
-__all__ = ["Peaks", "peaks"]

@@ -217,6 +217,3 @@ def install(composites: dict[str, Any]) -> None:
         return out if out is NotImplemented else out.reshape(*x.shape[:-1], w.shape[0])
     composites["_linear"].kernels["cuda"] = kernel
     composites["_linear"].eager.gpu = _C.GpuPrograms(_linear_program, REMEMBERED)
-
-
-__all__ = ["BiasedProduct", "by_address", "install", "linear"]

@@ -302,7 +302,3 @@ def plans(lib: Library, handle: ctypes.c_void_p, conv: Convolution, most_workspa
             continue
         if plan.workspace <= most_workspace:
             yield plan
-
-
-__all__ = ["HINT", "Convolution", "CudnnError", "Library", "Operand", "Plan", "Window", "describe", "find_library", "laid_out", "library",
-           "plans"]

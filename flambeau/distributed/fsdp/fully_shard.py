@@ -159,6 +159,3 @@ def _roots_stay(modules: Sequence[Module]) -> None:
                 inner._fsdp_group.reshard_after_forward, inner._fsdp_stays = True, False
     root: Any = modules[0]
     root._fsdp_group.reshard_after_forward, root._fsdp_stays = False, True
-
-
-__all__ = ["DataParallelMeshDims", "FSDPModule", "UnshardHandle", "fully_shard", "register_fsdp_forward_method", "share_comm_ctx"]

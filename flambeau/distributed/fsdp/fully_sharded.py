@@ -279,5 +279,3 @@ def _take(unit: Any, state: dict, prefix: str, *rest: Any) -> None:
 
 
 _INNER = FullyShardedDataParallel._wraps + "."
-
-__all__ = ["FullyShardedDataParallel"]

@@ -327,6 +327,3 @@ def _filled(x: Tensor, rows: int) -> Tensor:
     """`x` with so many rows: zeros where it has fewer."""
     missing = rows - x.shape[0]
     return x if not missing else cat([x, x.new_zeros((missing, *x.shape[1:]))])
-
-
-__all__ = ["ParamGroup"]

@@ -120,6 +120,3 @@ class OptimStateDicts:
         if optim_state_key_type is OptimStateKeyType.PARAM_NAME:
             return by_name(names, optim, optim_state_dict)
         return by_number(names, optim, optim_state_dict, lambda value, parameter: value)
-
-
-__all__ = ["OptimStateDicts"]

@@ -101,6 +101,3 @@ def full(size: Any, fill_value: Any, *, requires_grad: bool = False, dtype: Any 
          device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] | None = None) -> DTensor:
     """`fill_value` everywhere."""
     return _made(lambda s: creation.full(s, fill_value, dtype=dtype), (size,), device_mesh, placements, requires_grad, layout, True)
-
-
-__all__ = ["distribute_module", "distribute_tensor", "empty", "full", "ones", "rand", "randn", "zeros"]

@@ -504,6 +504,3 @@ def _asking() -> Iterator[None]:
         yield
     finally:
         _Asked.depth -= 1
-
-
-__all__ = ["DTensor", "DTensorSpec", "compute", "dtensor"]

@@ -156,6 +156,3 @@ def loss_parallel() -> Iterator[None]:
         yield
     finally:
         _within.depth -= 1
-
-
-__all__ = ["loss_parallel", "parallel_cross_entropy"]

@@ -163,6 +163,3 @@ def canonical(placements: Sequence[Any] | None, mesh: DeviceMesh, rank: int) -> 
             raise IndexError(f"Shard(dim={p.dim}) of a tensor of {rank} dimensions")
         found.append(Shard(p.dim % max(rank, 1)) if isinstance(p, Shard) else p)
     return tuple(found)
-
-
-__all__ = ["bytes_moved", "canonical", "gathered", "global_offset", "local_shape", "part", "redistributed", "scattered"]

@@ -225,6 +225,3 @@ def _tried(prim: Any, args: tuple, which: frozenset[int]) -> bool:
             return bool(np.allclose(np.add(one, two), both, rtol=1e-9, atol=1e-12))
         except TypeError:
             return False
-
-
-__all__ = ["Axis", "adds_up", "axes", "multilinear", "operands"]

@@ -552,6 +552,3 @@ def to_tensor(tx: Trace, name: str, args: Args, kwargs: Kwargs) -> Variable | No
     if (name == "tensor" or args[0].scalar) and default_device() != CPU:      # others stay where the array is
         names.setdefault("device", tx.literal(default_device()))
     return tx.emit_method("to", [made], names) if names else made
-
-
-__all__ = ["CREATION", "FUNCTIONS", "UFUNCS", "ArrayVariable", "call_function", "is_captured", "takes_arrays", "to_tensor", "wrap_array"]

@@ -492,6 +492,3 @@ def _hash(tx: Trace, value: Variable) -> Variable:
         if value.beneath is None:
             graph_break("unknown operation", f"hash of {value.describe()}")
     return tx.fold(hash, [value])
-
-
-__all__ = ["HANDLERS", "PURE", "BuiltinVariable", "call_descriptor", "call_modelled", "handles"]

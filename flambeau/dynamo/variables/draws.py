@@ -42,6 +42,3 @@ class RandomVariable(ValueVariable):
 
     def make(self, w: Any) -> str:
         return w.fetch(self.source)
-
-
-__all__ = ["DRAWS", "RandomVariable"]

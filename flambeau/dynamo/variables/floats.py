@@ -193,6 +193,3 @@ def _result(tx: Trace, value: Any, source: Source, terms: int, total: bool) -> V
     if not total:
         tx.guard("{0}.__class__ is float", source, about="any")
     return FloatVariable(tx, value, source, terms)
-
-
-__all__ = ["FloatVariable", "NumpyNumberVariable", "of_floats"]

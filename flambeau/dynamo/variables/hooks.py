@@ -124,6 +124,3 @@ def set_requires_grad(tx: Trace, owner: TensorVariable, flag: bool) -> None:
     tx.effects.flags[owner] = flag
     for example in (owner.fake, owner.node.meta["val"]):
         example.requires_grad = flag
-
-
-__all__ = ["HookHandle", "carried", "hook_in_graph", "register_hook", "set_data", "set_requires_grad"]

@@ -204,6 +204,3 @@ def skip(counter: Any, count: int) -> None:
     """Take so many numbers."""
     for _ in range(count):
         next(counter)
-
-
-__all__ = ["CounterVariable", "ExistingReference", "ProxyVariable", "ReferenceVariable"]

@@ -235,6 +235,3 @@ def _size(tx: Any, value: Any, source: Source, dim: int, parts: dict[str, Any]) 
             return own
     tx.guard(f"{{0}}.shape[{dim}] == {size}", source, about="any")
     return size
-
-
-__all__ = ["Below", "WrapperVariable", "holds_wrapper", "run_through", "wrap_existing"]

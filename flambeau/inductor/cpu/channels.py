@@ -194,6 +194,3 @@ def _per_channel(v: Value, name: str, out: View, program: Program, before: list[
     before.append(Compute(buffer.name, var(name, size=channels), ((name, channels),), v, origins=step.origins))
     ones = [1] * (len(out.shape) - 2)
     return View(buffer.name, out.dtype, (1, channels, *ones), (channels, 1, *ones))
-
-
-__all__ = ["extend", "finish_convolution"]

@@ -347,6 +347,3 @@ class CppPrinter(KernelPrinter):
 def _fits(x: Index) -> bool:
     lo, hi = bounds(x)
     return lo >= -2**31 and hi < 2**31
-
-
-__all__ = ["CPP_TYPES", "MEMORY_TYPES", "CppPrinter", "Printed", "constant_text"]

@@ -199,6 +199,3 @@ def _operand(access: Access, out: View, step: Compute, program: Program) -> View
         lead = len(out.shape) - 1
         return View(access.buffer, buffer.dtype, (*[1] * lead, width), (*[width] * lead, 1), access.index - modulo(step.index, width))
     return None
-
-
-__all__ = ["fuse_epilogues"]

@@ -288,7 +288,3 @@ CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention), **dict.fromkeys(DRAW
 def runs_in_python(node: Any) -> bool:
     """Whether a step, or a node of the schedule, is a call that generated code cannot make."""
     return isinstance(node, Extern) and node.op not in CALLS and node.body is None
-
-
-__all__ = ["ATTENTION", "CALLS", "CONVOLUTIONS", "DRAWS", "EXTERNS", "RUNNING", "WHOLE", "call", "choose_layouts",
-           "operand", "runs_fast", "runs_in_python"]

@@ -203,6 +203,3 @@ class _Arena:
             else:
                 merged.append((offset, length))
         self.free = merged
-
-
-__all__ = ["Lives", "MemoryPlan", "coming_and_going", "plan_memory", "plan_stages", "read_in_place", "written_over"]

@@ -258,6 +258,3 @@ def call_primitive(step: Extern, tensors: Sequence[Tensor], sizes: dict[str, int
     """The results of a step's primitive on tensors."""
     results = step.target(*calls.fill(step.args, tensors, sizes))
     return results if isinstance(results, tuple) else (results,)
-
-
-__all__ = ["NativeCode", "call_of", "call_primitive", "run_eager"]

@@ -148,6 +148,3 @@ class _Loop:
 def _row(view: View) -> str:
     """The bytes from one place to the next."""
     return to_cpp(view.strides[0] * view.dtype.itemsize)
-
-
-__all__ = ["StepFunction", "is_plain", "lower", "print_scan"]

@@ -119,6 +119,3 @@ def _convolution(lowering: Lowering, node: Any, args: list) -> Box | None:
         lowering.program.buffers.pop(out.buffer)
         return None
     return lowering.product(node, step, out, image=True)
-
-
-__all__ = ["OnCpu"]

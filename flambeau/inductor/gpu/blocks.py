@@ -78,6 +78,3 @@ def blocks_for(shapes: Sequence[Sequence[Any]], stride: Sequence[int], padding: 
     if x[1] > MOST_CHANNELS or any(s < 2 or k < s for s, k in zip(stride, w[2:])):
         return None
     return Blocks(x, w, y, tuple(stride), tuple(padding))
-
-
-__all__ = ["Blocks", "blocks_for"]

@@ -134,6 +134,3 @@ def _vector(program: Program, nodes: list[Node], at: int, end: End, product: Pro
     step = Compute(new.name, i, (("x0", columns),), body, origins=end.member.step.origins)
     nodes.insert(at, new_kernel(step, program))
     return View(new.name, kind, (columns,), (1,))
-
-
-__all__ = ["end_products"]

@@ -184,6 +184,3 @@ class ProductPrinter(TritonPrinter):
 def print_product(node: Product, program: Program, stored: set[str]) -> TritonKernel:
     """A product and what follows it as one Triton function."""
     return ProductPrinter(node, program, stored).print()
-
-
-__all__ = ["TILES", "Product", "Tile", "find_products", "over_matrix", "print_product", "tiles_for"]

@@ -120,6 +120,3 @@ def _is_settled(state: _State, tensors: tuple) -> bool:
 def _facts(tensors: Sequence[Tensor]) -> tuple:
     """The counts of writes, and the count of writes that no version tells of."""
     return (unseen_writes[0], *[0 if store is None else store.writes for store in map(store_of, tensors)])
-
-
-__all__ = ["Settled", "kept_buffers", "settled_steps"]

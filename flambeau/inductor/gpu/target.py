@@ -96,6 +96,3 @@ def _feeds_product(node: Any) -> bool:
     """Whether a node, or a view of it, is an operand of a matrix product."""
     return any(getattr(user.target, "name", "") in PRODUCTS or ("view" in getattr(user.target, "tags", ()) and _feeds_product(user))
                for user in node.users)
-
-
-__all__ = ["OnGpu", "aligned_strides"]

@@ -571,6 +571,3 @@ def philox(seed, block, lane):
 def unit(bits):
     return (bits >> 8).to(tl.float32) * 5.9604644775390625e-08
 '''
-
-
-__all__ = ["PROLOGUE", "TritonKernel", "TritonPrinter", "longest_row", "power_of_two", "rows_loaded"]

@@ -215,6 +215,3 @@ def print_triton(kernel: Kernel, program: Program, stored: set[str]) -> TritonKe
     size = math.prod(kernel.sizes[kernel.split:])
     short = isinstance(size, int) and size <= longest_row(kernel, program, stored)
     return (TritonPrinter if short else LongRows)(kernel, program, stored).print()
-
-
-__all__ = ["LongRows", "print_triton"]

@@ -126,6 +126,3 @@ def _time(cupy: Any, run: Callable[[], None]) -> float:
         end.record(stream)
         end.synchronize()
     return float(cupy.cuda.get_elapsed_time(start, end)) / (BATCH * BATCHES)
-
-
-__all__ = ["tune_products"]

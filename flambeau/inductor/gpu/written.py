@@ -210,6 +210,3 @@ class Written:
             return Writer(self.call, self.scope, known, self.tensors).of_graph(self.device)
         except KnownLate:
             return None
-
-
-__all__ = ["Writer", "Written"]

@@ -136,6 +136,3 @@ def origin_of(node: Any) -> Origin:
         file, number, _, source = tuple(stack[-1])[:4]
         line = f"{file}:{number} {source}"
     return Origin(node.name, getattr(node.target, "name", str(node.target)), line, node.meta.get("place", -1))
-
-
-__all__ = ["Box", "Place", "Slot", "boxes_in", "grows", "index_of", "origin_of", "template", "trailing"]

@@ -106,6 +106,3 @@ def activation(value: Value, x: Value, rounded: bool = False) -> str | None:
     """Which of ACTIVATIONS `value` is of x."""
     found = form(value, x, rounded)
     return _forms().get(found) if found is not None else None
-
-
-__all__ = ["ACTIVATIONS", "PostOp", "activation", "finish", "form"]

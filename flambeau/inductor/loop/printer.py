@@ -296,6 +296,3 @@ def _even(x: Index, a: int, b: int, size: Index) -> bool:
         return False
     product = inner * size
     return product is outer or (isinstance(product, int) and product == outer)
-
-
-__all__ = ["SCATTERED", "TILE", "KernelPrinter"]

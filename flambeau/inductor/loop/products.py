@@ -34,6 +34,3 @@ def _operands(lowering: Lowering, args: list[Box]) -> tuple[list[View], int]:
     if any(p.split not in (0, split) for p in places):
         return [a.realize() for a in args], 0
     return [p.view if p.split == split else split_batch(p.view, split) for p in places], split
-
-
-__all__ = ["product_calls"]

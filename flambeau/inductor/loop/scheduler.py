@@ -594,6 +594,3 @@ def rewrite(roots: Sequence[Value], tracer: Tracer, place: Callable[[Index], Ind
 def schedule(program: Program, limits: Limits = CPU) -> list[Node]:
     """The kernels and library calls of `program`, in order."""
     return Scheduler(program, limits).run()
-
-
-__all__ = ["CPU", "GPU", "Fit", "Kernel", "Limits", "Member", "Node", "Scheduler", "refine", "rewrite", "schedule"]

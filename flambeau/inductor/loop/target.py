@@ -37,6 +37,3 @@ class Target(Protocol):
 
     def worth_storing(self, lowering: Lowering, node: Any, box: Box, cost: int, loads: Sequence[Value]) -> bool:
         """Whether a tensor with several consumers, which costs so much and reads these operands whole, is stored, not computed again."""
-
-
-__all__ = ["Target"]

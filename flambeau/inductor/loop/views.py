@@ -71,6 +71,3 @@ def with_one_matrix(first: View, second: View, out: View) -> tuple[View, ...] | 
         rows.append(view._replace(shape=(batch * n, columns), strides=(outer if n == 1 else step, inner)))
     matrix = second._replace(shape=second.shape[1:], strides=second.strides[1:])
     return (rows[0], matrix, rows[1]) if is_matrix(rows[0]) and is_matrix(matrix) else None
-
-
-__all__ = ["dense", "divisors_in", "is_matrix", "linear_strides", "split_batch", "with_one_matrix"]

@@ -40,6 +40,3 @@ def write_package(file: IO[bytes], library: bytes, weights: bytes, *, abi: int, 
         with archive.open(info, "w", force_zip64=large) as member:
             member.write(weights)
         info.extra = b""        # not in the directory
-
-
-__all__ = ["VERSION", "write_package"]

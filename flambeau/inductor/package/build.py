@@ -200,6 +200,3 @@ def _bytes(tensor: Tensor) -> tuple[bytes, Any]:
 @cache
 def _archive_sum() -> str:
     return hashlib.sha256(ARCHIVE.read_bytes()).hexdigest()
-
-
-__all__ = ["Built", "build"]

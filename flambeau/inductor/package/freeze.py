@@ -82,6 +82,3 @@ def _replace(program: Program, node: Node, value: Tensor, name: str) -> None:
     constant.meta = dict(node.meta)
     node.replace_all_uses_with(constant)
     program.graph.erase_node(node)
-
-
-__all__ = ["fold", "freeze"]

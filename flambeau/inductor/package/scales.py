@@ -80,6 +80,3 @@ def _constant(program: Program, value: Tensor, near: Node) -> Node:
     node = program.graph.get_attr(name)
     node.meta = {**near.meta, "val": fake(tuple(value.shape), value.dtype, value.device, tuple(value.stride()))}
     return node
-
-
-__all__ = ["fold_scales"]

@@ -260,6 +260,3 @@ _WRITE: Mapping[type[Step], Callable[[Writer, Any], None]] = {
 def elements(shape: Sequence[int], strides: Sequence[int]) -> int:
     """How many elements lie from the first to the last of a layout."""
     return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-
-
-__all__ = ["ALIGNMENT", "Input", "Plan", "Port", "Requirement", "Size", "State", "Weights", "Writer", "Written", "code_of", "elements"]

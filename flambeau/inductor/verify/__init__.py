@@ -142,6 +142,3 @@ def _refuse(after: str, step: Step, wrong: str, program: Program) -> None:
     kind = step.op if isinstance(step, Extern) else step.kind
     lines = "\n    ".join(print_step(step))
     raise IRError(f"after {after}: {at} ({kind} to {', '.join(step.writes)}): {wrong}\n    {lines}")
-
-
-__all__ = ["IRError", "results_of", "verify", "verify_call", "verify_memory"]

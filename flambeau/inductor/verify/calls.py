@@ -200,5 +200,3 @@ _LIE: dict[str, Callable[[Extern], Wrong]] = {
 
 EXTERN: tuple[Callable[[Extern, Facts], Wrong], ...] = (
     operation_is_known, views_are_inside, slots_are_operands, epilogue_goes_together, results_follow, operands_lie_as_claimed)
-
-__all__ = ["EXTERN"]

@@ -58,6 +58,3 @@ def _sizes(item: Any) -> set[str]:
     if isinstance(item, Expr):
         return set(free_variables(item))
     return set().union(*map(_sizes, item)) if isinstance(item, tuple) else set()
-
-
-__all__ = ["wrongs_of"]

@@ -260,6 +260,3 @@ def _mark(flat: np.ndarray, piece: View | Compute, view: View | None, sizes: Map
     ranges = {name: int(evaluate(n, sizes)) for name, n in piece.loops}
     axes = {name: np.arange(n).reshape([-1 if k == at else 1 for k in range(len(ranges))]) for at, (name, n) in enumerate(ranges.items())}
     flat[np.broadcast_to(evaluate(piece.index, {**sizes, **axes}), list(ranges.values()))] = True
-
-
-__all__ = ["Memory", "Site", "atoms", "grid", "merged", "possible_sizes", "stored_view"]

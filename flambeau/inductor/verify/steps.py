@@ -232,5 +232,3 @@ def views_are_inside(step: Extern, facts: Facts) -> Wrong:
 
 COMPUTE: tuple[Callable[[Compute, Facts], Wrong], ...] = (
     kind_of_step, loops_are_named_once, values_are_typed, store_has_its_type, loads_in_bounds, store_in_bounds)
-
-__all__ = ["COMPUTE", "Facts", "Wrong", "evaluate_all", "result_is_like", "view_is_inside", "views_are_inside"]

@@ -120,6 +120,3 @@ def evaluated(annotation: Any, names: dict[str, Any]) -> Any:
     except Exception as error:
         raise Unknown(f"Unknown type annotation: '{annotation}' ({error})") from None
     return evaluated(found, names) if isinstance(found, str) else found
-
-
-__all__ = ["Unknown", "evaluated", "type_from", "type_of_value"]

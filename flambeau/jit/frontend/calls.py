@@ -600,5 +600,3 @@ def _cast_call(cls: type) -> Callable[..., Value]:
 
 Calls._METHODS.update({("Tensor", name): _to_dtype(kind) for name, kind in _TO_DTYPE.items()})
 Calls._SPECIAL.update({cls: _cast_call(cls) for cls in _CASTS})
-
-__all__ = ["Calls", "Super"]

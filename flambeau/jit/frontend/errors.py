@@ -80,6 +80,3 @@ def failure(message: str, source: Source, node: ast.AST, kind: Callable[[str], E
     error = kind(f"\n{message}:\n{source.shown(node)}" if kind is RuntimeError else f"{message}:\n{source.shown(node)}")
     error.__dict__["_script_error"] = True
     return error
-
-
-__all__ = ["FrontendError", "NotSupportedError", "Source", "UnsupportedNodeError", "called_from", "failure", "source_of"]

@@ -54,6 +54,3 @@ def _is_written_out(node: ast.expr) -> bool:
     except ValueError:
         return False
     return True
-
-
-__all__ = ["functions_of"]

@@ -598,5 +598,3 @@ METHODS: dict[tuple[type, str], Any] = {
     (nn.GRUCell, "forward"): _gru_cell,
 }
 """TorchScript's forms of methods."""
-
-__all__ = ["FORMS", "METHODS"]

@@ -217,6 +217,3 @@ def arithmetic(name: str, a: Type, b: Type) -> Type | None:
     if ranks == 2 and name in ("floordiv", "remainder"):
         return None
     return NUMBERS[ranks]
-
-
-__all__ = ["Converter", "Matched", "Misfit", "arithmetic", "literal_value"]

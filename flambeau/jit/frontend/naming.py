@@ -23,6 +23,3 @@ def unique_name(home: str, short: str, taken: Container[str]) -> str:
     while name in taken:
         name, count = ".".join(["__torch__", *parts, f"___torch_mangle_{count}", short]), count + 1
     return name
-
-
-__all__ = ["is_library", "unique_name"]

@@ -49,6 +49,3 @@ def _comparison(cls: type, name: str) -> str:
     answers = {f: f"self.{f} {sign} other.{f}" if sign else "False" for f in fields}
     differs = "".join(f"    if self.{f} != other.{f}:\n        return {answer}\n" for f, answer in answers.items())
     return f"def {name}(self, other):\n{differs}    return {equal}\n"
-
-
-__all__ = ["is_made", "with_text"]

@@ -97,6 +97,3 @@ def _joined(name: str, found: list[Any], labels: tuple[str, str], classes: dict[
     if kind is None:
         return Missing(f"Type mismatch: {name} is set to type {a.type} in the {labels[0]} and type {b.type} in the {labels[1]}")
     return Variable(a.text, kind, common(a.held, b.held, classes) or ANY, a.annotated if a.annotated == b.annotated else None)
-
-
-__all__ = ["Missing", "Scope", "Variable", "join"]

@@ -178,6 +178,3 @@ class Subscripts(Expressions):
             return
         made = self.operator(node, "_set_item", [of, key, new])
         self.out.append(made.text if made.type == NONE else f"{self.fresh()} = {made.text}")
-
-
-__all__ = ["Subscripts"]

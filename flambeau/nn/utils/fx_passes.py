@@ -62,6 +62,3 @@ def _set(gm: Any, path: str, module: Any) -> None:
     for parent in parents:
         gm = getattr(gm, parent)
     setattr(gm, name, module)
-
-
-__all__ = ["extract_subgraph", "fuse", "remove_dropout"]

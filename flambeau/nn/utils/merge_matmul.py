@@ -60,6 +60,3 @@ def _merge(gm: GraphModule, group: Sequence[Node]) -> None:
             node.replace_all_uses_with(gm.graph.call_function(getitem, (parts, i)))
     for node in group:
         gm.graph.erase_node(node)
-
-
-__all__ = ["are_nodes_independent", "may_depend_on", "merge_matmul", "split_result_tensors"]

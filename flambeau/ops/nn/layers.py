@@ -304,6 +304,3 @@ def _max_of_bags(rows: Tensor, bag: Tensor, bags: int, kept: Tensor | None) -> T
     first = prims.scatter_reduce(order.new_full((bags, width), count), 0, index, order.masked_fill(~hit, count), "amin")
     chosen = rows.gather(0, first.clamp(max=max(count - 1, 0)))
     return chosen.masked_fill(first == count, 0)
-
-
-__all__ = ["linear", "bilinear", "embedding", "embedding_bag"]

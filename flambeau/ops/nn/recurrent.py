@@ -262,8 +262,3 @@ def packed_sequences(mode: str, data: Tensor, batch_sizes: Tensor, states: State
     weights = grouped(params, has_biases, mode == "LSTM" and states[0].shape[-1] != states[-1].shape[-1])
     out, finals = recurrent_layers(mode, padded, states, weights, 1 + bidirectional, dropout, train, mask)
     return out.flatten(0, 1).index_select(0, here), finals
-
-
-__all__ = ["Weights", "gru_gates", "lstm_gates", "one_direction", "packed_sequences", "recurrent_layers", "recurrent_step",
-           "recurrent_steps",
-           "sequences"]

@@ -192,6 +192,3 @@ def hparams(hparam_dict: Mapping[str, Any], metric_dict: Mapping[str, Any], hpar
              ("session_end_info", content(4, integer(1, 1) + double(2, now))))
     made = [_value(f"_hparams_/{name}", plugin="hparams", data=data) for name, data in parts]
     return made[0], made[1], made[2]
-
-
-__all__ = ["Summary", "audio", "histogram", "histogram_raw", "hparams", "image", "pr_curve", "scalar", "text"]

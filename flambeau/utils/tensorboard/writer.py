@@ -203,6 +203,3 @@ class SummaryWriter:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-__all__ = ["FileWriter", "SummaryWriter"]

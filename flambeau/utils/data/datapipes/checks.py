@@ -143,7 +143,3 @@ class non_deterministic:
             raise TypeError(f"{cls.__name__} is non-deterministic, but you set 'guaranteed_datapipes_determinism'. You can turn off "
                             "determinism for this DataPipe if that is acceptable for your application")
         return cls(*args, **kwargs)
-
-
-__all__ = ["DFIterDataPipe", "DataChunk", "argument_validation", "guaranteed_datapipes_determinism", "non_deterministic",
-           "runtime_validation", "runtime_validation_disabled"]
