@@ -20,7 +20,22 @@ from ._absent import absent_name
 ROOM: Final = __name__.rpartition(".")[0]
 
 KEPT: Final[dict[str, tuple[str, str]]] = {
-    # module: (where its names live, the names; "name=other" where they have another one there)
+    # module: (where its names live, the names; "name=other" where they have another one there; "*": it is that module)
+    "_custom_ops": ("library", "custom_op get_ctx"),
+    "_dynamo.backends.cudagraphs": ("dynamo.backends", "cudagraphs"),
+    "_dynamo.backends.inductor": ("dynamo.backends", "inductor"),
+    "_dynamo.backends.registry": ("dynamo.backends", "CompilerFn=Backend CompiledFn=Backend list_backends lookup_backend register_backend "
+                                                     "register_debug_backend register_experimental_backend"),
+    "_dynamo.config": ("dynamo.config", "*"),
+    "_inductor.config": ("inductor.config", "*"),
+    "_refs.linalg": ("linalg", "*"),
+    "_refs.nn.functional": ("nn.functional", "*"),
+    "_refs.special": ("special", "*"),
+    "autograd.profiler": ("profiler.by_autograd", "*"),
+    "distributed._composable.fsdp": ("distributed.fsdp", "CPUOffloadPolicy FSDPModule MixedPrecisionPolicy OffloadPolicy fully_shard"),
+    "fx._symbolic_trace": ("fx.tracer", "PH Tracer is_fx_tracing symbolic_trace wrap"),
+    "fx.immutable_collections": ("fx.node", "immutable_dict immutable_list"),
+    "fx.subgraph_rewriter": ("fx.rewrite", "Match ReplacedPatterns replace_pattern replace_pattern_with_filters"),
     "functional": ("", "atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist chain_matmul "
                        "einsum istft lu meshgrid norm split stft tensordot unique unique_consecutive unravel_index F=nn.functional"),
     "_tensor": ("", "Tensor _rebuild_from_type_v2=serialization.names._rebuild_from_type_v2"),
@@ -128,6 +143,7 @@ _PROCESSES: Final = "one process drives one device here; torch.distributed.is_av
 _EXPORT: Final = "compile with torch.compile, and keep weights with torch.save(model.state_dict())"
 _COMPILER: Final = "give torch.compile a backend of your own, which gets the graph"
 _PIPES: Final = "write an IterableDataset"
+_ONNX: Final = ("save the weights with torch.save and run torch.onnx in PyTorch", "dropout masked_fill select softmax squeeze unsqueeze")
 
 LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     # module: (what to use instead, the names)
@@ -204,6 +220,7 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "distributed._shard.sharded_tensor": (_PROCESSES, "ShardedTensor Shard"),
     "distributed._symmetric_memory": (_PROCESSES, "empty rendezvous get_symm_mem_workspace"),
     "distributed.checkpoint.optimizer": ("use get_optimizer_state_dict and dcp.load", "load_sharded_optimizer_state_dict"),
+    "distributed.checkpoint.hf_storage": ("save the state dict of rank 0 with torch.save", "HuggingFaceStorageReader HuggingFaceStorageWriter"),
     "distributed.launcher.api": ("start processes with torchrun (python -m torch.distributed.run)", "LaunchConfig elastic_launch"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
     "fx.passes.utils.matcher_with_name_node_map_utils": ("use fx.replace_pattern", "SubgraphMatcherWithNameNodeMap InternalMatch"),
@@ -224,6 +241,7 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "nn.parallel.replicate": (_PROCESSES, "replicate"),
     "nn.parallel.scatter_gather": (_PROCESSES, "scatter scatter_kwargs gather is_namedtuple"),
     "onnx.ops": ("operators of ONNX have no form here: write torch's", "rotary_embedding attention symbolic symbolic_multi_out"),
+    **dict.fromkeys(("onnx.symbolic_opset9", "onnx.symbolic_opset11", "onnx.symbolic_opset12"), _ONNX),
     "sparse._triton_ops": (_DENSE, "broadcast_batch_dims bsr_dense_addmm bsr_dense_mm"),
     "sparse._triton_ops_meta": (_DENSE, "get_meta minimize update"),
     "utils.bundled_inputs": (_EXPORT, "bundle_inputs augment_model_with_bundled_inputs"),
@@ -305,6 +323,9 @@ class _Loader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         row = module.__name__.removeprefix(f"{ROOM}.")
         source, kept = KEPT.get(row, ("", ""))
+        if kept == "*":
+            sys.modules[module.__name__] = importlib.import_module(f"{ROOM}.{source}")
+            return
         instead, left_out = LEFT_OUT.get(row, ("", ""))
         facts = [f"its names live in {ROOM}.{source}".rstrip(".") if kept else "", f"not implemented; {instead}" if left_out else ""]
         module.__doc__ = f"torch.{row}: {'; '.join(filter(None, facts)) or 'a package of such modules'}."

@@ -22,6 +22,9 @@ def test_every_row_can_be_imported_and_names_what_it_says(row: str) -> None:
     assert module.__doc__
     source, kept = _homes.KEPT.get(row, ("", ""))
     home = importlib.import_module(f"flambeau.{source}".rstrip("."))
+    if kept == "*":
+        assert module is home
+        return
     for name in kept.split():
         here, _, there = name.partition("=")
         assert getattr(module, here) is operator.attrgetter(there or here)(home)

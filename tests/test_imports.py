@@ -165,7 +165,7 @@ BY_NAME = {
     "__init__": "names of the package load when they are first used", "nn.__init__": "likewise", "autograd.__init__": "likewise",
     "_lazy": "likewise of packages", "_refs.__init__": "likewise", "_homes": "likewise of the tables' modules",
     "core.lazy": "the place where imports wait", "jit.__init__": '`from __future__ import annotations` has bound the module\'s name',
-    "autograd.profiler": "a module above stands here", "as_torch": "the module of an alias",
+    "as_torch": "the module of an alias",
     "ops.custom": "what stands for the binary that a library loads", "ops.__init__": "operators, by family",
     "fx.graph": "a module that a saved graph names",
     "serialization.names": "a module that a checkpoint names", "dynamo.handlers.names": "a module that the program imports",

@@ -6,10 +6,10 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from ...fx._symbolic_trace import symbolic_trace
 from ...fx.graph_module import GraphModule
 from ...fx.node import Node
 from ...fx.passes.split_module import extract_graph
+from ...fx.tracer import symbolic_trace
 from .. import modules as layers
 from .fusion import fuse_conv_bn_eval
 

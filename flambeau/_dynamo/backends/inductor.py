@@ -1,5 +1,0 @@
-"""The default backend."""
-
-from ...dynamo.backends import inductor
-
-__all__ = ["inductor"]

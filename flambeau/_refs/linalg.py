@@ -1,7 +1,0 @@
-"""`torch._refs.linalg` is torch.linalg."""
-
-import sys
-
-from .. import linalg
-
-sys.modules[__name__] = linalg

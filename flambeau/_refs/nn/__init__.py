@@ -1,5 +1,0 @@
-"""`torch._refs.nn.functional`."""
-
-from ...nn import functional
-
-__all__ = ["functional"]

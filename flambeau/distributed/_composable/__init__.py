@@ -1,1 +1,0 @@
-"""Where PyTorch keeps fully_shard (torch.distributed._composable.fsdp)."""
