@@ -9,16 +9,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..core.tables import enters
 from .bytecode import PY312, PY313, Instruction
 from .handlers.calls import take_call
 from .handlers.operators import NUMBERED
-
-if TYPE_CHECKING:
-    from .frame import Frame
-    from .replacement import Writer
+from .typed import Frame, Writer
 
 RESULT = "_result"
 ERROR = "_error"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import linecache
 import types
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from . import policy
 from .break_kinds import graph_break
@@ -14,11 +14,9 @@ from .exceptions import RaisedInTrace
 from .handlers import TABLE as _HANDLERS
 from .source import Source, constant_source
 from .surroundings import MISSING
+from .typed import Trace
 from .variables.base import ConstantVariable, NotConstant, Variable
 from .variables.functions import CellVariable
-
-if TYPE_CHECKING:
-    from .trace import Trace
 
 
 def _unsupported(frame: Frame, instruction: Instruction) -> NoReturn:

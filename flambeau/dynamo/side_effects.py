@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .break_kinds import graph_break
 from .source import constant_source
+from .typed import Writer
 from .variables.base import Variable
-
-if TYPE_CHECKING:
-    from .replacement import Writer
 
 
 def _same_entries(items: dict[Any, Any], before: dict[Any, Any], tx: Any) -> bool:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..bytecode import PY312, PY313, Instruction
+from ..typed import Frame
 from ..variables.base import NULL
 from ..variables.objects import SuperVariable
 from .table import Handler, handler
-
-if TYPE_CHECKING:
-    from ..frame import Frame
 
 TABLE: dict[str, Handler] = {}
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
 
 from ..break_kinds import graph_break
 from ..bytecode import PY313, Instruction
+from ..typed import Frame
 from ..variables.base import NULL, Args, Kwargs, Variable
 from ..variables.dicts import DictVariable
 from .containers import list_to_tuple
 from .table import Handler, handler
-
-if TYPE_CHECKING:
-    from ..frame import Frame
 
 TABLE: dict[str, Handler] = {}
 

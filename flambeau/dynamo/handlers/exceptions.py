@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..bytecode import Instruction
 from ..exceptions import RaisedInTrace
+from ..typed import Frame
 from ..variables.base import ConstantVariable, Variable, is_none
 from ..variables.exceptions import ExceptionVariable, PreviousException
 from .table import Handler, handler
-
-if TYPE_CHECKING:
-    from ..frame import Frame
 
 TABLE: dict[str, Handler] = {}
 

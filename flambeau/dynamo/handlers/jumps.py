@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..bytecode import PY312, Instruction, Program, loop_exit, only_raises
+from ..typed import Frame
 from ..variables.base import NONE, ConstantVariable, Variable, is_none
 from ..variables.generators import GeneratorVariable
 from .table import Handler, handler
-
-if TYPE_CHECKING:
-    from ..frame import Frame
 
 TABLE: dict[str, Handler] = {}
 

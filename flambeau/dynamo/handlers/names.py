@@ -5,16 +5,14 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..break_kinds import graph_break
 from ..bytecode import PY313, Instruction
+from ..typed import Frame
 from ..variables.base import NONE, NULL, Variable
 from ..variables.functions import CellVariable, NestedFunction
 from .table import Handler, handler
-
-if TYPE_CHECKING:
-    from ..frame import Frame
 
 TABLE: dict[str, Handler] = {}
 

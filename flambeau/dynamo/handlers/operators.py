@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..bytecode import Instruction
+from ..typed import Frame
 from ..variables.base import NONE, ConstantVariable, Variable
 from ..variables.sequences import SliceVariable
 from .table import Handler, does, handler, pushes
-
-if TYPE_CHECKING:
-    from ..frame import Frame
 
 TABLE: dict[str, Handler] = {}
 

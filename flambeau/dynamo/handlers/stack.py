@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..bytecode import Instruction
+from ..typed import Frame
 from ..variables.base import NULL
 from .table import Handler, handler
-
-if TYPE_CHECKING:
-    from ..frame import Frame
 
 TABLE: dict[str, Handler] = {}
 

@@ -10,7 +10,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,14 +19,11 @@ from ...core.dtypes import dtype as Dtype
 from ...ops.registry import OPERATORS
 from ..break_kinds import graph_break
 from ..source import Source, constant_source
+from ..typed import Trace, Writer
 from .base import NONE, Args, ConstantVariable, Kwargs, ModelledVariable, NotConstant, Variable, call_handler, is_none
 from .floats import FloatVariable
 from .sequences import ListVariable, RangeVariable, SequenceVariable, SliceVariable, TupleVariable
 from .tensor import SymVariable, TensorVariable
-
-if TYPE_CHECKING:
-    from ..replacement import Writer
-    from ..trace import Trace
 
 DTYPES = tuple(map(np.dtype, ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")))
 """Of arrays that are captured."""

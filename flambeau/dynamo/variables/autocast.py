@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...core import dispatch
 from ...fx.node import mark_impure
 from ..break_kinds import graph_break
 from ..source import Source
+from ..typed import Trace, Writer
 from .base import Args, Kwargs, Variable
 from .contexts import Scope, ScopeExit
-
-if TYPE_CHECKING:
-    from ..replacement import Writer
-    from ..trace import Trace
 
 _HOME = f"{__name__.split('.', maxsplit=1)[0]}.amp.autocast_mode"
 Settings = tuple[str, Any, bool, bool]

@@ -7,14 +7,11 @@ import itertools
 import operator
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from ..break_kinds import graph_break
 from ..source import Source, constant_source, is_literal
-
-if TYPE_CHECKING:
-    from ..replacement import Writer
-    from ..trace import Trace
+from ..typed import Trace, Writer
 
 Args = list["Variable"]
 Kwargs = dict[str, "Variable"]

@@ -18,12 +18,13 @@ import sys
 import types
 import zlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...core.symbolic import sym_float, sym_int, sym_max, sym_min, sym_sqrt
 from ...core.tables import enters
 from ...core.tensor import is_inference
 from ..break_kinds import graph_break
+from ..typed import Trace
 from .arrays import CREATION, FUNCTIONS
 from .base import NONE, PLAIN_PARTS, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler, is_none
 from .dicts import DictVariable, MappingProxyVariable, SetVariable, set_of
@@ -43,9 +44,6 @@ from .sequences import (
     sort_variables,
 )
 from .tensor import SymVariable, TensorVariable
-
-if TYPE_CHECKING:
-    from ..trace import Trace
 
 HANDLERS: dict[Any, Callable[..., Variable | None]] = {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...autograd.grad_mode import GRAD, INFERENCE, enable_grad, inference_mode, no_grad, set_grad_enabled
 from ...core import dispatch
@@ -11,11 +11,8 @@ from ...fx.node import mark_impure
 from ..break_kinds import describe, graph_break
 from ..exceptions import RunEagerly
 from ..source import Source, constant_source
+from ..typed import Trace, Writer
 from .base import NONE, Args, ConstantVariable, Kwargs, NamedMethod, Variable
-
-if TYPE_CHECKING:
-    from ..replacement import Writer
-    from ..trace import Trace
 
 GRAD_SCOPES = (no_grad, enable_grad, set_grad_enabled, inference_mode)
 

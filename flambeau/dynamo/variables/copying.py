@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import types
-from typing import TYPE_CHECKING
 
 from ..break_kinds import graph_break
+from ..typed import Trace
 from .base import Variable
 from .builtins import handles
 from .dicts import DictVariable, SetVariable
@@ -14,9 +14,6 @@ from .nn_module import ModuleObjectVariable
 from .objects import InstanceDict, ObjectVariable
 from .sequences import ListVariable, TupleVariable
 from .tensor import TensorVariable
-
-if TYPE_CHECKING:
-    from ..trace import Trace
 
 Memo = dict[int, Variable]
 

@@ -8,17 +8,14 @@ import operator
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FunctionType, MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from ..break_kinds import graph_break
 from ..source import Source, constant_source
+from ..typed import Trace, Writer
 from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, ModelledVariable, NotConstant, Variable, by_equality
 from .identity import CountedVariable, key_among
 from .sequences import IteratorVariable, ListVariable, SequenceVariable, TupleVariable
-
-if TYPE_CHECKING:
-    from ..replacement import Writer
-    from ..trace import Trace
 
 
 def _no_key(tx: Trace, key: Variable) -> NoReturn:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..break_kinds import graph_break
+from ..typed import Trace, Writer
 from .base import NONE, Args, ConstantVariable, Kwargs, Variable
 from .functions import MethodVariable
 from .objects import SLOT_DESCRIPTORS, ObjectVariable
 from .sequences import TupleVariable
-
-if TYPE_CHECKING:
-    from ..replacement import Writer
-    from ..trace import Trace
 
 
 class PreviousException(Variable):

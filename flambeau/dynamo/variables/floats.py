@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...core.symbolic import SymFloat, SymInt, hint_of
 from .. import policy
 from ..break_kinds import graph_break
 from ..source import Source, constant_source, is_literal
+from ..typed import Trace, Writer
 from .base import ConstantVariable, Variable
 from .tensor import SymVariable, TensorVariable
-
-if TYPE_CHECKING:
-    from ..replacement import Writer
-    from ..trace import Trace
 
 LONGEST = 64    # operations in one expression; what goes on longer is fixed
 

@@ -6,17 +6,14 @@ import functools
 import inspect
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from ..break_kinds import graph_break
 from ..source import Source, constant_source
+from ..typed import Trace, Writer
 from .base import NONE, Args, ConstantVariable, Kwargs, LazyVariable, ValueVariable, Variable, is_none
 from .dicts import DictVariable
 from .sequences import TupleVariable
-
-if TYPE_CHECKING:
-    from ..replacement import Writer
-    from ..trace import Trace
 
 
 class CellVariable(Variable):

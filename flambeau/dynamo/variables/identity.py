@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..break_kinds import graph_break
 from ..source import Source
+from ..typed import Trace, Writer
 from .base import ConstantVariable, IdentityKey, Variable
-
-if TYPE_CHECKING:
-    from ..replacement import Writer
-    from ..trace import Trace
 
 
 class IdVariable(Variable):

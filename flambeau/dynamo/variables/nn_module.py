@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...core.symbolic import hint_of
 from ...core.tensor import Tensor, fake
@@ -11,12 +11,11 @@ from .. import policy
 from ..break_kinds import graph_break
 from ..exceptions import RestartTrace
 from ..source import constant_source
+from ..typed import Trace
 from .base import Args, ConstantVariable, Kwargs, NotConstant, Variable
 from .objects import ObjectVariable
 from .tensor import TensorVariable
 
-if TYPE_CHECKING:
-    from ..trace import Trace
 
 def sized(example: Any) -> Any:
     """A fake tensor with plain numbers for its sizes."""

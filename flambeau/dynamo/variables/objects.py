@@ -7,21 +7,18 @@ import functools
 import operator
 import types
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from .. import policy
 from ..break_kinds import graph_break
 from ..exceptions import RaisedInTrace
 from ..source import Source, constant_source
 from ..surroundings import MISSING, attributes_of, lookup_in_class
+from ..typed import Trace, Writer
 from .base import NONE, PLAIN_PARTS, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, NamedMethod, ValueVariable, Variable, plain_base
 from .dicts import DictVariable
 from .functions import FunctionBase, MethodVariable
 from .sequences import ListVariable, TupleVariable
-
-if TYPE_CHECKING:
-    from ..replacement import Writer
-    from ..trace import Trace
 
 _HEAP_TYPE = 1 << 9
 METHODS = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)

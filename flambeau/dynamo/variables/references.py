@@ -6,21 +6,18 @@ import collections
 import itertools
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..break_kinds import describe, graph_break
 from ..exceptions import RunEagerly
 from ..frame import Frame
 from ..source import Source, constant_source
+from ..typed import Trace, Writer
 from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, Variable, is_none
 from .builtins import HANDLERS
 from .identity import CountedVariable
 from .sequences import IteratorVariable
 from .tensor import SymVariable
-
-if TYPE_CHECKING:
-    from ..replacement import Writer
-    from ..trace import Trace
 
 
 class ReferenceVariable(Variable):

@@ -7,16 +7,13 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from .. import policy
 from ..break_kinds import graph_break
 from ..source import Source
+from ..typed import Trace, Writer
 from .base import NONE, Args, ConstantVariable, Kwargs, ModelledVariable, NotConstant, Variable, is_none
-
-if TYPE_CHECKING:
-    from ..replacement import Writer
-    from ..trace import Trace
 
 
 class SequenceVariable(ModelledVariable):

@@ -14,20 +14,16 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...core.tensor import Tensor
 from ..break_kinds import graph_break
+from ..typed import Trace, Writer
 from .base import NONE, Args, ConstantVariable, Kwargs, Variable, call_handler, is_none
 from .builtins import HANDLERS, handles
 from .functions import MethodVariable, PartialVariable
 from .sequences import IteratorVariable, TupleVariable
 from .tensor import SymVariable
-
-if TYPE_CHECKING:
-    from ..replacement import Writer
-    from ..trace import Trace
-
 
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift"):
     for _op in (getattr(operator, _name), getattr(operator, "i" + _name.rstrip("_"))):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ... import _C
 from ...core import dispatch
@@ -23,15 +23,11 @@ from ..break_kinds import describe, graph_break
 from ..exceptions import RunEagerly
 from ..source import Source, constant_source
 from ..surroundings import MISSING
+from ..typed import Trace, Writer
 from .base import Args, ConstantVariable, Kwargs, NamedMethod, Variable
 from .builtins import HANDLERS
 from .sequences import SequenceVariable
 from .tensor import AUTOGRAD, FACT_METHODS, FACTS, HOOKS, TensorVariable
-
-if TYPE_CHECKING:
-    from ..replacement import Writer
-    from ..trace import Trace
-
 
 HISTORY = frozenset({"grad", "grad_fn", "is_leaf", "output_nr", "_base", "_version", "data"})
 """Attributes that autograd tells."""
