@@ -8,7 +8,7 @@ from ..variables.base import NULL
 from ..variables.objects import SuperVariable
 from .table import Handler, handler
 
-TABLE: dict[str, Handler] = {}
+TABLE: dict[str, Handler] = {"DELETE_ATTR": lambda f, i: f.pop().del_attr(f.tx, i.argval)}
 
 
 def _push_method(f: Frame, name: str) -> None:
@@ -42,8 +42,3 @@ def load_super_attr(f: Frame, i: Instruction) -> None:
 def store_attr(f: Frame, i: Instruction) -> None:
     value, owner = f.pop_many(2)
     owner.set_attr(f.tx, i.argval, value)
-
-
-@handler(TABLE, "DELETE_ATTR")
-def delete_attr(f: Frame, i: Instruction) -> None:
-    f.pop().del_attr(f.tx, i.argval)

@@ -71,6 +71,6 @@ def call_intrinsic_1(f: Frame, i: Instruction) -> None:
         case 5:
             f.push(f.tx.unary(operator.pos, f.pop()))
         case 6:
-            list_to_tuple(f, i)
+            list_to_tuple(f)
         case _:
             graph_break("unsupported instruction", f"CALL_INTRINSIC_1 {i.arg}")

@@ -11,8 +11,6 @@ from ..variables.base import NONE, ConstantVariable, Variable
 from ..variables.sequences import ListVariable, SliceVariable, TupleVariable
 from .table import Handler, handler, pushes
 
-TABLE: dict[str, Handler] = {}
-
 ADDING = {"LIST_APPEND": "append", "SET_ADD": "add", "LIST_EXTEND": "extend", "SET_UPDATE": "update", "DICT_UPDATE": "update"}
 """Instructions that add the operand to a container further down on the stack: the method that they are."""
 
@@ -26,10 +24,28 @@ BUILDS: dict[str, Callable[[Any, list[Variable]], Variable]] = {
 }
 """Instructions that make one value of the uppermost ones."""
 
+_CONVERSIONS = {0: None, 1: str, 2: repr, 3: ascii}
+_SEQUENCE, _MAPPING = 1 << 5, 1 << 6
+"""Py_TPFLAGS_SEQUENCE and Py_TPFLAGS_MAPPING: what patterns take for a sequence or mapping."""
 
-@handler(TABLE, *BUILDS)
-def build(f: Frame, i: Instruction) -> None:
-    f.push(BUILDS[i.opname](f.tx, f.pop_many(i.arg)))
+
+def list_to_tuple(f: Frame) -> None:
+    """The list on top becomes a tuple."""
+    f.push(TupleVariable(list(f.tx.iterate(f.pop()))))
+
+
+TABLE: dict[str, Handler] = {
+    **dict.fromkeys(BUILDS, lambda f, i: f.push(BUILDS[i.opname](f.tx, f.pop_many(i.arg)))),
+    "LIST_TO_TUPLE": lambda f, i: list_to_tuple(f),
+    # f-strings
+    "CONVERT_VALUE": lambda f, i: f.push(f.tx.format(f.pop(), _CONVERSIONS[i.arg], ConstantVariable(""))),
+    "FORMAT_SIMPLE": pushes(1, lambda tx, value: tx.format(value, None, ConstantVariable(""))),
+    "FORMAT_WITH_SPEC": pushes(2, lambda tx, value, spec: tx.format(value, None, spec)),
+    # pattern matching
+    "GET_LEN": lambda f, i: f.push(f.stack[-1].length(f.tx)),
+    "MATCH_SEQUENCE": lambda f, i: f.push(ConstantVariable(_has_flag(f.stack[-1], _SEQUENCE))),
+    "MATCH_MAPPING": lambda f, i: f.push(ConstantVariable(_has_flag(f.stack[-1], _MAPPING))),
+}
 
 
 @handler(TABLE, "BUILD_MAP")
@@ -43,11 +59,6 @@ def build_const_key_map(f: Frame, i: Instruction) -> None:
     keys = f.pop().as_constant()
     values = f.pop_many(i.arg)
     f.push(f.tx.make_dict({ConstantVariable(k): v for k, v in zip(keys, values, strict=True)}))
-
-
-@handler(TABLE, "LIST_TO_TUPLE")
-def list_to_tuple(f: Frame, i: Instruction) -> None:
-    f.push(TupleVariable(list(f.tx.iterate(f.pop()))))
 
 
 REFUSED = {
@@ -101,44 +112,13 @@ def unpack_ex(f: Frame, i: Instruction) -> None:
 
 
 # -- f-strings ---------------------------------------------------------------------------------------------------------------
-_CONVERSIONS = {0: None, 1: str, 2: repr, 3: ascii}
-
-
 @handler(TABLE, "FORMAT_VALUE")
 def format_value(f: Frame, i: Instruction) -> None:
     spec = f.pop() if i.arg & 4 else ConstantVariable("")
     f.push(f.tx.format(f.pop(), _CONVERSIONS[i.arg & 3], spec))
 
 
-@handler(TABLE, "CONVERT_VALUE")
-def convert_value(f: Frame, i: Instruction) -> None:
-    f.push(f.tx.format(f.pop(), _CONVERSIONS[i.arg], ConstantVariable("")))
-
-
-TABLE["FORMAT_SIMPLE"] = pushes(1, lambda tx, value: tx.format(value, None, ConstantVariable("")))
-TABLE["FORMAT_WITH_SPEC"] = pushes(2, lambda tx, value, spec: tx.format(value, None, spec))
-
-
 # -- pattern matching --------------------------------------------------------------------------------------------------------
-@handler(TABLE, "GET_LEN")
-def get_len(f: Frame, i: Instruction) -> None:
-    f.push(f.stack[-1].length(f.tx))
-
-
-@handler(TABLE, "MATCH_SEQUENCE")
-def match_sequence(f: Frame, i: Instruction) -> None:
-    f.push(ConstantVariable(_has_flag(f.stack[-1], _SEQUENCE)))
-
-
-@handler(TABLE, "MATCH_MAPPING")
-def match_mapping(f: Frame, i: Instruction) -> None:
-    f.push(ConstantVariable(_has_flag(f.stack[-1], _MAPPING)))
-
-
-_SEQUENCE, _MAPPING = 1 << 5, 1 << 6
-"""Py_TPFLAGS_SEQUENCE and Py_TPFLAGS_MAPPING: what patterns take for a sequence or mapping."""
-
-
 def _has_flag(variable: Variable, flag: int) -> bool:
     return bool(variable.python_type().__flags__ & flag)
 

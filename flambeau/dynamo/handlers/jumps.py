@@ -11,7 +11,7 @@ from ..variables.base import NONE, ConstantVariable, Variable, is_none
 from ..variables.generators import GeneratorVariable
 from .table import Handler, handler
 
-TABLE: dict[str, Handler] = {}
+TABLE: dict[str, Handler] = dict.fromkeys(("GET_ITER", "GET_YIELD_FROM_ITER"), lambda f, i: f.push(f.tx.iterator(f.pop())))
 
 
 def jump(f: Frame, i: Instruction) -> None:
@@ -84,11 +84,6 @@ def to_bool(f: Frame, i: Instruction) -> None:
     jumps = f.program.instructions[f.ip].opname.endswith(("IF_TRUE", "IF_FALSE"))
     value = f.pop()
     f.push(ConstantVariable(_truth(f, value, f.ip) if jumps else f.tx.truth(value)))
-
-
-@handler(TABLE, "GET_ITER", "GET_YIELD_FROM_ITER")
-def get_iter(f: Frame, i: Instruction) -> None:
-    f.push(f.tx.iterator(f.pop()))
 
 
 @handler(TABLE, "FOR_ITER")

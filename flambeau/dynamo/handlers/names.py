@@ -14,12 +14,18 @@ from ..variables.base import NONE, NULL, Variable
 from ..variables.functions import CellVariable, NestedFunction
 from .table import Handler, handler
 
-TABLE: dict[str, Handler] = {}
-
-
-@handler(TABLE, "LOAD_CONST")
-def load_const(f: Frame, i: Instruction) -> None:
-    f.push(f.tx.literal(i.argval))
+TABLE: dict[str, Handler] = {
+    "LOAD_CONST": lambda f, i: f.push(f.tx.literal(i.argval)),
+    **dict.fromkeys(("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"), lambda f, i: _load_fast(f, i.argval)),
+    "LOAD_FAST_AND_CLEAR": lambda f, i: f.push(f.cells.pop(i.argval) if i.argval in f.cells else f.locals.pop(i.argval, NULL)),
+    "LOAD_CLOSURE": lambda f, i: f.push(f.cells[i.argval]),
+    "LOAD_DEREF": lambda f, i: f.push(f.cells[i.argval].load(f.tx, i.argval)),
+    "STORE_DEREF": lambda f, i: f.cells[i.argval].store(f.tx, f.pop()),
+    "LOAD_ASSERTION_ERROR": lambda f, i: f.push(f.tx.literal(AssertionError)),
+    "LOAD_BUILD_CLASS": lambda f, i: f.push(f.tx.trusted(builtins.__build_class__)),
+    "IMPORT_FROM": lambda f, i: f.push(f.stack[-1].attr(f.tx, i.argval)),
+    "RETURN_GENERATOR": lambda f, i: f.push(NONE),  # the caller made the generator already (Trace.inline); 3.11 drops what this pushes
+}
 
 
 @handler(TABLE, "RETURN_CONST")
@@ -46,11 +52,6 @@ def _bound(f: Frame, name: str) -> Variable:
     return f.locals[name]
 
 
-@handler(TABLE, "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW")
-def load_fast(f: Frame, i: Instruction) -> None:
-    _load_fast(f, i.argval)
-
-
 @handler(TABLE, "LOAD_FAST_LOAD_FAST")
 def load_fast_load_fast(f: Frame, i: Instruction) -> None:
     for name in i.argval:
@@ -67,11 +68,6 @@ def store_fast_load_fast(f: Frame, i: Instruction) -> None:
 def store_fast_store_fast(f: Frame, i: Instruction) -> None:
     for name in i.argval:
         f.locals[name] = f.pop()
-
-
-@handler(TABLE, "LOAD_FAST_AND_CLEAR")
-def load_fast_and_clear(f: Frame, i: Instruction) -> None:
-    f.push(f.cells.pop(i.argval) if i.argval in f.cells else f.locals.pop(i.argval, NULL))
 
 
 @handler(TABLE, "STORE_FAST")
@@ -96,21 +92,6 @@ def delete_fast(f: Frame, i: Instruction) -> None:
 @handler(TABLE, "MAKE_CELL")
 def make_cell(f: Frame, i: Instruction) -> None:
     f.cells[i.argval] = CellVariable(f.locals.pop(i.argval, None))
-
-
-@handler(TABLE, "LOAD_CLOSURE")
-def load_closure(f: Frame, i: Instruction) -> None:
-    f.push(f.cells[i.argval])
-
-
-@handler(TABLE, "LOAD_DEREF")
-def load_deref(f: Frame, i: Instruction) -> None:
-    f.push(f.cells[i.argval].load(f.tx, i.argval))
-
-
-@handler(TABLE, "STORE_DEREF")
-def store_deref(f: Frame, i: Instruction) -> None:
-    f.cells[i.argval].store(f.tx, f.pop())
 
 
 @handler(TABLE, "DELETE_DEREF")
@@ -143,16 +124,6 @@ def delete_global(f: Frame, i: Instruction) -> None:
     f.tx.effects.set_global(f.globals, i.argval, None)
 
 
-@handler(TABLE, "LOAD_ASSERTION_ERROR")
-def load_assertion_error(f: Frame, i: Instruction) -> None:
-    f.push(f.tx.literal(AssertionError))
-
-
-@handler(TABLE, "LOAD_BUILD_CLASS")
-def load_build_class(f: Frame, i: Instruction) -> None:
-    f.push(f.tx.trusted(builtins.__build_class__))
-
-
 _IMPORT = builtins.__import__
 
 
@@ -182,11 +153,6 @@ def import_name(f: Frame, i: Instruction) -> None:
     f.push(f.tx.trusted(sys.modules[full if whole else full.partition(".")[0]]))
 
 
-@handler(TABLE, "IMPORT_FROM")
-def import_from(f: Frame, i: Instruction) -> None:
-    f.push(f.stack[-1].attr(f.tx, i.argval))
-
-
 # -- functions ---------------------------------------------------------------------------------------------------------------
 PARTS = {0x08: "cells", 0x04: "annotations", 0x02: "keyword_defaults", 0x01: "defaults"}
 """What a flag of MAKE_FUNCTION says to be on the stack, the uppermost first."""
@@ -213,12 +179,6 @@ def set_function_attribute(f: Frame, i: Instruction) -> None:
 
 
 # -- generators --------------------------------------------------------------------------------------------------------------
-@handler(TABLE, "RETURN_GENERATOR")
-def return_generator(f: Frame, i: Instruction) -> None:
-    # the caller made the generator already (Trace.inline); 3.11 drops what RETURN_GENERATOR pushes
-    f.push(NONE)
-
-
 @handler(TABLE, "YIELD_VALUE")
 def yield_value(f: Frame, i: Instruction) -> None:
     f.yielded = f.pop()

@@ -7,27 +7,12 @@ from ..typed import Frame
 from ..variables.base import NULL
 from .table import Handler, handler
 
-TABLE: dict[str, Handler] = {}
-
-
-@handler(TABLE, "NOP", "RESUME", "CACHE", "PRECALL", "COPY_FREE_VARS", "NOT_TAKEN", "SETUP_ANNOTATIONS")
-def nop(f: Frame, i: Instruction) -> None:
-    pass
-
-
-@handler(TABLE, "POP_TOP", "END_FOR")
-def pop_top(f: Frame, i: Instruction) -> None:
-    f.pop()
-
-
-@handler(TABLE, "PUSH_NULL")
-def push_null(f: Frame, i: Instruction) -> None:
-    f.push(NULL)
-
-
-@handler(TABLE, "COPY")
-def copy(f: Frame, i: Instruction) -> None:
-    f.push(f.stack[-i.arg])
+TABLE: dict[str, Handler] = {
+    **dict.fromkeys(("NOP", "RESUME", "CACHE", "PRECALL", "COPY_FREE_VARS", "NOT_TAKEN", "SETUP_ANNOTATIONS"), lambda f, i: None),
+    **dict.fromkeys(("POP_TOP", "END_FOR"), lambda f, i: f.pop()),
+    "PUSH_NULL": lambda f, i: f.push(NULL),
+    "COPY": lambda f, i: f.push(f.stack[-i.arg]),
+}
 
 
 @handler(TABLE, "SWAP")
