@@ -120,22 +120,28 @@ def _categorical(p: Categorical, q: Categorical) -> Tensor:
     return _op("where", p.probs == 0, 0.0, terms).sum(-1)
 
 
-@register_kl(OneHotCategorical, OneHotCategorical)
-def _one_hot(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
-    return _categorical(p._categorical, q._categorical)
-
-
-@register_kl(Poisson, Poisson)
-def _poisson(p: Poisson, q: Poisson) -> Tensor:
-    return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
-
-
 @register_kl(Independent, Independent)
 def _independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise NotImplementedError("KL of two Independent distributions needs equal reinterpreted_batch_ndims, got "
                                   f"{p.reinterpreted_batch_ndims} and {q.reinterpreted_batch_ndims}")
     return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
+
+
+def _unbounded(p: Poisson, q: Any) -> Tensor:
+    return p.rate * 0 + q.probs * 0 + math.inf
+
+
+_SHORT: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {
+    (Bernoulli, Poisson): lambda p, q: q.rate - p.probs * q.rate.log() - p.entropy(),
+    (Cauchy, Cauchy): lambda p, q: (((p.scale + q.scale) ** 2 + (p.loc - q.loc) ** 2) / (4 * p.scale * q.scale)).log(),
+    (Geometric, Geometric): lambda p, q: -p.entropy() - (1 / p.probs - 1) * _op("log1p", -q.probs) - q.probs.log(),
+    (HalfNormal, HalfNormal): lambda p, q: _normal(p.base_dist, q.base_dist),
+    (OneHotCategorical, OneHotCategorical): lambda p, q: _categorical(p._categorical, q._categorical),
+    (Poisson, Bernoulli): _unbounded, (Poisson, Binomial): _unbounded,
+    (Poisson, Poisson): lambda p, q: p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate),
+}
+_KL_REGISTRY |= _SHORT
 
 
 # -- between families --------------------------------------------------------------------------------------------------------
@@ -220,38 +226,12 @@ for _ps, _qs in _TABLE.items():
         register_kl(*_pair)(_divergence)
 
 
-@register_kl(Bernoulli, Poisson)
-def _bernoulli_poisson(p: Bernoulli, q: Poisson) -> Tensor:
-    return q.rate - p.probs * q.rate.log() - p.entropy()
-
-
-@register_kl(Poisson, Bernoulli)
-@register_kl(Poisson, Binomial)
-def _poisson_bounded(p: Poisson, q: Any) -> Tensor:
-    return p.rate * 0 + q.probs * 0 + math.inf
-
-
 @register_kl(Binomial, Binomial)
 def _binomial(p: Binomial, q: Binomial) -> Tensor:
     if (p.total_count < q.total_count).any():
         raise NotImplementedError("KL between Binomials where q.total_count > p.total_count is not implemented")
     result = p.total_count * (p.probs * (p.logits - q.logits) + _op("log1p", -p.probs) - _op("log1p", -q.probs))
     return _op("where", p.total_count > q.total_count, math.inf, result)
-
-
-@register_kl(Geometric, Geometric)
-def _geometric(p: Geometric, q: Geometric) -> Tensor:
-    return -p.entropy() - (1 / p.probs - 1) * _op("log1p", -q.probs) - q.probs.log()
-
-
-@register_kl(Cauchy, Cauchy)
-def _cauchy(p: Cauchy, q: Cauchy) -> Tensor:
-    return (((p.scale + q.scale) ** 2 + (p.loc - q.loc) ** 2) / (4 * p.scale * q.scale)).log()
-
-
-@register_kl(HalfNormal, HalfNormal)
-def _half_normal(p: HalfNormal, q: HalfNormal) -> Tensor:
-    return _normal(p.base_dist, q.base_dist)
 
 
 @register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)

@@ -52,6 +52,23 @@ for _dims in (1, 2, 3):
     _for(f"conv{_dims}d")(_convolution(_dims))
 
 
+def _softmax(of: Callable) -> Callable:
+    return lambda x, dim, dtype=None: of(x if dtype in (None, x.dtype) else aten._to_copy.default(x, dtype=dtype), dim, False)
+
+
+_SHORT: dict[str, Callable] = {
+    "layer_norm": lambda x, shape, weight=None, bias=None, eps=1e-5, _=True: aten.native_layer_norm.default(x, shape, weight, bias, eps)[0],
+    "softmax.int": _softmax(aten._softmax.default), "log_softmax.int": _softmax(aten._log_softmax.default),
+    "dropout": lambda x, p, train: NotImplemented if train and p else aten.clone.default(x),
+    "max_pool2d": lambda x, *how: aten.max_pool2d_with_indices.default(x, *how)[0] if x.ndim == 4 else NotImplemented,
+    "t": lambda x: aten.permute.default(x, [1, 0]) if x.ndim == 2 else aten.alias.default(x),
+    "contiguous": lambda x, *, memory_format=contiguous_format:
+        x if x.is_contiguous(memory_format=memory_format) else aten.clone.default(x, memory_format=memory_format),
+}
+for _name, _form in _SHORT.items():
+    _for(_name)(_form)
+
+
 # -- layers ------------------------------------------------------------------------------------------------------------------------
 @_for("batch_norm")
 def _batch_norm(x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float, _: bool) -> Any:
@@ -65,37 +82,7 @@ def _batch_norm(x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training
     return made[0]
 
 
-@_for("layer_norm")
-def _layer_norm(x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, _: bool = True) -> Any:
-    return aten.native_layer_norm.default(x, shape, weight, bias, eps)[0]
-
-
-@_for("softmax.int")
-def _softmax(x: Tensor, dim: int, dtype: Any = None) -> Any:
-    return aten._softmax.default(x if dtype in (None, x.dtype) else aten._to_copy.default(x, dtype=dtype), dim, False)
-
-
-@_for("log_softmax.int")
-def _log_softmax(x: Tensor, dim: int, dtype: Any = None) -> Any:
-    return aten._log_softmax.default(x if dtype in (None, x.dtype) else aten._to_copy.default(x, dtype=dtype), dim, False)
-
-
-@_for("dropout")
-def _dropout(x: Tensor, p: float, train: bool) -> Any:
-    return NotImplemented if train and p else aten.clone.default(x)
-
-
-@_for("max_pool2d")
-def _max_pool2d(x: Tensor, *how: Any) -> Any:
-    return aten.max_pool2d_with_indices.default(x, *how)[0] if x.ndim == 4 else NotImplemented
-
-
 # -- shapes ------------------------------------------------------------------------------------------------------------------------
-@_for("t")
-def _t(x: Tensor) -> Any:
-    return aten.permute.default(x, [1, 0]) if x.ndim == 2 else aten.alias.default(x)
-
-
 @_for("transpose.int")
 def _transpose(x: Tensor, a: int, b: int) -> Any:
     if x.ndim == 0:
@@ -130,11 +117,6 @@ def _flatten(x: Tensor, start: int = 0, end: int = -1) -> Any:
         return NotImplemented
     first, last = start % x.ndim, end % x.ndim
     return aten.reshape.default(x, [*x.shape[:first], math.prod(x.shape[first:last + 1]), *x.shape[last + 1:]])
-
-
-@_for("contiguous")
-def _contiguous(x: Tensor, *, memory_format: Any = contiguous_format) -> Any:
-    return x if x.is_contiguous(memory_format=memory_format) else aten.clone.default(x, memory_format=memory_format)
 
 
 @_for("to.dtype")
