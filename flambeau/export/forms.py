@@ -45,6 +45,11 @@ class Forms:
 
         return enter
 
+    def short(self, forms: dict[str, Form]) -> None:
+        """Enter forms of one expression by the names (words of a text) of their operators."""
+        for names, write in forms.items():
+            self.form(*names.split())(write)
+
     def rows_of(self, target: Any) -> Iterator[Row]:
         """The rows for an operator, those of its overload first; a function of Python may have that of the operator of its name."""
         key = key_of(target)

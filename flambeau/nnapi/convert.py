@@ -23,7 +23,7 @@ from .model import Model, Operand, Step
 TYPES = {float32: Type.TENSOR_FLOAT32, int32: Type.TENSOR_INT32, int64: Type.TENSOR_INT32, bool_: Type.TENSOR_BOOL8}
 NCHW = True
 FORMS = Forms()
-form = FORMS.form
+form, short = FORMS.form, FORMS.short
 
 
 class Ref:
@@ -369,10 +369,14 @@ def hardsigmoid(o: Network, x: Ref) -> Ref:
     return o.step(Operation.MUL, o.step(Operation.ADD, x, three, int(Fuse.RELU6)), sixth, int(Fuse.NONE), fuse=2)
 
 
-@form("silu")
-def silu(o: Network, x: Ref) -> Ref:
-    """x times its sigmoid."""
-    return o.step(Operation.MUL, x, o.step(Operation.LOGISTIC, x), int(Fuse.NONE), fuse=2)
+short({
+    "silu": lambda o, x: o.step(Operation.MUL, x, o.step(Operation.LOGISTIC, x), int(Fuse.NONE), fuse=2),  # x times its sigmoid
+    "leaky_relu": lambda o, x, slope=0.01: o.step(Operation.PRELU, x, np.full((1,), slope, np.float32)),  # x, and a part of it below zero
+    # x, and a channel's part of it below zero
+    "prelu": lambda o, x, weight: o.step(Operation.PRELU, x, _array(weight, "a weight").reshape(-1, *[1] * (x.rank - 2))),
+    "softmax.int _softmax": lambda o, x, dim, *_: o.step(Operation.SOFTMAX, x, 1.0, dim % x.rank),  # Exponentials as parts of their sum
+    "log_softmax.int _log_softmax": lambda o, x, dim, *_: o.step(Operation.LOG_SOFTMAX, x, 1.0, dim % x.rank),  # Its logarithm
+})
 
 
 @form("channel_shuffle", takes=_images)
@@ -385,30 +389,6 @@ def channel_shuffle(o: Network, x: Ref, groups: int) -> Ref:
 def elu(o: Network, x: Ref, alpha: Any = 1, *_: Any) -> Ref:
     """x, and alpha (exp(x) - 1) below zero."""
     return o.step(Operation.ELU, x, float(alpha))
-
-
-@form("leaky_relu")
-def leaky_relu(o: Network, x: Ref, slope: Any = 0.01) -> Ref:
-    """x, and a part of it below zero."""
-    return o.step(Operation.PRELU, x, np.full((1,), slope, np.float32))
-
-
-@form("prelu")
-def prelu(o: Network, x: Ref, weight: Any) -> Ref:
-    """x, and a channel's part of it below zero."""
-    return o.step(Operation.PRELU, x, _array(weight, "a weight").reshape(-1, *[1] * (x.rank - 2)))
-
-
-@form("softmax.int", "_softmax")
-def softmax(o: Network, x: Ref, dim: int, *_: Any) -> Ref:
-    """Exponentials as parts of their sum."""
-    return o.step(Operation.SOFTMAX, x, 1.0, dim % x.rank)
-
-
-@form("log_softmax.int", "_log_softmax")
-def log_softmax(o: Network, x: Ref, dim: int, *_: Any) -> Ref:
-    """Its logarithm."""
-    return o.step(Operation.LOG_SOFTMAX, x, 1.0, dim % x.rank)
 
 
 # -- shapes ----------------------------------------------------------------------------------------------------------------------------
@@ -436,10 +416,12 @@ def transpose(o: Network, x: Ref, a: int, b: int) -> Ref:
     return permute(o, x, order)
 
 
-@form("unsqueeze")
-def unsqueeze(o: Network, x: Ref, dim: int) -> Ref:
-    """A dimension of one element more."""
-    return o.step(Operation.EXPAND_DIMS, x, dim % (x.rank + 1))
+short({
+    "unsqueeze": lambda o, x, dim: o.step(Operation.EXPAND_DIMS, x, dim % (x.rank + 1)),  # A dimension of one element more
+    # One after another along a dimension
+    "cat primitive:cat": lambda o, tensors, dim=0: o.step(Operation.CONCATENATION, *tensors, dim % tensors[0].rank),
+    "_to_copy to": lambda o, x, *_, **__: x if x.dtype is o.out.dtype else o.step(Operation.CAST, x),  # Conversion
+})
 
 
 @form("squeeze.dim", "squeeze.dims")
@@ -447,12 +429,6 @@ def squeeze(o: Network, x: Ref, dim: Any) -> Ref:
     """Without dimensions of one element."""
     dims = [d % x.rank for d in ([dim] if isinstance(dim, int) else dim) if x.shape[d] == 1]
     return o.step(Operation.SQUEEZE, x, dims) if dims else x
-
-
-@form("cat", "primitive:cat")
-def cat(o: Network, tensors: Sequence[Ref], dim: int = 0) -> Ref:
-    """One after another along a dimension."""
-    return o.step(Operation.CONCATENATION, *tensors, dim % tensors[0].rank)
 
 
 @form("slice.Tensor", "select.int")
@@ -518,12 +494,6 @@ def argmax(o: Network, x: Ref, dim: int, keepdim: bool = False) -> Ref:
 def topk(o: Network, x: Ref, k: int, *_: Any) -> tuple:
     """The k largest of the last dimension."""
     return o.several(Operation.TOPK_V2, x, k)
-
-
-@form("_to_copy", "to")
-def to(o: Network, x: Ref, *_: Any, **__: Any) -> Ref:
-    """Conversion."""
-    return x if x.dtype is o.out.dtype else o.step(Operation.CAST, x)
 
 
 @form("alias", "clone", "detach", "contiguous", "lift_fresh_copy", "dropout",

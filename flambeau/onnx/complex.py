@@ -23,7 +23,7 @@ class Complex(NamedTuple):
 
 
 _TABLE = Forms()
-form = _TABLE.form
+form, short = _TABLE.form, _TABLE.short
 
 
 def is_complex(x: Any) -> bool:
@@ -124,10 +124,12 @@ def _spread(o: Writer, real: Value, imag: Value) -> Complex:
     return Complex(o.Add(real, zero[1]), o.Add(imag, zero[0]))
 
 
-@form("sub", "primitive:sub")
-def sub(o: Writer, x: Any, y: Any, *, alpha: Any = 1) -> Complex:
-    """x - alpha y."""
-    return add(o, x, y, alpha=alpha, op="Sub")
+short({
+    "sub primitive:sub": lambda o, x, y, *, alpha=1: add(o, x, y, alpha=alpha, op="Sub"),  # x - alpha y
+    "mm bmm matmul mv primitive:mm primitive:bmm": lambda o, x, y: mul(o, x, y, op="MatMul"),  # A product of matrices
+    "conj _conj conj_physical primitive:conj": lambda o, x: Complex(x.real, o.Neg(x.imag)),  # The conjugate
+    "abs primitive:abs": lambda o, x: o.Sqrt(o.Add(o.Mul(x.real, x.real), o.Mul(x.imag, x.imag))),  # The length
+})
 
 
 @form("mul", "primitive:mul")
@@ -135,12 +137,6 @@ def mul(o: Writer, x: Any, y: Any, *, op: str = "Mul") -> Complex:
     """x y."""
     (a, b), (c, d) = _parts(o, x, _kind(o)), _parts(o, y, _kind(o))
     return Complex(_sum(o, _product(o, a, c, op), _product(o, b, d, op), "Sub"), _sum(o, _product(o, a, d, op), _product(o, b, c, op)))
-
-
-@form("mm", "bmm", "matmul", "mv", "primitive:mm", "primitive:bmm")
-def matmul(o: Writer, x: Any, y: Any) -> Complex:
-    """A product of matrices."""
-    return mul(o, x, y, op="MatMul")
 
 
 @form("div", "primitive:truediv", takes=lambda x, y, **kw: not kw)
@@ -155,18 +151,6 @@ def div(o: Writer, x: Any, y: Any) -> Complex:
 
 
 form("resolve_conj")(lambda _, x: x)
-
-
-@form("conj", "_conj", "conj_physical", "primitive:conj")
-def conj(o: Writer, x: Complex) -> Complex:
-    """The conjugate."""
-    return Complex(x.real, o.Neg(x.imag))
-
-
-@form("abs", "primitive:abs")
-def absolute(o: Writer, x: Complex) -> Value:
-    """The length."""
-    return o.Sqrt(o.Add(o.Mul(x.real, x.real), o.Mul(x.imag, x.imag)))
 
 
 form("real", "primitive:real")(lambda _, x: x.real)

@@ -9,4 +9,4 @@ from __future__ import annotations
 from ..export.forms import Forms
 
 FORMS = Forms()
-form, find, primitives_without = FORMS.form, FORMS.find, FORMS.primitives_without
+form, short, find, primitives_without = FORMS.form, FORMS.short, FORMS.find, FORMS.primitives_without

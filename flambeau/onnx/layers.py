@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.dtypes import bool_, float32, int32, int64
 from ..core.tensor import Tensor
-from .forms import form
+from .forms import form, short
 from .shapes import reshape_to
 from .writer import Value, Writer
 
@@ -348,16 +348,24 @@ def instance_norm(o: Writer, x: Value, weight: Value | None, bias: Value | None,
 
 
 # -- activations -----------------------------------------------------------------------------------------------------------------------
-@form("softmax", "_softmax", "_safe_softmax", "operator:_softmax")
-def softmax(o: Writer, x: Value, dim: int, *_: Any, dtype: Any = None) -> Value:
-    """Exponentials as parts of their sum."""
-    return _along(o, "Softmax", x, dim)
-
-
-@form("log_softmax", "_log_softmax", "operator:_log_softmax")
-def log_softmax(o: Writer, x: Value, dim: int, *_: Any, dtype: Any = None) -> Value:
-    """Its logarithm."""
-    return _along(o, "LogSoftmax", x, dim)
+short({
+    # Exponentials as parts of their sum
+    "softmax _softmax _safe_softmax operator:_softmax": lambda o, x, dim, *_, dtype=None: _along(o, "Softmax", x, dim),
+    "log_softmax _log_softmax operator:_log_softmax": lambda o, x, dim, *_, dtype=None: _along(o, "LogSoftmax", x, dim),  # Its logarithm
+    "silu": lambda o, x: o.Mul(x, o.Sigmoid(x)),  # x times its sigmoid
+    "mish": lambda o, x: o.Mul(x, o.Tanh(o.Softplus(x))),  # x times the hyperbolic tangent of its softplus
+    "hardswish": lambda o, x: o.HardSwish(x),  # x times its hard sigmoid
+    "hardsigmoid": lambda o, x: o.HardSigmoid(x, alpha=1 / 6, beta=0.5),  # x / 6 + 1 / 2 within 0 and 1
+    "clamp clip": lambda o, x, min=None, max=None: _clipped(o, x, min, max),  # x within bounds
+    "clamp_min": lambda o, x, min: _clipped(o, x, min, None),  # x from a bound on
+    "clamp_max": lambda o, x, max: _clipped(o, x, None, max),  # x up to a bound
+    "hardtanh": lambda o, x, min_val=-1, max_val=1: _clipped(o, x, min_val, max_val),  # x within bounds
+    "relu6": lambda o, x: _clipped(o, x, 0, 6),  # x within 0 and 6
+    "selu": lambda o, x: o.Selu(x),  # The scaled ELU that normalises itself
+    "leaky_relu": lambda o, x, negative_slope=0.01: o.LeakyRelu(x, alpha=float(negative_slope)),  # x, and a part of it below zero
+    "softsign": lambda o, x: o.Softsign(x),  # x / (1 + |x|)
+    "log_sigmoid": lambda o, x: o.Neg(o.Softplus(o.Neg(x))),  # The logarithm of the sigmoid
+})
 
 
 def _along(o: Writer, op: str, x: Value, dim: int) -> Value:
@@ -385,30 +393,6 @@ def gelu_of_parts(o: Writer, x: Value, *, approximate: str = "none") -> Value:
     return o.Mul(o.Mul(x, half), o.Add(below, one))
 
 
-@form("silu")
-def silu(o: Writer, x: Value) -> Value:
-    """x times its sigmoid."""
-    return o.Mul(x, o.Sigmoid(x))
-
-
-@form("mish")
-def mish(o: Writer, x: Value) -> Value:
-    """x times the hyperbolic tangent of its softplus."""
-    return o.Mul(x, o.Tanh(o.Softplus(x)))
-
-
-@form("hardswish")
-def hardswish(o: Writer, x: Value) -> Value:
-    """x times its hard sigmoid."""
-    return o.HardSwish(x)
-
-
-@form("hardsigmoid")
-def hardsigmoid(o: Writer, x: Value) -> Value:
-    """x / 6 + 1 / 2 within 0 and 1."""
-    return o.HardSigmoid(x, alpha=1 / 6, beta=0.5)
-
-
 def _clipped(o: Writer, x: Value, low: Any, high: Any) -> Value:
     kind = o.out.dtype
     x = o.cast(x, kind)
@@ -416,36 +400,6 @@ def _clipped(o: Writer, x: Value, low: Any, high: Any) -> Value:
         x = x if low is None else o.Max(x, o.cast(low, kind))
         return x if high is None else o.Min(x, o.cast(high, kind))
     return o.Clip(x, None if low is None else o.constant(low, kind), None if high is None else o.constant(high, kind))
-
-
-@form("clamp", "clip")
-def clamp(o: Writer, x: Value, min: Any = None, max: Any = None) -> Value:
-    """x within bounds."""
-    return _clipped(o, x, min, max)
-
-
-@form("clamp_min")
-def clamp_min(o: Writer, x: Value, min: Any) -> Value:
-    """x from a bound on."""
-    return _clipped(o, x, min, None)
-
-
-@form("clamp_max")
-def clamp_max(o: Writer, x: Value, max: Any) -> Value:
-    """x up to a bound."""
-    return _clipped(o, x, None, max)
-
-
-@form("hardtanh")
-def hardtanh(o: Writer, x: Value, min_val: Any = -1, max_val: Any = 1) -> Value:
-    """x within bounds."""
-    return _clipped(o, x, min_val, max_val)
-
-
-@form("relu6")
-def relu6(o: Writer, x: Value) -> Value:
-    """x within 0 and 6."""
-    return _clipped(o, x, 0, 6)
 
 
 @form("elu", takes=lambda x, alpha=1, scale=1, input_scale=1: scale == 1 and input_scale == 1)
@@ -458,18 +412,6 @@ def elu(o: Writer, x: Value, alpha: Any = 1, *_: Any) -> Value:
 def celu(o: Writer, x: Value, alpha: Any = 1) -> Value:
     """x, and alpha (exp(x / alpha) - 1) below zero."""
     return o.Celu(x, alpha=float(alpha))
-
-
-@form("selu")
-def selu(o: Writer, x: Value) -> Value:
-    """The scaled ELU that normalises itself."""
-    return o.Selu(x)
-
-
-@form("leaky_relu")
-def leaky_relu(o: Writer, x: Value, negative_slope: Any = 0.01) -> Value:
-    """x, and a part of it below zero."""
-    return o.LeakyRelu(x, alpha=float(negative_slope))
 
 
 @form("prelu", "_prelu_kernel")
@@ -489,18 +431,6 @@ def softplus(o: Writer, x: Value, beta: Any = 1, threshold: Any = 20) -> Value:
     made = o.Softplus(scaled)
     made = made if beta == 1 else o.Div(made, o.constant(beta, x.dtype))
     return made if threshold == 20 else o.Where(o.Greater(scaled, threshold), x, made, _dtype=x.dtype)
-
-
-@form("softsign")
-def softsign(o: Writer, x: Value) -> Value:
-    """x / (1 + |x|)."""
-    return o.Softsign(x)
-
-
-@form("log_sigmoid")
-def log_sigmoid(o: Writer, x: Value) -> Value:
-    """The logarithm of the sigmoid."""
-    return o.Neg(o.Softplus(o.Neg(x)))
 
 
 @form("threshold")

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.dtypes import float64, int64
 from .elementwise import Scalars
-from .forms import form
+from .forms import form, short
 from .writer import Number, Value, Writer
 
 
@@ -32,22 +32,12 @@ form("sym_max")(_arithmetic("maximum"))
 form("sym_min")(_arithmetic("minimum"))
 
 
-@form("sym_float")
-def sym_float(o: Writer, x: Any) -> Value:
-    """A size as a float."""
-    return _operands(o, (x,), True)[0]
-
-
-@form("sym_size", "size")
-def sym_size(o: Writer, x: Value, dim: int) -> Any:
-    """One size of a tensor."""
-    return o.size(x, dim % x.rank)
-
-
-@form("sym_numel")
-def sym_numel(o: Writer, x: Value) -> Value:
-    """How many elements a tensor has."""
-    return o.Unsqueeze(o.Size(x), [0])
+short({
+    "sym_float": lambda o, x: _operands(o, (x,), True)[0],  # A size as a float
+    "sym_size size": lambda o, x, dim: o.size(x, dim % x.rank),  # One size of a tensor
+    "sym_numel": lambda o, x: o.Unsqueeze(o.Size(x), [0]),  # How many elements a tensor has
+    "getitem": lambda o, several, place: several[place],  # One of several results
+})
 
 
 @form("item", "_local_scalar_dense")
@@ -55,9 +45,3 @@ def item(o: Writer, x: Value) -> Number:
     """The number in a tensor of one element."""
     kind = float64 if x.dtype.is_floating_point else int64
     return Number(o.cast(o.Reshape(x, [1]), kind).name, kind)
-
-
-@form("getitem")
-def getitem(o: Writer, several: Any, place: int) -> Any:
-    """One of several results."""
-    return several[place]

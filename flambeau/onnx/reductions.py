@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.dtypes import bool_, dtype, float32, float64, int32, int64
-from .forms import form
+from .forms import form, short
 from .writer import Value, Writer
 
 _DIRECT = (float32, float64, int32, int64)      # what runtimes fold themselves
@@ -44,22 +44,12 @@ form("max.default")(_fold("ReduceMax"))
 form("min.default")(_fold("ReduceMin"))
 
 
-@form("operator:_sum_as")
-def sum_as(o: Writer, x: Value, dims: Any, keepdim: bool, kind: Any) -> Value:
-    """A sum in a dtype."""
-    return _folded(o, "ReduceSum", x, dims, keepdim, kind)
-
-
-@form("operator:_mean")
-def mean_as(o: Writer, x: Value, dims: Any, keepdim: bool = False, *_: Any) -> Value:
-    """A mean."""
-    return _folded(o, "ReduceMean", x, dims, keepdim, o.out.dtype)
-
-
-@form("logsumexp")
-def logsumexp(o: Writer, x: Value, dim: Any, keepdim: bool = False) -> Value:
-    """The logarithm of the sum of exponentials."""
-    return _folded(o, "ReduceLogSumExp", x, dim, keepdim, o.out.dtype)
+short({
+    "operator:_sum_as": lambda o, x, dims, keepdim, kind: _folded(o, "ReduceSum", x, dims, keepdim, kind),  # A sum in a dtype
+    "operator:_mean": lambda o, x, dims, keepdim=False, *_: _folded(o, "ReduceMean", x, dims, keepdim, o.out.dtype),  # A mean
+    # The logarithm of the sum of exponentials
+    "logsumexp": lambda o, x, dim, keepdim=False: _folded(o, "ReduceLogSumExp", x, dim, keepdim, o.out.dtype),
+})
 
 
 def _truths(op: str) -> Callable:
@@ -181,10 +171,12 @@ def _top(o: Writer, x: Value, k: Any, dim: int, largest: bool, in_order: bool = 
     return o.cast(values, x.dtype), Value(places.name, int64)
 
 
-@form("topk", "primitive:topk")
-def topk(o: Writer, x: Value, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple:
-    """The k largest or smallest, and their places."""
-    return _top(o, x, k, dim, largest, sorted)
+short({
+    # The k largest or smallest, and their places
+    "topk primitive:topk": lambda o, x, k, dim=-1, largest=True, sorted=True: _top(o, x, k, dim, largest, sorted),
+    "argsort": lambda o, x, dim=-1, descending=False, **_: sort(o, x, dim, descending)[1],  # The places of all in order
+    "argsort.stable": lambda o, x, *, stable, dim=-1, descending=False: sort(o, x, dim, descending)[1],  # Likewise
+})
 
 
 @form("sort.default", "sort")
@@ -198,18 +190,6 @@ def sort_stable(o: Writer, x: Value, *args: Any, stable: Any = True, dim: int = 
     """Likewise."""
     dim, descending = (*args, dim, descending)[:2] if args else (dim, descending)
     return sort(o, x, dim, descending)
-
-
-@form("argsort")
-def argsort(o: Writer, x: Value, dim: int = -1, descending: bool = False, **_: Any) -> Value:
-    """The places of all in order."""
-    return sort(o, x, dim, descending)[1]
-
-
-@form("argsort.stable")
-def argsort_stable(o: Writer, x: Value, *, stable: bool, dim: int = -1, descending: bool = False) -> Value:
-    """Likewise."""
-    return sort(o, x, dim, descending)[1]
 
 
 @form("primitive:nth")

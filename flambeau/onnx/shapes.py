@@ -13,7 +13,7 @@ from ..core.symbolic import hint_of, is_symbolic
 from ..core.tensor import Tensor
 from ..ops import prims
 from .elementwise import Scalars
-from .forms import form
+from .forms import form, short
 from .writer import Value, Writer
 
 LAST = 2**63 - 1
@@ -81,10 +81,12 @@ def t(o: Writer, x: Value) -> Value:
     return permute(o, x, list(range(x.rank))[::-1])
 
 
-@form("unsqueeze", "unsqueeze_copy", "primitive:unsqueeze")
-def unsqueeze(o: Writer, x: Value, dim: int) -> Value:
-    """A dimension of one element more."""
-    return o.Unsqueeze(x, [dim % (x.rank + 1)])
+short({
+    "unsqueeze unsqueeze_copy primitive:unsqueeze": lambda o, x, dim: o.Unsqueeze(x, [dim % (x.rank + 1)]),  # A dimension of one element more
+    # Conversion to the dtype that comes out; of floats to integers, truncated
+    "to _to_copy": lambda o, x, *args, dtype=None, **_: o.cast(x, o.out.dtype),
+    "copy": lambda o, x, source, *_: expand(o, o.cast(source, x.dtype), o.shape(x)),  # `source` in the shape and dtype of `x`
+})
 
 
 @form("squeeze", "squeeze_copy", "primitive:squeeze")
@@ -110,18 +112,6 @@ def expand(o: Writer, x: Value, size: Sequence[Any], **_: Any) -> Value:
 def same(o: Writer, x: Value, *_: Any, **__: Any) -> Value:
     """The tensor itself."""
     return x
-
-
-@form("to", "_to_copy")
-def to(o: Writer, x: Value, *args: Any, dtype: Any = None, **_: Any) -> Value:
-    """Conversion to the dtype that comes out; of floats to integers, truncated."""
-    return o.cast(x, o.out.dtype)
-
-
-@form("copy")
-def copy(o: Writer, x: Value, source: Value, *_: Any) -> Value:
-    """`source` in the shape and dtype of `x`."""
-    return expand(o, o.cast(source, x.dtype), o.shape(x))
 
 
 # -- parts ---------------------------------------------------------------------------------------------------------------------------
@@ -288,10 +278,14 @@ def roll(o: Writer, x: Value, shifts: Sequence[int], dims: Sequence[int] = ()) -
     return x
 
 
-@form("constant_pad_nd")
-def constant_pad(o: Writer, x: Value, pad: Sequence[Any], value: Any = 0) -> Value:
-    """More elements at the ends of the last dimensions, or fewer."""
-    return _pad(o, x, pad, "constant", value)
+short({
+    # More elements at the ends of the last dimensions, or fewer
+    "constant_pad_nd": lambda o, x, pad, value=0: _pad(o, x, pad, "constant", value),
+    # The elements mirrored at the ends
+    "reflection_pad1d reflection_pad2d reflection_pad3d": lambda o, x, padding: _pad(o, x, padding, "reflect"),
+    # The last elements repeated at the ends
+    "replication_pad1d replication_pad2d replication_pad3d": lambda o, x, padding: _pad(o, x, padding, "edge"),
+})
 
 
 def _pad(o: Writer, x: Value, pad: Sequence[Any], mode: str, value: Any = None) -> Value:
@@ -303,18 +297,6 @@ def _pad(o: Writer, x: Value, pad: Sequence[Any], mode: str, value: Any = None) 
     source = as_numbers(o, x)
     filler = None if value is None else o.cast(value, source.dtype)
     return o.cast(o.step("Pad", source, o.sizes([*low, *high]), filler, mode=mode), x.dtype)
-
-
-@form("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def reflection_pad(o: Writer, x: Value, padding: Sequence[Any]) -> Value:
-    """The elements mirrored at the ends."""
-    return _pad(o, x, padding, "reflect")
-
-
-@form("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def replication_pad(o: Writer, x: Value, padding: Sequence[Any]) -> Value:
-    """The last elements repeated at the ends."""
-    return _pad(o, x, padding, "edge")
 
 
 @form("pad")
@@ -366,10 +348,17 @@ def index_select(o: Writer, x: Value, dim: int, index: Value) -> Value:
     return o.Gather(x, index if index.rank or x.rank != o.out.ndim else o.Unsqueeze(index, [0]), axis=_dim(x, dim))
 
 
-@form("embedding", "operator:_embedding")
-def embedding(o: Writer, weight: Value, indices: Value, *_: Any, **__: Any) -> Value:
-    """Rows of a table."""
-    return o.Gather(weight, indices, axis=0)
+short({
+    "embedding operator:_embedding": lambda o, weight, indices, *_, **__: o.Gather(weight, indices, axis=0),  # Rows of a table
+    # Values put where the index says along a dimension
+    "scatter.src scatter.value primitive:scatter": lambda o, x, dim, index, source, reduce=None: _scatter(o, x, dim, index, source, reduce),
+    # Values folded into where the index says
+    "scatter.reduce scatter.value_reduce": lambda o, x, dim, index, source, *, reduce: _scatter(o, x, dim, index, source, reduce),
+    "scatter_add": lambda o, x, dim, index, source: _scatter(o, x, dim, index, source, "sum"),  # Values added where the index says
+    "primitive:scatter_reduce": lambda o, x, dim, index, source, reduce: _scatter(o, x, dim, index, source, reduce),  # Likewise
+    "masked_fill": lambda o, x, mask, value: where(o, mask, value, x),  # x with a value where the mask holds
+    "take": lambda o, x, index: o.Gather(o.Reshape(x, [-1]), index, axis=0),  # Elements by their places in the flat tensor
+})
 
 
 def _as_places(o: Writer, indices: Sequence[Value | None], x: Value) -> tuple[list[int], list[Value]]:
@@ -476,33 +465,9 @@ def scatter_of_one(o: Writer, x: Value, index: Value, source: Value, reduce: str
     return o.Squeeze(made, [0])
 
 
-@form("scatter.src", "scatter.value", "primitive:scatter")
-def scatter(o: Writer, x: Value, dim: int, index: Value, source: Any, reduce: str | None = None) -> Value:
-    """Values put where the index says along a dimension."""
-    return _scatter(o, x, dim, index, source, reduce)
-
-
-@form("scatter.reduce", "scatter.value_reduce")
-def scatter_with(o: Writer, x: Value, dim: int, index: Value, source: Any, *, reduce: str) -> Value:
-    """Values folded into where the index says."""
-    return _scatter(o, x, dim, index, source, reduce)
-
-
-@form("scatter_add")
-def scatter_add(o: Writer, x: Value, dim: int, index: Value, source: Value) -> Value:
-    """Values added where the index says."""
-    return _scatter(o, x, dim, index, source, "sum")
-
-
 @form("scatter_reduce.two", takes=lambda x, dim, index, src, reduce, include_self=True: include_self and reduce != "mean")
 def scatter_reduce(o: Writer, x: Value, dim: int, index: Value, source: Value, reduce: str, **_: Any) -> Value:
     """Values folded into where the index says."""
-    return _scatter(o, x, dim, index, source, reduce)
-
-
-@form("primitive:scatter_reduce")
-def scatter_reduced(o: Writer, x: Value, dim: int, index: Value, source: Value, reduce: str) -> Value:
-    """Likewise."""
     return _scatter(o, x, dim, index, source, reduce)
 
 
@@ -547,12 +512,6 @@ def slice_scatter(o: Writer, x: Value, source: Value, dim: int = 0, start: Any =
     return _into(o, x, source, axis, places)
 
 
-@form("masked_fill")
-def masked_fill(o: Writer, x: Value, mask: Value, value: Any) -> Value:
-    """x with a value where the mask holds."""
-    return where(o, mask, value, x)
-
-
 @form("masked_select")
 def masked_select(o: Writer, x: Value, mask: Value) -> Value:
     """The elements where the mask holds."""
@@ -590,12 +549,6 @@ def where(o: Writer, condition: Value, x: Any, y: Any) -> Value:
     """x where the condition holds, else y."""
     kind = o.out.dtype
     return Scalars(o).where(o.cast(condition, bool_), o.cast(x, kind), o.cast(y, kind))
-
-
-@form("take")
-def take(o: Writer, x: Value, index: Value) -> Value:
-    """Elements by their places in the flat tensor."""
-    return o.Gather(o.Reshape(x, [-1]), index, axis=0)
 
 
 @form("pixel_shuffle", takes=lambda x, factor: x.ndim == 4)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.dtypes import bool_, float32, int64
-from .forms import form
+from .forms import form, short
 from .shapes import expand
 from .writer import NUMBERS, Value, Writer
 
@@ -19,10 +19,13 @@ def _filled(o: Writer, shape: Sequence[Any] | Value, value: Any) -> Value:
     return o.Expand(one, o.value(shape))
 
 
-@form("full", "primitive:full")
-def full(o: Writer, size: Sequence[Any], fill_value: Any, *_: Any, **__: Any) -> Value:
-    """One number everywhere."""
-    return _filled(o, size, fill_value)
+short({
+    "full primitive:full": lambda o, size, fill_value, *_, **__: _filled(o, size, fill_value),  # One number everywhere
+    "new_full": lambda o, x, size, fill_value, **_: _filled(o, size, fill_value),  # One number everywhere, in another tensor's dtype
+    "full_like fill": lambda o, x, value, **_: _filled(o, o.shape(x), value),  # One number in the shape of another tensor
+    "scalar_tensor": lambda o, s, **_: o.cast(s, o.out.dtype),  # A number as a tensor
+    "arange arange.default": lambda o, end, **_: arange(o, 0, end),  # 0, 1, ... up to `end`
+})
 
 
 def _factory(value: int) -> Callable:
@@ -35,32 +38,8 @@ for _name, _value in (("zeros", 0), ("ones", 1), ("empty", 0), ("new_zeros", 0),
         lambda o, x, size, *_, _value=_value, **__: _filled(o, size, _value)))
 
 
-@form("new_full")
-def new_full(o: Writer, x: Value, size: Sequence[Any], fill_value: Any, **_: Any) -> Value:
-    """One number everywhere, in another tensor's dtype."""
-    return _filled(o, size, fill_value)
-
-
-@form("full_like", "fill")
-def full_like(o: Writer, x: Value, value: Any, **_: Any) -> Value:
-    """One number in the shape of another tensor."""
-    return _filled(o, o.shape(x), value)
-
-
 for _name, _value in (("zeros_like", 0), ("ones_like", 1), ("empty_like", 0)):
     form(_name)(lambda o, x, _value=_value, **_: _filled(o, o.shape(x), _value))
-
-
-@form("scalar_tensor")
-def scalar_tensor(o: Writer, s: Any, **_: Any) -> Value:
-    """A number as a tensor."""
-    return o.cast(s, o.out.dtype)
-
-
-@form("arange", "arange.default")
-def arange_to(o: Writer, end: Any, **_: Any) -> Value:
-    """0, 1, ... up to `end`."""
-    return arange(o, 0, end)
 
 
 @form("arange.start", "arange.start_step")
@@ -91,34 +70,14 @@ def _drawn(o: Writer, op: str, shape: Sequence[Any], **how: Any) -> Value:
     return o.cast(o.step(op, base, **how), o.out.dtype)
 
 
-@form("rand")
-def rand(o: Writer, size: Sequence[Any], *_: Any, **__: Any) -> Value:
-    """Evenly between 0 and 1."""
-    return _drawn(o, "RandomUniformLike", size)
-
-
-@form("randn")
-def randn(o: Writer, size: Sequence[Any], *_: Any, **__: Any) -> Value:
-    """Of the normal distribution."""
-    return _drawn(o, "RandomNormalLike", size)
-
-
-@form("rand_like")
-def rand_like(o: Writer, x: Value, *_: Any, **__: Any) -> Value:
-    """Evenly between 0 and 1, in the shape of another tensor."""
-    return _drawn(o, "RandomUniformLike", o.shape(x))
-
-
-@form("randn_like")
-def randn_like(o: Writer, x: Value, *_: Any, **__: Any) -> Value:
-    """Of the normal distribution, in the shape of another tensor."""
-    return _drawn(o, "RandomNormalLike", o.shape(x))
-
-
-@form("randint", "randint.default")
-def randint(o: Writer, high: Any, size: Sequence[Any], *_: Any, **__: Any) -> Value:
-    """Integers below `high`."""
-    return randint_low(o, 0, high, size)
+short({
+    "rand": lambda o, size, *_, **__: _drawn(o, "RandomUniformLike", size),  # Evenly between 0 and 1
+    "randn": lambda o, size, *_, **__: _drawn(o, "RandomNormalLike", size),  # Of the normal distribution
+    "rand_like": lambda o, x, *_, **__: _drawn(o, "RandomUniformLike", o.shape(x)),  # Evenly between 0 and 1, in the shape of another tensor
+    # Of the normal distribution, in the shape of another tensor
+    "randn_like": lambda o, x, *_, **__: _drawn(o, "RandomNormalLike", o.shape(x)),
+    "randint randint.default": lambda o, high, size, *_, **__: randint_low(o, 0, high, size),  # Integers below `high`
+})
 
 
 @form("randint.low")
