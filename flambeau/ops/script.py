@@ -226,10 +226,6 @@ def _repeated(value: Any, times: Any) -> Any:
     return wrapped(value * times)
 
 
-def _rounded(a: float, digits: int | None = None) -> float:
-    return float(round(a)) if digits is None else round(a, digits)
-
-
 def _real(fn: Callable[..., float], of_complex: Callable[..., complex] | None = None) -> Callable[..., Any]:
     """A function of `math`, that answers NaN where it has no value."""
     def of(*args: Any) -> Any:
@@ -255,10 +251,6 @@ def _in_place(change: Callable[..., None]) -> Callable[..., Any]:
     return changed
 
 
-def _slice(x: Any, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
-    return x[start:end:step]
-
-
 def _remove(items: list, value: Any) -> None:
     """Take out the first element that is equal."""
     for at, item in enumerate(items):
@@ -277,10 +269,6 @@ def same(a: Any, b: Any) -> bool:
     return a == b
 
 
-def _contains(container: Any, value: Any) -> bool:
-    return value in container if isinstance(container, (dict, str)) else any(same(item, value) for item in container)
-
-
 def _index(items: list, value: Any) -> int:
     found = next((at for at, item in enumerate(items) if same(item, value)), None)
     if found is None:
@@ -290,10 +278,6 @@ def _index(items: list, value: Any) -> int:
 
 def _count(items: Any, value: Any, *bounds: int) -> int:
     return items.count(value, *bounds) if isinstance(items, str) else sum(same(item, value) for item in items)
-
-
-def _sorted(items: list, reverse: bool = False) -> list:
-    return sorted(items, reverse=reverse)
 
 
 def _format(text: str, *values: Any) -> str:
@@ -311,7 +295,7 @@ _SPECIFIERS = frozenset("sdifFeEc%")
 def _percent(text: str, *values: Any) -> str:
     """`text % values`, where `%s` shows a value as str() does."""
     flat = values[0] if len(values) == 1 and isinstance(values[0], tuple) else values
-    if any(len(run) > 4 for run in _digits(text)):
+    if any(len(run) > 4 for run in re.split(r"\D+", text)):
         raise RuntimeError(f"format of more than 9999 places: {text[:40]!r}")
     asked = _SPECIFIER.findall(text)
     for one in asked:
@@ -321,10 +305,6 @@ def _percent(text: str, *values: Any) -> str:
     if len(asked) != len(flat):
         raise RuntimeError(f"Too {'few' if len(asked) > len(flat) else 'many'} arguments for format string")
     return text % tuple([text_of(value) if one == "s" else value for one, value in zip(asked, flat)])
-
-
-def _digits(text: str) -> list[str]:
-    return "".join(c if c.isdigit() else " " for c in text).split()
 
 
 def _float_text(value: float) -> str:
@@ -371,17 +351,9 @@ def _without_item(target: Any, key: Any) -> Any:
     return target
 
 
-def _listed(value: Any) -> list:
-    return list(value)
-
-
 def _inner(value: Any) -> list:
     """A list or nested tuple of numbers, as `tensor` takes it."""
     return [_inner(v) for v in value] if isinstance(value, (list, tuple)) else value
-
-
-def _joined(between: str, parts: list) -> str:
-    return between.join(parts)
 
 
 _STR = {name: getattr(str, name) for name in ["upper", "lower", "strip", "lstrip", "rstrip", "startswith", "endswith", "find", "rfind",
@@ -401,12 +373,13 @@ def _padded(pad: Callable[..., str]) -> Callable[..., str]:
 
 ON_VALUES: dict[str, Callable[..., Any]] = {
     "pad_sequence": lambda xs, batch_first=False, padding=0.0, side="right": padded(xs, batch_first, padding, side),
-    **_STR, **{name: _padded(pad) for name, pad in _PADDED.items()}, "join": _joined,
+    **_STR, **{name: _padded(pad) for name, pad in _PADDED.items()}, "join": lambda between, parts: between.join(parts),
     "add": lambda a, b, *alpha: wrapped(a + b), "sub": lambda a, b, *alpha: wrapped(a - b), "mul": _repeated, "div": _divided,
     "floordiv": lambda a, b: wrapped(a // b), "remainder": operator.mod, "fmod": math.fmod, "pow": _power, "neg": lambda a: wrapped(-a),
     "abs": abs, "fabs": math.fabs, "divmod": divmod, "__round_to_zero_floordiv": lambda a, b: wrapped(int(a / b)),
     "__lshift__": _shifted(operator.lshift), "__rshift__": _shifted(operator.rshift),
-    "floor": math.floor, "ceil": math.ceil, "round": _rounded, "trunc": math.trunc,
+    "floor": math.floor, "ceil": math.ceil, "trunc": math.trunc,
+    "round": lambda a, digits=None: float(round(a)) if digits is None else round(a, digits),
     **{name: _real(getattr(math, name), getattr(cmath, name, None)) for name in ["sqrt", "exp", "log", "log2", "log10", "log1p", "expm1",
         "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "gamma", "lgamma", "erf", "erfc",
         "degrees", "radians", "hypot", "atan2", "copysign", "factorial", "gcd", "ldexp", "isnan", "isinf", "isfinite"]},
@@ -417,9 +390,12 @@ ON_VALUES: dict[str, Callable[..., Any]] = {
     "len": len, "append": _in_place(list.append), "extend": _in_place(list.extend), "insert": _in_place(list.insert),
     "add_": _in_place(list.extend), "mul_": _in_place(list.__imul__),
     "clear": lambda x: _in_place(type(x).clear)(x), "copy": lambda x: x.copy(), "reverse": _in_place(list.reverse), "sort": _in_place(
-        lambda x, reverse=False: x.sort(reverse=reverse)), "sorted": _sorted,
-    "pop": lambda x, *at: x.pop(*at), "remove": _in_place(_remove), "index": _index, "count": _count, "list": _listed, "slice": _slice,
-    "__contains__": _contains, "__getitem__": operator.getitem, "_set_item": _with_item, "Delete": _without_item,
+        lambda x, reverse=False: x.sort(reverse=reverse)),
+    "sorted": lambda items, reverse=False: sorted(items, reverse=reverse),
+    "pop": lambda x, *at: x.pop(*at), "remove": _in_place(_remove), "index": _index, "count": _count, "list": lambda x: list(x),
+    "slice": lambda x, start=None, end=None, step=1: x[start:end:step],
+    "__contains__": lambda x, value: value in x if isinstance(x, (dict, str)) else any(same(item, value) for item in x),
+    "__getitem__": operator.getitem, "_set_item": _with_item, "Delete": _without_item,
     "keys": lambda d: list(d), "values": lambda d: list(d.values()), "items": lambda d: list(d.items()), "get": dict.get,
     "setdefault": dict.setdefault, "update": _updated, "popitem": dict.popitem, "dict": dict,
     "str": text_of, "ord": ord, "chr": chr, "hex": hex, "oct": oct, "bin": bin, "format": _format, "percentFormat": _percent,
@@ -442,16 +418,8 @@ def _as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     return OPERATORS["as_tensor"](data if isinstance(data, Tensor) else _inner(data), dtype=dtype_of(dtype), device=device)
 
 
-def _cast(name: str) -> Callable[[Tensor], Tensor]:
-    return lambda x, *non_blocking: x.to(DTYPES[name])
-
-
 def _set_grad_enabled(on: bool) -> None:
     dispatch.state.grad_mode = on
-
-
-def _manual_seed(seed: int) -> None:
-    manual_seed(seed)
 
 
 def _warn(text: str, stacklevel: int = 2) -> None:
@@ -463,22 +431,10 @@ def _asked(method: str) -> Callable[..., Any]:
     return lambda x, *args, **kwargs: number_of(getattr(x, method)(*args, **kwargs))
 
 
-def _sized(x: Tensor, dim: int | None = None) -> Any:
-    return list(x.shape) if dim is None else x.shape[dim]
-
-
-def _strided(x: Tensor, dim: int | None = None) -> Any:
-    return list(x.stride()) if dim is None else x.stride(dim)
-
-
 def _backward(x: Any, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False) -> None:
     if not isinstance(x, Tensor):
         raise NotImplementedError("TorchScript: torch.autograd.backward of several tensors; call backward of their sum")
     x.backward(gradient, retain_graph, create_graph)
-
-
-def _with_indices(name: str) -> Callable[..., Any]:
-    return lambda x, *args: OPERATORS[name](x, *args, return_indices=True)
 
 
 def _consecutive(x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> tuple[Tensor, ...]:
@@ -495,18 +451,10 @@ def _unique(x: Tensor, dim: int | None, order: bool, return_inverse: bool, retur
     return found[0], found[1] if return_inverse else found[1].new_empty((0,)), found[2] if return_counts else found[2].new_empty((0,))
 
 
-def _nll_loss(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1, ignore_index: int = -100) -> Tensor:
-    return OPERATORS["nll_loss"](x, target, weight, ignore_index=ignore_index, reduction=REDUCTIONS[reduction])
-
-
 def _rrelu(x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: Any = None) -> Tensor:
     """x, and below 0 a part of it: between two bounds at random, or half way between them."""
     slope = OPERATORS["rand_like"](x, generator=generator) * (upper - lower) + lower if training else (lower + upper) / 2
     return OPERATORS["where"](x >= 0, x, x * slope)
-
-
-def _packed(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
-    return packed(x.transpose(0, 1) if batch_first else x, lengths.tolist())
 
 
 def _padded_from(data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: float, total_length: int) -> tuple[Tensor, Tensor]:
@@ -525,16 +473,22 @@ ON_TENSORS: dict[str, Callable[..., Any]] = {
     "unique_dim": lambda x, dim, order=True, inverse=False, counts=False: _unique(x, dim, order, inverse, counts),
     "numpy_T": lambda x: x.T, "mT": lambda x: x.mT, "mH": lambda x: x.mH, "matrix_H": lambda x: x.H,
     "tensordot": lambda a, b, of_a, of_b: OPERATORS["tensordot"](a, b, (of_a, of_b)), "_conj": lambda x: x.conj(),
-    "_pack_padded_sequence": _packed, "_pad_packed_sequence": _padded_from, "rrelu": _rrelu,
+    "_pack_padded_sequence": lambda x, lengths, batch_first: packed(x.transpose(0, 1) if batch_first else x, lengths.tolist()),
+    "_pad_packed_sequence": _padded_from, "rrelu": _rrelu,
     "_weight_norm": lambda v, g, dim=0: v * (g / OPERATORS["norm_except_dim"](v, 2, dim)),
-    **dict.fromkeys(("nll_loss", "nll_loss_nd", "nll_loss2d"), _nll_loss), "embedding_bag": FORMS["_embedding_bag"],
-    **{f"adaptive_max_pool{n}d": _with_indices(f"adaptive_max_pool{n}d") for n in (1, 2, 3)}, "unique_consecutive": _consecutive,
-    "size": _sized, "stride": _strided, "len": len, "dim": lambda x: x.ndim, "list": lambda x: list(x.unbind(0)),
+    **dict.fromkeys(("nll_loss", "nll_loss_nd", "nll_loss2d"), lambda x, target, weight=None, reduction=1, ignore_index=-100:
+        OPERATORS["nll_loss"](x, target, weight, ignore_index=ignore_index, reduction=REDUCTIONS[reduction])),
+    "embedding_bag": FORMS["_embedding_bag"],
+    **{f"adaptive_max_pool{n}d": lambda x, *args, pool=f"adaptive_max_pool{n}d": OPERATORS[pool](x, *args, return_indices=True)
+       for n in (1, 2, 3)}, "unique_consecutive": _consecutive,
+    "size": lambda x, dim=None: list(x.shape) if dim is None else x.shape[dim],
+    "stride": lambda x, dim=None: list(x.stride()) if dim is None else x.stride(dim),
+    "len": len, "dim": lambda x: x.ndim, "list": lambda x: list(x.unbind(0)),
     **{name: _asked(name) for name in ["numel", "is_floating_point", "is_complex", "is_signed", "is_contiguous", "type_as", "get_device",
         "storage_offset", "element_size", "requires_grad_", "retain_grad", "detach_", "squeeze_", "unsqueeze_", "transpose_", "t_",
         "swapaxes_", "swapdims_", "resize_", "resize_as_", "set_", "is_pinned", "pin_memory", "is_set_to", "sum_to_size", "cpu", "cuda",
         "is_conj", "is_neg", "is_inference", "is_leaf", "to_dense", "coalesce", "indices", "is_coalesced", "sparse_dim", "dense_dim"]},
-    **{f"_cast_{theirs}": _cast(ours) for theirs, ours in (
+    **{f"_cast_{theirs}": lambda x, *non_blocking, kind=DTYPES[ours]: x.to(kind) for theirs, ours in (
         ("Byte", "uint8"), ("Char", "int8"), ("Short", "int16"), ("Int", "int32"), ("Long", "int64"), ("Half", "float16"),
         ("Float", "float32"), ("Double", "float64"))},
     "Int": int, "Float": float, "Bool": bool, "Complex": complex, "IntImplicit": int, "FloatImplicit": float,
@@ -554,7 +508,7 @@ def _of_each(name: str) -> Callable[[Any], Any]:
 PLAIN: dict[str, Callable[..., Any]] = {
     **{f"atleast_{n}d": _of_each(f"atleast_{n}d") for n in (1, 2, 3)},
     "is_grad_enabled": lambda: dispatch.state.grad_enabled, "set_grad_enabled": _set_grad_enabled, "device": device, "warn": _warn,
-    "manual_seed": _manual_seed, "tensor": _tensor,
+    "manual_seed": lambda seed: (manual_seed(seed), None)[1], "tensor": _tensor,
     "as_tensor": _as_tensor, "is_scripting": lambda: True, "_get_tracing_state": lambda: False,
     "wait": lambda future: future.wait(),
     "has_torch_function": lambda *args: False, "is_autocast_enabled": lambda: bool(dispatch.state.autocast), "_print": print,
@@ -577,10 +531,6 @@ def _attribute(read: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
     return lambda x: number_of(read(x))
 
 
-def _shaped(x: Tensor) -> list[int]:
-    return list(x.shape)
-
-
 def _least(choose: Callable[..., Any]) -> Callable[..., Any]:
     def chosen(*args: Any) -> Any:
         if any(isinstance(a, Tensor) for a in args):
@@ -591,13 +541,10 @@ def _least(choose: Callable[..., Any]) -> Callable[..., Any]:
     return chosen
 
 
-def _number_to_tensor(value: Any) -> Any:
-    return value if isinstance(value, Tensor) else OPERATORS["tensor"](value)
-
-
 PRIM: dict[str, Callable[..., Any]] = {
-    "NumToTensor": _number_to_tensor, "min": _least(min), "max": _least(max), "abs": abs, "dtype": _attribute(lambda x: x.dtype),
-    "device": lambda x: x.device, "layout": _attribute(lambda x: x.layout), "shape": _shaped, "type": lambda d: d.type,
+    "NumToTensor": lambda x: x if isinstance(x, Tensor) else OPERATORS["tensor"](x),
+    "min": _least(min), "max": _least(max), "abs": abs, "dtype": _attribute(lambda x: x.dtype),
+    "device": lambda x: x.device, "layout": _attribute(lambda x: x.layout), "shape": lambda x: list(x.shape), "type": lambda d: d.type,
     "index": lambda d: d.index,
     "data": lambda x: x.data, "grad": lambda x: x.grad, "ndim": lambda x: x.ndim, "T": lambda x: x.T, "mT": lambda x: x.mT,
     "H": lambda x: x.H,
