@@ -9,10 +9,11 @@ from typing import Any
 from ..core.memory_format import contiguous_format
 from ..core.tables import enters
 from ..core.tensor import Tensor
-from ..ops import aten
+from ..ops import aten as _aten
 from ..ops.promotion import default_dtype
 
 TABLE: dict[Any, Callable] = {}
+aten: Any = _aten   # mypy reads tables before it knows what a module's `__getattr__` gives
 
 
 def _for(*names: str) -> Callable[[Callable], Callable]:
