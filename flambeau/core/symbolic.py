@@ -24,7 +24,6 @@ from flambeau.core.expr import (
     floordiv,
     free_variables,
     is_var,
-    known_less,
     known_nonnegative,
     maximum,
     minimum,
@@ -34,13 +33,6 @@ from flambeau.core.expr import (
     to_python,
     var,
 )
-
-__all__ = [
-    "DataDependentFloat", "DataDependentSize", "Expr", "Guard", "Index", "ShapeEnv", "SymBool", "SymFloat", "SymInt",
-    "bounds", "coefficient", "evaluate", "expr_of", "floordiv", "free_variables",
-    "hint_of", "is_symbolic", "is_var", "known_less", "known_nonnegative", "maximum",
-    "minimum", "modulo", "substitute", "sym_max", "sym_min", "sym_not", "to_cpp", "to_python", "unknown_size", "var",
-]
 
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,

@@ -425,8 +425,3 @@ SAVE: list[Callable[..., None]] = []
 
 class TopLevelTracedModule(RecursiveScriptModule):
     """What `torch.jit.trace(module)` gives."""
-
-
-__all__ = ["RecursiveScriptModule", "ScriptFunction", "ScriptMethod", "ScriptModule", "ScriptObject", "TopLevelTracedModule",
-           "call_from_python",
-           "taken"]

@@ -8,11 +8,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from ..core.tensor import Tensor
 from ..nn.modules.module import Module
 from . import language
 from .frontend.library import FORMS, METHODS
-from .frontend.matching import literal_value
 from .frontend.modules import INTERNAL, ModuleInfo
 from .frontend.unit import Unit
 from .module import SCRIPT, RecursiveScriptModule, ScriptFunction, ScriptModule, taken
@@ -158,7 +156,3 @@ def script_if_tracing(fn: Callable) -> Callable:
 def script_method(fn: Callable) -> Callable:
     """A method of a ScriptModule that TorchScript compiles."""
     return language.export(fn)
-
-
-__all__ = ["LANGUAGE", "Tensor", "is_tracing", "literal_value", "script", "script_function", "script_if_tracing", "script_method",
-           "script_module"]

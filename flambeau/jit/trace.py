@@ -32,7 +32,6 @@ from .module import TRACED, RecursiveScriptModule, ScriptFunction, TopLevelTrace
 from .printer import Printer, member
 from .program import Program
 from .traced_graph import TracedGraph
-from .values import Class
 
 _CONVERTS = "Converting a tensor to a Python {} might cause the trace to be incorrect. We can't record the data flow of Python values, " \
             "so this value will be treated as a constant in the future. This means that the trace might not generalize to other inputs!"
@@ -635,6 +634,3 @@ def trace_module(mod: Module, inputs: dict[str, Any], optimize: Any = None, chec
         for again in [args, *(_as_args(more[name]) for more in check_inputs or ())]:
             _check(mod if name == "forward" else getattr(mod, name), getattr(made, name), mod, again, kwargs, check_tolerance)
     return made
-
-
-__all__ = ["Class", "TracerWarning", "TracingCheckError", "trace", "trace_module", "tracing"]

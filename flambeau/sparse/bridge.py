@@ -13,7 +13,7 @@ from .. import ops
 from ..core import dispatch
 from ..core.memory_format import sparse_coo
 from ..core.sparse import FORMS, Pattern, SparseTensor, sparse_tensor
-from ..core.tensor import Tensor, from_array
+from ..core.tensor import Tensor
 from ..ops.registry import COMPOSITES, CompositeRecord, General
 
 
@@ -169,7 +169,3 @@ def summed_rows(rows: Tensor, which: Tensor, count: int) -> Tensor:
 def integers(data: list, like: Tensor) -> Tensor:
     """An int64 tensor of a list, on the device of `like`."""
     return ops.tensor(data, dtype=like.dtype, device=like.device)
-
-
-__all__ = ["assembled", "coalesced", "coordinates", "entries", "fact", "form", "from_array", "integers", "lines_of", "picked", "places",
-           "starts_of", "step", "summed_rows"]

@@ -15,7 +15,7 @@ from ..source import Source, constant_source
 from ..typed import Trace, Writer
 from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, ModelledVariable, NotConstant, Variable, by_equality
 from .identity import CountedVariable, key_among
-from .sequences import IteratorVariable, ListVariable, SequenceVariable, TupleVariable
+from .sequences import IteratorVariable, SequenceVariable, TupleVariable
 
 
 def _no_key(tx: Trace, key: Variable) -> NoReturn:
@@ -570,9 +570,3 @@ class SetVariable(ModelledVariable):
     def _write(self, w: Writer, target: str, method: str, values: Args) -> None:
         for value in map(w.value, values):
             w.effect(f"{target}.{method}({value})")
-
-
-__all__ = [
-    "DictVariable", "DictView", "IteratorVariable", "ListVariable", "MappingProxyVariable", "SetVariable",
-    "set_of",
-]  # fmt: skip

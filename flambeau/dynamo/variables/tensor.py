@@ -474,6 +474,3 @@ def operand_of(tx: Trace, variable: Variable, tensor: Callable[[TensorVariable],
         return {key.as_constant(): inner(value) for key, value in variable.open(tx).values()}
     value = variable.as_constant()
     return value.item() if isinstance(value, np.generic) else value
-
-
-__all__ = ["Tensor", "SubclassVariable", "SymVariable", "TensorMethod", "TensorVariable", "as_plain", "keeps_class", "operand_of"]

@@ -465,5 +465,3 @@ def load(source: str, functions: Mapping[str, int]) -> list[_C.NativeGraph]:
 
 
 stats: dict[str, float] = {"calls": 0, "seconds": 0.0}  # of g++ in this process
-
-__all__ = ["Build", "CompilerError", "NoCompiler", "build", "cache_directory", "compiler", "have_compiler", "load", "stats", "warn_failed"]

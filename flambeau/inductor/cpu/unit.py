@@ -18,7 +18,7 @@ from flambeau.inductor.cpu.externs import CALLS, runs_in_python
 from flambeau.inductor.cpu.loops import print_kernel
 from flambeau.inductor.cpu.memory import Lives, coming_and_going, plan_memory, plan_stages, written_over
 from flambeau.inductor.cpu.scans import StepFunction, print_scan
-from flambeau.inductor.loop.ir import Compute, Extern, Program, Scanned, View
+from flambeau.inductor.loop.ir import Extern, Program, Scanned, View
 from flambeau.inductor.loop.scheduler import Kernel, Node, schedule
 
 INCLUDES = [Path(__file__).parents[2] / "include", Path(__file__).parent]
@@ -258,6 +258,3 @@ def _where_begun_is_needed(nodes: Sequence[Node]) -> set[int]:
     for begun in (node for node in nodes if isinstance(node, Extern) and node.begins):
         found.update([k for k, node in enumerate(nodes) if node.reads & set(begun.writes)][:1])
     return found
-
-
-__all__ = ["Compute", "HEADERS", "INCLUDES", "Segment", "Unit", "print_unit"]

@@ -542,6 +542,3 @@ class Replayed:
 
 def _addresses(inputs: list) -> list[int]:
     return [t._data.data.ptr if isinstance(t, Tensor) else 0 for t in inputs]
-
-
-__all__ = ["Cubin", "CudaCode", "CudaUnit", "NoTriton", "Replayed", "build", "compile_all", "compile_cubin", "module_text", "print_program"]

@@ -18,7 +18,7 @@ from flambeau.core.dtypes import bool_, dtype, int64
 from flambeau.core.expr import Expr, Index, bounds, free_variables, is_var, substitute, to_python, var
 from flambeau.core.scalar import FOLDS, TABLE, compute_dtype
 from flambeau.core.size import contiguous_strides, permuted_strides
-from flambeau.core.symbolic import SymFloat, SymInt, hint_of
+from flambeau.core.symbolic import SymFloat, SymInt
 from flambeau.core.tensor import Tensor
 from flambeau.fx.node import resolve_attr
 from flambeau.inductor.loop.boxes import CHEAP, Box, Place, boxes_in, grows, index_of, origin_of, template, trailing
@@ -616,6 +616,3 @@ def _is_step(prim: Primitive) -> bool:
     """Whether a pointwise primitive is constant but for jumps: comparisons, roundings, signs."""
     d = prim.derivative
     return d is None or all(not rule.names and rule.fn() == 0 for rule in d.rules.values())
-
-
-__all__ = ["Lowering", "hint_of"]

@@ -12,7 +12,7 @@ import numpy as np
 from flambeau.core.expr import Index, coefficient, evaluate, substitute, to_python
 from flambeau.core.scalar import FOLDS
 from flambeau.inductor.loop.ir import Extern, Program, Step, View
-from flambeau.inductor.loop.scheduler import Kernel, Member, kernel_var
+from flambeau.inductor.loop.scheduler import Kernel, Member
 from flambeau.inductor.verify.places import Site, grid, merged
 from flambeau.inductor.verify.steps import Facts, Wrong
 
@@ -229,5 +229,3 @@ def memory_comes_and_goes(unit: Any, facts: Facts) -> Wrong:
 
 UNIT: tuple[Callable[[Any, Facts], Wrong], ...] = (memory_is_apart, what_lies_within_is_read_where_it_is_written_over,
                                                             crossing_has_memory, memory_comes_and_goes)
-
-__all__ = ["KERNEL", "UNIT", "all_steps_run_once", "kernel_var", "lives", "loops_of", "steps_of"]

@@ -30,7 +30,6 @@ from .static import (
     INT,
     NONE,
     NOTHING,
-    NUMBER,
     NUMBERS,
     STR,
     TENSOR,
@@ -850,6 +849,3 @@ def numbers_of(math_function: Any) -> str:
 def is_math(obj: Any) -> bool:
     """Whether this is a function of `math`."""
     return callable(obj) and getattr(math, getattr(obj, "__name__", ""), None) is obj
-
-
-__all__ = ["COMPARED", "BINARY", "Expressions", "FALSE", "ModuleValue", "NUMBER", "TRUE", "is_math", "numbers_of"]

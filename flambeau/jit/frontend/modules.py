@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...core.tensor import Tensor
 from ...fx.graph_module import GraphModule
 from ...nn.modules.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from ...nn.modules.module import Module
@@ -21,7 +20,7 @@ from .annotations import type_of_value
 from .errors import source_of
 from .expressions import ModuleValue
 from .matching import literal_value
-from .static import BOOL, NONE, NOTHING, STR, TENSOR, Bound, Known, Several, Type, Value, is_part
+from .static import BOOL, NONE, NOTHING, TENSOR, Bound, Known, Several, Type, Value, is_part
 
 INTERNAL = frozenset(Module().__dict__) - {"training"} | {DEFINED}
 _OF_GRAPHS = frozenset(("_class_name", "_code", "_forward", "_graph", "meta"))
@@ -485,6 +484,3 @@ class ModuleInfo:
 
 def _unused(frame: dict) -> Any:
     raise RuntimeError("a function is being compiled")
-
-
-__all__ = ["INTERNAL", "STR", "ModuleInfo", "Tensor", "source_of"]

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ..values import Function, Parameter
+from ..values import Function
 from .calls import Calls
 from .errors import NotSupportedError, Source, UnsupportedNodeError
 from .expressions import BINARY, ModuleValue
 from .matching import Misfit
 from .scopes import Missing, Scope, Variable, join
-from .static import NONE, NOTHING, STR, TENSOR, Bound, Known, Several, Sugar, Type, Value, common, is_part, names_of
+from .static import NONE, NOTHING, STR, TENSOR, Known, Several, Sugar, Type, Value, common, is_part
 
 _RETURN = "\0return"
 _IN_PLACE = {"add": "add_", "sub": "sub_", "mul": "mul_", "div": "div_", "__and__": "__iand__", "__or__": "__ior__", "__xor__": "__ixor__",
@@ -486,6 +486,3 @@ def default_of(text: str, value: Any) -> Callable[[dict], Any]:
 
     default.__dict__["text"] = text
     return default
-
-
-__all__ = ["Bound", "Parameter", "Statements", "default_of", "names_of"]

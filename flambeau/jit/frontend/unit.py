@@ -13,9 +13,8 @@ from types import CodeType
 from typing import Any
 
 from ...nn.modules.module import Module
-from ...ops.custom import CustomOperator
 from .. import language
-from ..module import RecursiveScriptModule, ScriptFunction
+from ..module import ScriptFunction
 from ..printer import RESERVED, literal
 from ..program import Program
 from ..values import Class, Function, Parameter
@@ -27,7 +26,7 @@ from .naming import is_library, unique_name
 from .records import is_made, with_text
 from .scopes import Variable
 from .statements import Statements, default_of
-from .static import BOOL, NONE, NOTHING, TENSOR, Inlined, Known, Several, Type, Value
+from .static import NONE, NOTHING, TENSOR, Inlined, Known, Type, Value
 
 UNKNOWN = Type("?")
 _PLACE = "\1{}\1"
@@ -632,6 +631,3 @@ def _written(value: Any) -> str | None:
 
 def _quoted(name: str) -> str:
     return f'"{name}"'
-
-
-__all__ = ["BOOL", "CustomOperator", "RecursiveScriptModule", "Several", "Unit", "names_around", "unique_name"]
