@@ -18,7 +18,8 @@ from ..autograd.grad_mode import enable_grad
 from ..core.dtypes import float32, int32, int64
 from ..core.tensor import Tensor
 from ..library import get_ctx
-from ..ops.creation import arange, from_numpy, zeros
+from ..ops.counting import arange
+from ..ops.creation import from_numpy, zeros
 from ..ops.joining import stack
 from ..ops.nn.resize import _rows_read
 from ..ops.pointwise import where

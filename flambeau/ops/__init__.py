@@ -13,7 +13,7 @@ from .nn.steps import FUSED
 from .primitives import BACKENDS, on_gpu
 from .registry import COMPOSITES, OPERATORS, PRIMITIVES
 
-FAMILIES = ("pointwise", "formulas", "views", "conversions", "reductions", "creation", "patterns", "joining", "indexing",
+FAMILIES = ("pointwise", "formulas", "views", "conversions", "reductions", "creation", "counting", "patterns", "joining", "indexing",
             "linalg.products", "linalg.decompositions", "linalg.inverses", "linalg.factors", "linalg.norms", "random", "random_fill",
             "sorting", "math", "implicit", "fft", "polynomials", "printing", "facts", "shapes", "nn.activations", "nn.attention",
             "nn.dropout", "nn.losses", "nn.norms", "nn.resize", "nn.steps", "nn.windows", "nn.layers", "nn.torch_forms",

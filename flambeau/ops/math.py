@@ -274,8 +274,6 @@ def _trigamma(o: Any, x: Any) -> Any:
 
 
 trigamma_prim = pointwise("trigamma", _trigamma, samples=lambda r: [(r.uniform(0.5, 3, (2, 3)),)], d=dict(x=lambda x: polygamma_prim(x, 2)))
-prims.digamma.derivative = Pointwise(x=lambda x: trigamma_prim(x))
-prims.digamma.why_absent = {}
 
 
 def _unary(name: str, prim: Primitive, doc: str, *, method: Any = False) -> Callable:

@@ -40,7 +40,8 @@ from ..core.size import plain_numbers
 from ..core.tensor import Tensor, fake, from_array
 from . import prims
 from .checks import checked
-from .creation import _in_layout, _named_size, count, faking_like, finish, kind_for, one_or_two_bounds, sizes
+from .counting import one_or_two_bounds
+from .creation import _in_layout, _named_size, count, faking_like, finish, kind_for, sizes
 from .generators import Generator, default_generator, fake_draws, take_state
 from .ints import Ints, Sized
 from .primitives import read

@@ -16,7 +16,7 @@ from ..core.symbolic import unknown_size
 from ..core.tensor import Tensor
 from . import batching, prims
 from .checks import checked
-from .creation import linspace
+from .counting import linspace
 from .pointwise import where
 from .primitives import InAten
 from .promotion import apart, cast

@@ -10,7 +10,8 @@ from ..core.dtypes import float32, float64
 from ..core.memory_format import strided
 from ..core.tensor import Tensor
 from ..ops import signal
-from ..ops.creation import arange, ones
+from ..ops.counting import arange
+from ..ops.creation import ones
 from ..ops.promotion import default_dtype
 
 

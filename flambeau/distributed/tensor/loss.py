@@ -15,7 +15,7 @@ from ...autograd.function import Function
 from ...autograd.grad_mode import no_grad
 from ...core.size import contiguous_strides
 from ...core.tensor import Tensor
-from ...ops.creation import arange
+from ...ops.counting import arange
 from ...ops.nn.losses import cross_entropy
 from ..device_mesh import DeviceMesh
 from ..process_group import ProcessGroup

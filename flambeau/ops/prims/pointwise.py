@@ -132,8 +132,7 @@ erfc = pointwise("erfc", lambda o, x: o.erfc(x), d=dict(x=lambda x: -_TWO_OVER_S
 erfinv = pointwise("erfinv", lambda o, x: o.erfinv(x), samples=_between(-0.9, 0.9),
                    d=dict(x=lambda x: x.erfinv().square().exp() / _TWO_OVER_SQRT_PI))
 lgamma = pointwise("lgamma", lambda o, x: o.lgamma(x), samples=_between(0.2, 4), d=dict(x=lambda x: x.digamma()))
-digamma = pointwise("digamma", lambda o, x: o.digamma(x), samples=_between(0.2, 4), why_absent={
-    "derivative": "ops/math.py sets it: the trigamma function is made there"})
+digamma = pointwise("digamma", lambda o, x: o.digamma(x), samples=_between(0.2, 4), d=dict(x=lambda x: x.polygamma(1)))
 
 # -- rounding
 floor = pointwise("floor", lambda o, x: o.floor(x), d=dict(x=0))

@@ -16,7 +16,8 @@ from ....autograd.function import Function
 from ....autograd.grad_mode import no_grad
 from ....core.dtypes import float32, promote_types
 from ....core.tensor import Tensor
-from ....ops.creation import arange, empty, empty_like
+from ....ops.counting import arange
+from ....ops.creation import empty, empty_like
 from ....ops.joining import cat
 from ....ops.nn.attention import scaled_dot_product_attention
 from ....overrides import TorchFunctionMode
