@@ -59,6 +59,16 @@ FORMS.update({
     "threshold_backward": lambda grad_output, self, threshold: grad_output.masked_fill(self <= threshold, 0),
     "_log_softmax_backward_data": lambda grad_output, output, dim, input_dtype: (
         grad_output - output.exp() * grad_output.sum(dim, keepdim=True)).to(input_dtype),
+    # src in the shape, dtype and device of self
+    "copy": lambda self, src, non_blocking=False: src.to(self.device, self.dtype, non_blocking).expand(self.shape).clone(),
+    # self[indices], where None stands for a whole dimension
+    "index": lambda self, indices: self[tuple([slice(None) if i is None else i for i in indices])],
+    # self[start:end:step] along `dim`
+    "slice": lambda self, dim=0, start=None, end=None, step=1: self[(slice(None),) * (dim % self.ndim) + (slice(start, end, step),)],
+    # `self[indices]`, `fill` where the mask is false
+    "_unsafe_masked_index": lambda self, mask, indices, fill: _call("where", mask, self[_within(mask, indices)], fill),
+    # The gradient of adaptive_avg_pool2d
+    "_adaptive_avg_pool2d_backward": lambda grad_output, self: _of_images("_adaptive_avg_backward", grad_output, self),
     # float16 in float32 if `half_to_float`
     "_softmax": lambda self, dim, half_to_float: _call("softmax", self.float() if half_to_float else self, dim),
     "_log_softmax": lambda self, dim, half_to_float: _call("log_softmax", self.float() if half_to_float else self, dim),
@@ -71,12 +81,6 @@ for _name, _form in FORMS.items():
 
 # -- elements ----------------------------------------------------------------------------------------------------------------------
 @_aten
-def copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
-    """src in the shape, dtype and device of self."""
-    return src.to(self.device, self.dtype, non_blocking).expand(self.shape).clone()
-
-
-@_aten
 def _to_copy(self: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool | None = None,
              non_blocking: bool = False, memory_format: Any = None) -> Tensor:
     """A copy of another dtype or device."""
@@ -87,18 +91,6 @@ def _to_copy(self: Tensor, *, dtype: Any = None, layout: Any = None, device: Any
 
 
 # -- sizes, views, indices ---------------------------------------------------------------------------------------------------------
-@_aten
-def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """self[indices], where None stands for a whole dimension."""
-    return self[tuple([slice(None) if i is None else i for i in indices])]
-
-
-@_aten
-def slice__(self: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
-    """self[start:end:step] along `dim`."""
-    return self[(slice(None),) * (dim % self.ndim) + (slice(start, end, step),)]
-
-
 def _padding(mode: str) -> Callable:
     def form(self: Tensor, padding: Sequence[int]) -> Tensor:
         return _call("pad", self, padding, mode)
@@ -322,12 +314,6 @@ def _within(mask: Tensor, indices: Sequence[Tensor | None]) -> tuple:
 
 
 @_aten
-def _unsafe_masked_index(self: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: float) -> Tensor:
-    """`self[indices]`, `fill` where the mask is false."""
-    return _call("where", mask, self[_within(mask, indices)], fill)
-
-
-@_aten
 def _unsafe_masked_index_put_accumulate(self: Tensor, mask: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> Tensor:
     """`self` with `values` added at `indices` where the mask is true."""
     out, at = self.clone(), _within(mask, indices)
@@ -433,8 +419,3 @@ def max_pool2d_with_indices_backward(grad_output: Tensor, self: Tensor, kernel_s
     flat = self.new_zeros((*self.shape[:-2], self.shape[-2] * self.shape[-1]))
     return flat.scatter_add(-1, indices.flatten(-2), grad_output.flatten(-2)).reshape(self.shape)
 
-
-@_aten
-def _adaptive_avg_pool2d_backward(grad_output: Tensor, self: Tensor) -> Tensor:
-    """The gradient of adaptive_avg_pool2d."""
-    return _of_images("_adaptive_avg_backward", grad_output, self)
