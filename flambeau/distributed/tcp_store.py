@@ -12,7 +12,6 @@ import hmac
 import os
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -21,6 +20,7 @@ from typing import Any
 from ..core import locks
 from ..core.settings import told
 from .errors import DistNetworkError, DistStoreError, QueueEmptyError
+from .listening import close, listen, welcome
 from .stores import DEFAULT_TIMEOUT, HEAD_SIZE, OPERATIONS, SharedTable, Store, head_of, pack, parts_of
 
 _MAGIC = b"flambeau store 1\n"
@@ -59,22 +59,14 @@ class Server:
         self.shared, self.clients, self._open = SharedTable(), 0, set[socket.socket]()
         self._closed, self._lock, self.tenants = False, locks.lock(), 0
         try:
-            self._listener = _listen(host, port) if listen_fd is None else socket.socket(fileno=listen_fd)
+            self._listener = listen(host, port) if listen_fd is None else socket.socket(fileno=listen_fd)
         except OSError as error:
             raise DistNetworkError(
                 f"The server socket has failed to listen on any local network address. port: {port}, code: {-(error.errno or 0)}, "
                 f"message: {os.strerror(error.errno or 0).lower()}; another job uses it: choose another MASTER_PORT (0: a free one)"
             ) from None
         self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, name="flambeau-store", daemon=True).start()
-
-    def _accept(self) -> None:
-        while not self._closed:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), name="flambeau-store-client", daemon=True).start()
+        welcome(self._listener, self._serve, "flambeau-store")
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError, ValueError):
@@ -136,24 +128,11 @@ class Server:
     def close(self) -> None:
         """Serve nobody any more."""
         self._closed = True
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        close(self._listener)
         with self._lock:
             for connection in self._open:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """On all addresses, as a name like MASTER_ADDR may mean any of them; on the loopback alone where that is the host."""
-    local = host in ("localhost", "127.0.0.1", "::1")
-    if not local and socket.has_dualstack_ipv6():
-        with contextlib.suppress(OSError):
-            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
-    if host == "::1":
-        return socket.create_server((host, port), family=socket.AF_INET6, backlog=1024)
-    return socket.create_server(("127.0.0.1" if local else "", port), backlog=1024)
 
 
 class TCPStore(Store):

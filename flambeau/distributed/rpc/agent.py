@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from ...core import locks
 from ...futures import Future
+from ..listening import close, welcome
 from .options import WorkerInfo
 
 _PATIENCE = 10  # seconds for a stranger to prove that it is none
@@ -34,15 +35,6 @@ class Address(NamedTuple):
     worker: WorkerInfo
     host: str
     port: int
-
-
-def listen(host: str) -> socket.socket:
-    """A free port of this machine: of the loopback alone where the job's processes meet there."""
-    local = host in ("localhost", "127.0.0.1", "::1")
-    if not local and socket.has_dualstack_ipv6():
-        with contextlib.suppress(OSError):
-            return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
-    return socket.create_server(("127.0.0.1" if local else "", 0), backlog=1024)
 
 
 def _connection(plain: socket.socket, key: bytes, first: bool) -> Connection:
@@ -210,17 +202,9 @@ class Agent:
         self._lock, self._connecting, self._closed = locks.lock(), locks.lock(), False
         self._pool = ThreadPoolExecutor(threads, "flambeau-rpc-call")
         self._listener = listener
-        threading.Thread(target=self._accept, name="flambeau-rpc", daemon=True).start()
+        welcome(listener, self._greet, "flambeau-rpc")
 
     # -- who comes -------------------------------------------------------------------------------------------------
-    def _accept(self) -> None:
-        while not self._closed:
-            try:
-                plain, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._greet, args=(plain,), name="flambeau-rpc-greeting", daemon=True).start()
-
     def _greet(self, plain: socket.socket) -> None:
         """A worker of this job says which; anyone else is cut off, and nothing of his is read but the length of a proof."""
         try:
@@ -324,9 +308,7 @@ class Agent:
     def close(self) -> None:
         """Serve nobody any more, and ask nobody."""
         self._closed = True
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        close(self._listener)
         for peer in [*self._peers.values(), *self._guests]:
             peer.lose()
         self.clock.close()

@@ -14,11 +14,12 @@ from typing import Any
 from ...futures import Future
 from ..errors import DistNetworkError
 from ..groups import _address
+from ..listening import listen
 from ..rendezvous import rendezvous
 from ..stores import PrefixStore, Store
 from ..tcp_store import TCPStore
 from . import gradients, rref
-from .agent import Address, Agent, listen
+from .agent import Address, Agent
 from .calls import Here, agent, call, serve
 from .options import UNSET_RPC_TIMEOUT, BackendType, WorkerInfo, options_of
 
