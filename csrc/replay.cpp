@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arguments.h"
+#include "call_key.h"
 #include "dtypes.h"
 #include "eager.h"
 #include "scalar_ops.h"
@@ -303,28 +304,16 @@ struct Replays {
 // elsewhere than on the CPU, with no or too many elements, or of another dtype.
 PyObject* describe(PyObject* const* args, Py_ssize_t count, npy_intp most) {
     if (dispatch_state.fake) return nullptr;
-    char small[512];
-    std::string large;
-    size_t used = 0;
-    auto add = [&](const void* bytes, size_t n) {
-        if (n == 0) return;
-        if (large.empty() && used + n <= sizeof small) return (void)(std::memcpy(small + used, bytes, n), used += n);
-        if (large.empty()) large.assign(small, used);
-        large.append((const char*)bytes, n);
-    };
-    PyObject* others[32];
-    Py_ssize_t other_count = 0;
+    CallKey key;
     bool serves = each_argument(args, count, [&](PyObject* argument) {
         PyArrayObject* array = cpu_array(argument);
         if (array == nullptr) {
-            if (is_tensor(argument) || other_count == 32) return false;
+            if (is_tensor(argument)) return false;
             PyTypeObject* type = Py_TYPE(argument);
-            char mark = 0;
-            add(&mark, 1);
-            add(&type, sizeof type);
-            if (type == &PyFloat_Type) add(&((PyFloatObject*)argument)->ob_fval, sizeof(double));  // by its bits: -0.0 is not 0.0
-            else others[other_count++] = argument;
-            return true;
+            key.add((char)0);
+            key.add(type);
+            if (type != &PyFloat_Type) return key.add_object(argument);
+            return key.add(((PyFloatObject*)argument)->ob_fval), true;  // by its bits: -0.0 is not 0.0
         }
         Kind kind = kind_of(array);
         npy_intp size = PyArray_SIZE(array);
@@ -333,23 +322,17 @@ PyObject* describe(PyObject* const* args, Py_ssize_t count, npy_intp most) {
         npy_intp* sizes = PyArray_DIMS(array);  // of a dimension of one element the strides tell how a copy lies
         bool rows = PyArray_IS_C_CONTIGUOUS(array) && std::find(sizes, sizes + rank, 1) == sizes + rank;
         char marks[2] = {(char)(1 + (int)kind), (char)(rank + (rows ? 64 : 0))};
-        add(marks, 2);
-        add(sizes, rank * sizeof(npy_intp));
-        if (!rows) add(PyArray_STRIDES(array), rank * sizeof(npy_intp));
+        key.add(marks);
+        key.add(sizes, rank * sizeof(npy_intp));
+        if (!rows) key.add(PyArray_STRIDES(array), rank * sizeof(npy_intp));
         return true;
     });
     for (Py_ssize_t i = 0; i < count; i++) {  // where lists begin and end
         if (!PyList_CheckExact(args[i]) && !PyTuple_CheckExact(args[i])) continue;
         Py_ssize_t place[2] = {i, PySequence_Fast_GET_SIZE(args[i])};
-        add(place, sizeof place);
+        key.add(place);
     }
-    if (!serves) return nullptr;
-    PyObject* made = PyTuple_New(1 + other_count);
-    PyObject* bytes = made == nullptr ? nullptr : large.empty() ? PyBytes_FromStringAndSize(small, used) : PyBytes_FromStringAndSize(large.data(), large.size());
-    if (bytes == nullptr) return Py_XDECREF(made), nullptr;
-    PyTuple_SET_ITEM(made, 0, bytes);
-    for (Py_ssize_t i = 0; i < other_count; i++) PyTuple_SET_ITEM(made, i + 1, Py_NewRef(others[i]));
-    return made;
+    return serves ? key.made() : nullptr;
 }
 
 PyTypeObject* replays_type = nullptr;

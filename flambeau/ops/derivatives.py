@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
+from flambeau import _C
+
 
 class Rule:
     """One derivative formula; its parameter names say what it needs, and so what autograd saves.
@@ -18,7 +20,7 @@ class Rule:
 
     def __init__(self, fn: Callable | int | float):
         if callable(fn):
-            self.fn: Callable = fn
+            self.fn: Callable = _C.Traced(fn)
             self.names = tuple(inspect.signature(fn).parameters)
         else:
             constant = fn
