@@ -65,6 +65,12 @@ bool tell(CallKey& key, PyObject* value, std::vector<PyObject*>* tensors, int de
             if (depth == deepest || !tell(key, PySequence_Fast_GET_ITEM(value, i), tensors, depth + 1)) return false;
         return true;
     }
+    if (value == Py_Ellipsis) return key.add('e'), true;
+    if (PySlice_Check(value)) {
+        PySliceObject* slice = (PySliceObject*)value;
+        key.add('l');
+        return tell(key, slice->start, tensors, depth + 1) && tell(key, slice->stop, tensors, depth + 1) && tell(key, slice->step, tensors, depth + 1);
+    }
     if (!PyUnicode_CheckExact(value) && !is_one_of(constant_types, value)) return false;
     return key.add('o'), key.add(Py_TYPE(value)), key.add_object(value);
 }

@@ -16,9 +16,10 @@ class Rule:
     `<input>_shape`, `<input>_dtype`, `<input>_spec`, which keep no data alive.
     """
 
-    __slots__ = ("fn", "names")
+    __slots__ = ("fn", "names", "refuses")
 
     def __init__(self, fn: Callable | int | float):
+        self.refuses = getattr(fn, "refuses", False)    # it raises, whatever it is asked
         if callable(fn):
             self.fn: Callable = _C.Traced(fn)
             self.names = tuple(inspect.signature(fn).parameters)

@@ -107,6 +107,7 @@ class Primitive:
     sharding: str | Callable | None = None  # which dimensions may be split over processes, where that doesn't follow from `loop`
     flops: Flops | None = None
     aten = InAten()
+    promises = True     # of a class itself: its calls are the shape rule's answer and the kernel, which native code may call
 
     def __init__(self, name: str, shape: Callable, *, kernel: Callable | None = None, loop: Any = None,
                  derivative: Derivative | None = None, tags: Iterable[str] = (), batch: batching.Rule = batching.by_names,
@@ -122,7 +123,7 @@ class Primitive:
         self.tensor_positions = tuple(range(self.tensors))
         # what native code makes of a call
         self.eager = _C.Eager(scalar, replayed(self) if may_be_replayed(self) else None, self, small, views,
-                              type(self).run is Primitive.run and type(self).computed is Primitive.computed)
+                              "promises" in vars(type(self)))
         self.refuses = NO_ORDER if "ordered" in self.tags or (callable(loop) and compares(loop, len(self.params))) else None
         self.__name__ = self.__qualname__ = name
         self.__module__ = "flambeau.ops.prims"
@@ -156,7 +157,7 @@ class Primitive:
         return self.shape(*args)
 
     def promise(self, args: tuple) -> Any:
-        """What the shape rule says of such arguments on the CPU; it and what is refused raise here."""
+        """What the shape rule says of such arguments on the CPU (None: this is not for native code); it and what is refused raise here."""
         specs = self.shape(*args)
         if self.refuses is not None:
             self.refuses.check(self, args)

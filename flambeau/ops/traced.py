@@ -27,7 +27,7 @@ from ..core.tensor import Tensor, fake
 
 _CONSTANT, _VALUE, _LIST, _TUPLE, _NAMED = range(5)     # as in csrc/traced.cpp
 _MOST_STEPS, _MOST_ARGUMENTS = 32, 16
-OWN_WAYS = frozenset({"view", "views", "random", "inplace", "from_data", "alone"})
+OWN_WAYS = frozenset({"random", "inplace", "from_data", "alone"})
 """Tags of operators that have a memory of their own, or whose work is no call of records."""
 
 
@@ -98,6 +98,8 @@ class Tracer:
         """A stand-in for what is, or holds, tensors; the same for one that was `seen`, which has a number of its own each time."""
         if type(a) in (list, tuple):
             return type(a)([self.argument(item, seen) for item in a])
+        if type(a) is slice:
+            return slice(*[self.argument(part, seen) for part in (a.start, a.stop, a.step)])
         if not isinstance(a, Tensor):
             return a
         self.inputs.append(a)
