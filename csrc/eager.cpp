@@ -4,6 +4,7 @@
 #include "eager.h"
 
 #include "arguments.h"
+#include "call_key.h"
 #include "gpu_program.h"
 #include "state.h"
 #include "tape.h"
@@ -16,9 +17,104 @@ struct Eager {
     PyObject *scalar, *replays, *gpu;  // Elementwise, Replays, GpuPrograms; or null
     PyObject* record;                  // borrowed: whose it is
     Small small;                       // or null
+    PyObject* specs;                   // of a primitive with a kernel: {layouts, dtypes and constants: what its shape rule says}; or null
     PyObject* layouts;                 // of a view: {layout and arguments: the view's layout}; or null
     vectorcallfunc vectorcall;
 };
+
+// Told by `know_kernels`.
+PyObject *wrap, *cpu_name, *kernels_name, *promise_name;
+PyTypeObject* spec_type;
+
+constexpr Py_ssize_t most_specs = 128;
+
+// The array of a tensor, or the argument as it is.
+PyObject* array_or_itself(PyObject* argument) {
+    PyArrayObject* array = cpu_array(argument);
+    return Py_NewRef(array != nullptr ? (PyObject*)array : argument);
+}
+
+// The same, and a list where there are tensors in a list or tuple.
+PyObject* for_kernel(PyObject* argument) {
+    bool holds = false;
+    if (PyList_CheckExact(argument) || PyTuple_CheckExact(argument))
+        for (Py_ssize_t i = 0; !holds && i < PySequence_Fast_GET_SIZE(argument); i++) holds = is_tensor(PySequence_Fast_GET_ITEM(argument, i));
+    if (!holds) return array_or_itself(argument);
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(argument);
+    PyObject* made = PyList_New(count);
+    for (Py_ssize_t i = 0; made != nullptr && i < count; i++) PyList_SET_ITEM(made, i, array_or_itself(PySequence_Fast_GET_ITEM(argument, i)));
+    return made;
+}
+
+// The tensor around what a kernel gave. Takes over the reference.
+PyObject* wrapped(PyObject* array, PyObject* spec) {
+    PyObject* made = nullptr;
+    if (!Py_IS_TYPE(spec, spec_type)) {
+        PyErr_SetString(PyExc_TypeError, "a shape rule gave no Spec");
+    } else if (Py_IS_TYPE(array, &PyArray_Type) && PyArray_IS_C_CONTIGUOUS((PyArrayObject*)array) && PyTuple_GET_ITEM(spec, 2) == Py_None) {
+        return new_tensor_of(array, PyTuple_GET_ITEM(spec, 1), cpu_device(), nullptr);
+    } else {
+        made = PyObject_CallFunctionObjArgs(wrap, array, spec, cpu_device(), nullptr);
+    }
+    Py_DECREF(array);
+    return made;
+}
+
+// What the shape rule says, borrowed; null without an error where Python has to.
+PyObject* find_specs(const Eager* self, PyObject* const* args, Py_ssize_t count) {
+    CallKey key;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (!tell(key, args[i])) return nullptr;
+    PyObject* made = key.made();
+    PyObject* found = made != nullptr ? PyDict_GetItemWithError(self->specs, made) : nullptr;
+    if (made != nullptr && found == nullptr && !PyErr_Occurred()) {
+        PyObject* all = tuple_of(args, count);
+        PyObject* told = all != nullptr ? PyObject_CallMethodOneArg(self->record, promise_name, all) : nullptr;
+        Py_XDECREF(all);
+        if (told != nullptr && PyDict_GET_SIZE(self->specs) >= most_specs) PyDict_Clear(self->specs);
+        if (told != nullptr && PyDict_SetItem(self->specs, made, told) == 0) found = told;
+        Py_XDECREF(told);  // the dict holds it
+    }
+    Py_XDECREF(made);
+    return found;
+}
+
+constexpr Py_ssize_t most_arguments = 16;
+
+// The kernel in Python; null without an error where it has to be called from there.
+PyObject* run_kernel(const Eager* self, PyObject* const* args, Py_ssize_t count) {
+    PyObject* specs = wrap != nullptr && count <= most_arguments && !dispatch_state.fake ? find_specs(self, args, count) : nullptr;
+    if (specs == nullptr || specs == Py_None) return nullptr;
+    PyObject* kernels = PyObject_GetAttr(self->record, kernels_name);
+    PyObject* kernel = kernels != nullptr ? Py_XNewRef(PyDict_GetItemWithError(kernels, cpu_name)) : nullptr;
+    Py_XDECREF(kernels);
+    if (kernel == nullptr) return nullptr;
+    Py_INCREF(specs);
+    PyObject* given[most_arguments] = {};
+    bool good = true;
+    for (Py_ssize_t i = 0; good && i < count; i++) good = (given[i] = for_kernel(args[i])) != nullptr;
+    PyObject* out = good ? PyObject_Vectorcall(kernel, given, (size_t)count, nullptr) : nullptr;
+    for (PyObject* argument : given) Py_XDECREF(argument);
+    Py_DECREF(kernel);
+    PyObject* made = nullptr;
+    if (out == nullptr) {
+        if (PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();  // Python, which calls it again, says what is wrong
+    } else if (Py_IS_TYPE(specs, spec_type)) {
+        made = wrapped(out, specs);
+    } else {
+        PyObject* results = PySequence_Fast(out, "a kernel gave no tuple");
+        Py_ssize_t several = results != nullptr && PyTuple_Check(specs) && PySequence_Fast_GET_SIZE(results) == PyTuple_GET_SIZE(specs) ? PyTuple_GET_SIZE(specs) : -1;
+        made = several >= 0 ? PyTuple_New(several) : nullptr;
+        for (Py_ssize_t i = 0; made != nullptr && i < several; i++) {
+            PyObject* one = wrapped(Py_NewRef(PySequence_Fast_GET_ITEM(results, i)), PyTuple_GET_ITEM(specs, i));
+            if (one == nullptr) Py_CLEAR(made);
+            else PyTuple_SET_ITEM(made, i, one);
+        }
+        Py_XDECREF(results), Py_DECREF(out);
+    }
+    Py_DECREF(specs);
+    return made;
+}
 
 bool wants_gradient(PyObject* const* args, Py_ssize_t count) {
     return dispatch_state.grad_enabled &&
@@ -34,6 +130,7 @@ PyObject* compute(const Eager* self, PyObject* const* args, Py_ssize_t count, As
     if (made != nullptr || PyErr_Occurred()) return made;
     if (self->replays != nullptr) made = run_replay(self->replays, args, count);
     if (made == nullptr && !PyErr_Occurred() && self->gpu != nullptr) made = run_on_gpu(self->gpu, args, count);
+    if (made == nullptr && !PyErr_Occurred() && self->specs != nullptr) made = run_kernel(self, args, count);
     return made;
 }
 
@@ -71,8 +168,8 @@ PyObject* below(PyObject* self, PyObject* args) {
 PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject*) {
     PyObject *scalar, *replays, *record;
     const char* small = nullptr;
-    int views = 0;
-    if (!PyArg_ParseTuple(arguments, "OOO|zp:Eager", &scalar, &replays, &record, &small, &views)) return nullptr;
+    int views = 0, promises = 0;
+    if (!PyArg_ParseTuple(arguments, "OOO|zpp:Eager", &scalar, &replays, &record, &small, &views, &promises)) return nullptr;
     if (small != nullptr && find_small(small) == nullptr) return PyErr_Format(PyExc_ValueError, "there is no native call %s of a library", small);
     if ((scalar != Py_None && !is_scalar(scalar)) || (replays != Py_None && !are_replays(replays)))
         return PyErr_Format(PyExc_TypeError, "Eager() takes an Elementwise and Replays, or None, got %R and %R", scalar, replays);
@@ -81,7 +178,7 @@ PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject*) {
     self->scalar = scalar != Py_None ? Py_NewRef(scalar) : nullptr;
     self->replays = replays != Py_None ? Py_NewRef(replays) : nullptr;
     self->record = record, self->small = small != nullptr ? find_small(small) : nullptr, self->vectorcall = call;
-    if (views && (self->layouts = PyDict_New()) == nullptr) Py_CLEAR(self);
+    if ((views && (self->layouts = PyDict_New()) == nullptr) || (promises && (self->specs = PyDict_New()) == nullptr)) Py_CLEAR(self);
     return (PyObject*)self;
 }
 
@@ -113,10 +210,10 @@ PyGetSetDef eager_getters[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 PyType_Slot eager_slots[] = {
-    {Py_tp_doc, (void*)"Eager(scalar, replays, record, small=None, views=False)\n--\n\nA call of a record in native code, put on the tape where an argument needs a "
+    {Py_tp_doc, (void*)"Eager(scalar, replays, record, small=None, views=False, promises=False)\n--\n\nA call of a record in native code, put on the tape where an argument needs a "
                        "gradient: its results, or NotImplemented; also where a mode has to do with it. The record must outlive it. `small`: the name of a library's call for small tensors; "
-                       "`views`: its layouts are remembered."},
-    {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)release<Eager, &Eager::scalar, &Eager::replays, &Eager::gpu, &Eager::layouts>},
+                       "`views`: its layouts are remembered; `promises`: what `record.promise(args)` says is, and its kernel called."},
+    {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)release<Eager, &Eager::scalar, &Eager::replays, &Eager::gpu, &Eager::specs, &Eager::layouts>},
     {Py_tp_call, (void*)PyVectorcall_Call},
     {Py_tp_methods, eager_methods}, {Py_tp_members, eager_members}, {Py_tp_getset, eager_getters}, {0, nullptr},
 };
@@ -215,11 +312,30 @@ PyType_Slot shortcut_slots[] = {
 };
 PyType_Spec shortcut_spec = {"flambeau._C.Shortcut", sizeof(Shortcut), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, shortcut_slots};
 
+PyObject* know_kernels(PyObject*, PyObject* args) {
+    PyTypeObject* spec;
+    PyObject* function;
+    if (!PyArg_ParseTuple(args, "O!O", &PyType_Type, &spec, &function)) return nullptr;
+    cpu_name = PyUnicode_InternFromString("cpu"), kernels_name = PyUnicode_InternFromString("kernels"), promise_name = PyUnicode_InternFromString("promise");
+    spec_type = (PyTypeObject*)Py_NewRef(spec), wrap = Py_NewRef(function);
+    Py_RETURN_NONE;
+}
+
+PyMethodDef methods[] = {
+    {"know_kernels", know_kernels, METH_VARARGS, "know_kernels(Spec, wrap)\n\nOnce: what shape rules answer with, and what makes a tensor of (array, spec, device)."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 }  // namespace
+
+PyObject* call_eager(PyObject* eager, PyObject* const* args, Py_ssize_t count) {
+    return Py_IS_TYPE(eager, eager_type) ? answer((Eager*)eager, args, count, false) : nullptr;
+}
 
 PyObject* layouts_of(PyObject* eager) { return Py_IS_TYPE(eager, eager_type) ? ((Eager*)eager)->layouts : nullptr; }
 
 void add_eager(PyObject* module) {
+    PyModule_AddFunctions(module, methods);
     eager_type = add_type(module, eager_spec);
     add_type(module, shortcut_spec);
 }

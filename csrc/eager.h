@@ -24,4 +24,7 @@ PyObject* layouts_of(PyObject* eager);
 // From now on it also serves what is on a GPU.
 void launch_scalar(PyObject* elementwise, PyObject* programs);
 
+// The answer of an Eager to a primitive's arguments; null without an error where there is none.
+PyObject* call_eager(PyObject* eager, PyObject* const* args, Py_ssize_t count);
+
 PyObject* run_replay(PyObject* replays, PyObject* const* args, Py_ssize_t count);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arguments.h"
+#include "call_key.h"
 #include "dtypes.h"
 #include "eager.h"
 #include "scalar_ops.h"
@@ -32,6 +33,7 @@ struct Step {
     ConvertRow convert = nullptr;
     RowFold fold = nullptr;
     bool gathers = false, wraps = false;  // result[i] = from[i, index[i] along a dimension of `length` elements, `stride` bytes apart]
+    bool scatters = false;                // result[i, index[i] along it] = from[i], or by `loop` made of what is there and from[i]
     ptrdiff_t length = 0, stride = 0;
     int item = 0;
     int rank = 0, operands = 0;
@@ -84,6 +86,18 @@ bool gather(const Step& step, char* const* at, const ptrdiff_t* steps, ptrdiff_t
     return true;
 }
 
+bool scatter(const Step& step, char* const* at, const ptrdiff_t* steps, ptrdiff_t n) {
+    const ptrdiff_t nothing[2] = {};
+    for (ptrdiff_t i = 0; i < n; i++) {
+        int64_t index = position_of(step, at[2] + i * steps[2]);
+        if (index < 0 || index >= step.length) return false;
+        char *to = at[0] + i * steps[0] + index * step.stride, *both[] = {to, at[1] + i * steps[1]};
+        if (step.loop == nullptr) std::memcpy(to, both[1], step.item);
+        else step.loop(to, 0, both, nothing, 1);
+    }
+    return true;
+}
+
 // False where an index is out of bounds.
 bool run_step(const Step& step, char* const* bases) {
     char* at[max_operands];
@@ -94,8 +108,9 @@ bool run_step(const Step& step, char* const* bases) {
     ptrdiff_t rows = 1;
     for (int d = 0; d < last; d++) rows *= step.sizes[d];
     for (ptrdiff_t row = 0; row < rows; row++) {
-        if (step.gathers && !gather(step, at, steps, n)) return false;
-        else if (step.fold != nullptr) step.fold(at[0], steps[0], at[1], steps[1], n);
+        if (step.gathers ? !gather(step, at, steps, n) : step.scatters && !scatter(step, at, steps, n)) return false;
+        if (step.gathers || step.scatters) {
+        } else if (step.fold != nullptr) step.fold(at[0], steps[0], at[1], steps[1], n);
         else if (step.convert != nullptr) step.convert(at[0], steps[0], at[1], steps[1], n);
         else if (step.loop != nullptr) step.loop(at[0], steps[0], at + 1, steps + 1, n);
         for (int d = last - 1; d >= 0; d--) {
@@ -114,7 +129,7 @@ PyObject* new_output(const Output& output) {
                                 output.strides.empty() ? nullptr : (npy_intp*)output.strides.data(), nullptr, 0, nullptr);
 }
 
-// The results, or NotImplemented where an index turns out to be out of bounds.
+// The results; null without an error where an index turns out to be out of bounds.
 PyObject* run_program(const Program& program, PyObject* const* args, Py_ssize_t count) {
     char* bases[max_bases];
     int used = 0;
@@ -151,13 +166,15 @@ PyObject* run_program(const Program& program, PyObject* const* args, Py_ssize_t 
         if (result != nullptr && program.several) PyTuple_SET_ITEM(result, i, made[i]);
         else Py_DECREF(made[i]);
     }
-    return result != nullptr || PyErr_Occurred() ? result : Py_NewRef(Py_NotImplemented);
+    return result;
 }
+
+PyObject* or_not_implemented(PyObject* made) { return made != nullptr || PyErr_Occurred() ? made : Py_NewRef(Py_NotImplemented); }
 
 PyObject* call(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
     if (names != nullptr || PyVectorcall_NARGS(flags) != 1 || !PyTuple_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "a replay takes the tuple of the operator's arguments");
-    return run_program(*((Replay*)self)->program, &PyTuple_GET_ITEM(args[0], 0), PyTuple_GET_SIZE(args[0]));
+    return or_not_implemented(run_program(*((Replay*)self)->program, &PyTuple_GET_ITEM(args[0], 0), PyTuple_GET_SIZE(args[0])));
 }
 
 // ---- writing down ----
@@ -174,13 +191,15 @@ bool mergeable(const Step& step, int d) {  // dimension d with d + 1
     return true;
 }
 
-// Fewer and longer dimensions: without those of size 1, in the order of `sorted_by`'s memory, merged where they lie end to end.
+// Fewer and longer dimensions: without those of size 1, in the order of `sorted_by`'s memory (-1: as they are), merged where they lie end to end.
 void simplify(Step& step, int sorted_by) {
     int order[max_rank], kept = 0;
     for (int d = 0; d < step.rank; d++)
         if (step.sizes[d] != 1) order[kept++] = d;
-    const ptrdiff_t* by = step.places[sorted_by].strides;
-    std::stable_sort(order, order + kept, [&](int a, int b) { return by[a] > by[b]; });
+    if (sorted_by >= 0) {
+        const ptrdiff_t* by = step.places[sorted_by].strides;
+        std::stable_sort(order, order + kept, [&](int a, int b) { return by[a] > by[b]; });
+    }
     Step old = step;
     step.rank = kept;
     for (int d = 0; d < kept; d++) {
@@ -232,6 +251,13 @@ bool read_step(PyObject* item, Program& program) {
     } else if ((std::strcmp(name, "gather") == 0 || std::strcmp(name, "index") == 0) && step.operands == 3) {
         step.gathers = true, step.wraps = name[0] == 'i', step.item = size_of((Kind)out);
         simplify(step, 0);
+    } else if ((std::strncmp(name, "scatter", 7) == 0 || std::strncmp(name, "put", 3) == 0) && step.operands == 3) {
+        step.scatters = true, step.wraps = name[0] == 'p', step.item = size_of((Kind)out);
+        const char* by = std::strchr(name, ' ');  // "scatter", or "scatter add"
+        const ScalarLoop* found = by != nullptr ? find_scalar(by + 1, (Kind)in) : nullptr;
+        if (found != nullptr && found->arity == 2 && found->out == (Kind)out) step.loop = found->run;
+        if (by != nullptr && step.loop == nullptr) step.scatters = false;
+        simplify(step, -1);  // of what goes to one place the last counts
     } else if (find_fold(name, (Kind)in) != nullptr && step.operands == 2) {
         const FoldLoop* found = find_fold(name, (Kind)in);
         if (found->total == (Kind)out) step.fold = found->run;
@@ -241,7 +267,7 @@ bool read_step(PyObject* item, Program& program) {
         if (found != nullptr && found->arity + 1 == step.operands && found->out == (Kind)out) step.loop = found->run;
         simplify(step, 0);
     }
-    if (step.loop == nullptr && step.convert == nullptr && step.fold == nullptr && !step.gathers)
+    if (step.loop == nullptr && step.convert == nullptr && step.fold == nullptr && !step.gathers && !step.scatters)
         return PyErr_Format(PyExc_NotImplementedError, "a replay has no operation '%s' of kind %d", name, in), false;
     program.steps.push_back(step);
     return true;
@@ -303,28 +329,16 @@ struct Replays {
 // elsewhere than on the CPU, with no or too many elements, or of another dtype.
 PyObject* describe(PyObject* const* args, Py_ssize_t count, npy_intp most) {
     if (dispatch_state.fake) return nullptr;
-    char small[512];
-    std::string large;
-    size_t used = 0;
-    auto add = [&](const void* bytes, size_t n) {
-        if (n == 0) return;
-        if (large.empty() && used + n <= sizeof small) return (void)(std::memcpy(small + used, bytes, n), used += n);
-        if (large.empty()) large.assign(small, used);
-        large.append((const char*)bytes, n);
-    };
-    PyObject* others[32];
-    Py_ssize_t other_count = 0;
+    CallKey key;
     bool serves = each_argument(args, count, [&](PyObject* argument) {
         PyArrayObject* array = cpu_array(argument);
         if (array == nullptr) {
-            if (is_tensor(argument) || other_count == 32) return false;
+            if (is_tensor(argument)) return false;
             PyTypeObject* type = Py_TYPE(argument);
-            char mark = 0;
-            add(&mark, 1);
-            add(&type, sizeof type);
-            if (type == &PyFloat_Type) add(&((PyFloatObject*)argument)->ob_fval, sizeof(double));  // by its bits: -0.0 is not 0.0
-            else others[other_count++] = argument;
-            return true;
+            key.add((char)0);
+            key.add(type);
+            if (type != &PyFloat_Type) return key.add_object(argument);
+            return key.add(((PyFloatObject*)argument)->ob_fval), true;  // by its bits: -0.0 is not 0.0
         }
         Kind kind = kind_of(array);
         npy_intp size = PyArray_SIZE(array);
@@ -333,23 +347,17 @@ PyObject* describe(PyObject* const* args, Py_ssize_t count, npy_intp most) {
         npy_intp* sizes = PyArray_DIMS(array);  // of a dimension of one element the strides tell how a copy lies
         bool rows = PyArray_IS_C_CONTIGUOUS(array) && std::find(sizes, sizes + rank, 1) == sizes + rank;
         char marks[2] = {(char)(1 + (int)kind), (char)(rank + (rows ? 64 : 0))};
-        add(marks, 2);
-        add(sizes, rank * sizeof(npy_intp));
-        if (!rows) add(PyArray_STRIDES(array), rank * sizeof(npy_intp));
+        key.add(marks);
+        key.add(sizes, rank * sizeof(npy_intp));
+        if (!rows) key.add(PyArray_STRIDES(array), rank * sizeof(npy_intp));
         return true;
     });
     for (Py_ssize_t i = 0; i < count; i++) {  // where lists begin and end
         if (!PyList_CheckExact(args[i]) && !PyTuple_CheckExact(args[i])) continue;
         Py_ssize_t place[2] = {i, PySequence_Fast_GET_SIZE(args[i])};
-        add(place, sizeof place);
+        key.add(place);
     }
-    if (!serves) return nullptr;
-    PyObject* made = PyTuple_New(1 + other_count);
-    PyObject* bytes = made == nullptr ? nullptr : large.empty() ? PyBytes_FromStringAndSize(small, used) : PyBytes_FromStringAndSize(large.data(), large.size());
-    if (bytes == nullptr) return Py_XDECREF(made), nullptr;
-    PyTuple_SET_ITEM(made, 0, bytes);
-    for (Py_ssize_t i = 0; i < other_count; i++) PyTuple_SET_ITEM(made, i + 1, Py_NewRef(others[i]));
-    return made;
+    return serves ? key.made() : nullptr;
 }
 
 PyTypeObject* replays_type = nullptr;
@@ -397,8 +405,7 @@ namespace {
 PyObject* replays_call(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
     if (names != nullptr || PyVectorcall_NARGS(flags) != 1 || !PyTuple_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "Replays take the tuple of the operator's arguments");
-    PyObject* made = run_replay(self, &PyTuple_GET_ITEM(args[0], 0), PyTuple_GET_SIZE(args[0]));
-    return made != nullptr || PyErr_Occurred() ? made : Py_NewRef(Py_NotImplemented);
+    return or_not_implemented(run_replay(self, &PyTuple_GET_ITEM(args[0], 0), PyTuple_GET_SIZE(args[0])));
 }
 
 PyObject* replays_create(PyTypeObject* type, PyObject* arguments, PyObject*) {

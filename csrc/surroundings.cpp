@@ -5,6 +5,7 @@
 // bound to what they were, the new version is remembered.
 #include "module.h"
 #include "state.h"
+#include "surroundings.h"
 #include "versions.h"
 
 #include <vector>
@@ -123,14 +124,8 @@ PyObject* surroundings_call(PyObject* object, PyObject* const*, size_t flags, Py
     if (PyVectorcall_NARGS(flags) != 0 || names != nullptr)
         return PyErr_SetString(PyExc_TypeError, "Surroundings are called without arguments"), nullptr;
     int same = same_state(self);
-    if (same < 0) return nullptr;
-    if (same == 0) Py_RETURN_FALSE;
-    for (Place& place : *self->places) {
-        int good = is_unchanged(place);
-        if (good < 0) return nullptr;
-        if (good == 0) Py_RETURN_FALSE;
-    }
-    Py_RETURN_TRUE;
+    if (same == 1) same = places_unchanged(object);
+    return same < 0 ? nullptr : Py_NewRef(same == 1 ? Py_True : Py_False);
 }
 
 PyObject* surroundings_difference(PyObject* object, PyObject*) {
@@ -265,5 +260,11 @@ PyType_Spec surroundings_spec = {
 };
 
 }  // namespace
+
+int places_unchanged(PyObject* surroundings) {
+    for (Place& place : *((Surroundings*)surroundings)->places)
+        if (int good = is_unchanged(place); good != 1) return good;
+    return 1;
+}
 
 void add_surroundings(PyObject* module) { add_type(module, surroundings_spec); }

@@ -51,6 +51,7 @@ PyObject *zero, *unrecorded, *many;     // origins of views
 
 }  // namespace
 
+PyObject* cpu_device() { return cpu; }
 bool is_tensor(PyObject* object) { return tensor_type != nullptr && PyObject_TypeCheck(object, tensor_type); }
 bool is_plain_tensor(PyObject* object) { return Py_IS_TYPE(object, tensor_type); }
 

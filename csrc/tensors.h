@@ -16,6 +16,8 @@ PyObject* layout_of(PyObject* tensor, bool told = false);
 // The array of a tensor with elements on the CPU; borrowed. Null (no error) for anything else.
 PyArrayObject* cpu_array(PyObject* object);
 
+PyObject* cpu_device();  // borrowed
+
 bool is_tensor(PyObject* object);
 bool is_plain_tensor(PyObject* object);  // of no subclass
 

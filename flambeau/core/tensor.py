@@ -127,6 +127,22 @@ class Tensor(Methods):
         return data.ndim if data is not None else len(self._lay.shape)  # type: ignore[union-attr]
 
     @property
+    def _array_shape(self) -> tuple | None:
+        """The sizes of its array, as plain numbers; None where there is none."""
+        data = self._data
+        return None if data is None else data.shape
+
+    @property
+    def _checked_array(self) -> Any:
+        """Its array, for checks that only say more clearly what the records that follow refuse as well; None where there is none."""
+        return self._data
+
+    @property
+    def _root(self) -> Tensor:
+        """The tensor that this one is a view of, or itself."""
+        return self if self._view is None else self._view.base
+
+    @property
     def _layout(self) -> Layout:
         lay = self._lay
         if lay is None:

@@ -254,7 +254,7 @@ class Recorder:
         if found is not None:
             target, given, named = found
             return self.call(target, func, args, kwargs, tuple(given), named)
-        if hasattr(func, "_plain") and not hasattr(func._plain, "_composite") and info.name not in ("getitem_", "setitem_"):
+        if hasattr(func, "_plain") and info.name not in registry.COMPOSITES and info.name not in ("getitem_", "setitem_"):
             with _Operators(self):
                 return func._plain(*args, **kwargs)
         return self.call(func, func, args, kwargs)

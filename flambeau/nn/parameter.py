@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from flambeau import _C
+
 from ..core import dispatch
 from ..core.device import as_device
 from ..core.dtypes import dtype
@@ -103,6 +105,9 @@ class Buffer(Tensor, metaclass=_BufferMeta):
         made._is_buffer = True  # type: ignore[attr-defined]
         made.persistent = persistent  # type: ignore[attr-defined]
         return made
+
+
+_C.know_plain(Parameter, Buffer)
 
 
 class UninitializedTensorMixin:

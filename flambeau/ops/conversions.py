@@ -226,7 +226,7 @@ _OLD_NAMES = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloa
 @method("numel", "nelement")
 def numel(self: Tensor) -> int:
     """The number of elements."""
-    return math.prod(self._data.shape if self._data is not None else self._layout.shape)
+    return math.prod(self._array_shape or self._layout.shape)
 
 
 @method("dim", "ndimension")

@@ -175,7 +175,7 @@ def faking_like(source: Tensor) -> contextlib.AbstractContextManager:
     """Within the block factories make fakes if `source` is one, and tensors of its class if that answers for itself."""
     if dispatch.wrapping and dispatch.answers(source):
         return dispatch.push_mode(_MadeLike(source))
-    fake = source._data is None and source.device.type != "meta" and not is_example(source)
+    fake = source._array_shape is None and source.device.type != "meta" and not is_example(source)
     return dispatch.fake_mode() if fake else _NOTHING_SPECIAL
 
 

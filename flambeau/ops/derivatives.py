@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
+from flambeau import _C
+
 
 class Rule:
     """One derivative formula; its parameter names say what it needs, and so what autograd saves.
@@ -14,11 +16,12 @@ class Rule:
     `<input>_shape`, `<input>_dtype`, `<input>_spec`, which keep no data alive.
     """
 
-    __slots__ = ("fn", "names")
+    __slots__ = ("fn", "names", "refuses")
 
     def __init__(self, fn: Callable | int | float):
+        self.refuses = getattr(fn, "refuses", False)    # it raises, whatever it is asked
         if callable(fn):
-            self.fn: Callable = fn
+            self.fn: Callable = _C.Traced(fn)
             self.names = tuple(inspect.signature(fn).parameters)
         else:
             constant = fn

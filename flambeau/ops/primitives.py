@@ -107,6 +107,7 @@ class Primitive:
     sharding: str | Callable | None = None  # which dimensions may be split over processes, where that doesn't follow from `loop`
     flops: Flops | None = None
     aten = InAten()
+    promises = True     # of a class itself: its calls are the shape rule's answer and the kernel, which native code may call
 
     def __init__(self, name: str, shape: Callable, *, kernel: Callable | None = None, loop: Any = None,
                  derivative: Derivative | None = None, tags: Iterable[str] = (), batch: batching.Rule = batching.by_names,
@@ -121,7 +122,8 @@ class Primitive:
         self.tensors = 1 if tensors is None else tensors
         self.tensor_positions = tuple(range(self.tensors))
         # what native code makes of a call
-        self.eager = _C.Eager(scalar, replayed(self) if may_be_replayed(self) else None, self, small, views)
+        self.eager = _C.Eager(scalar, replayed(self) if may_be_replayed(self) else None, self, small, views,
+                              "promises" in vars(type(self)))
         self.refuses = NO_ORDER if "ordered" in self.tags or (callable(loop) and compares(loop, len(self.params))) else None
         self.__name__ = self.__qualname__ = name
         self.__module__ = "flambeau.ops.prims"
@@ -154,6 +156,13 @@ class Primitive:
         """The shape rule's answer for these arguments: a Spec or a tuple of them."""
         return self.shape(*args)
 
+    def promise(self, args: tuple) -> Any:
+        """What the shape rule says of such arguments on the CPU (None: this is not for native code); it and what is refused raise here."""
+        specs = self.shape(*args)
+        if self.refuses is not None:
+            self.refuses.check(self, args)
+        return specs
+
     def run(self, args: tuple) -> Any:
         """The kernel, or for fake tensors the shape rule. Nothing of autograd or modes."""
         out = self.eager.below(args)
@@ -166,9 +175,7 @@ class Primitive:
 
     def computed(self, args: tuple) -> Any:
         """`run` where no native program answers, on the current GPU if it is one's."""
-        specs = self.shape(*args)
-        if self.refuses is not None:
-            self.refuses.check(self, args)
+        specs = self.promise(args)
         first, arrays, pretend = None, [], dispatch.state.fake
         one_device(args, self.name)
         for a in args:
@@ -412,6 +419,7 @@ def _wrap(out: Any, spec: Spec, where: Any) -> Tensor:
 
 
 _UNKNOWN = (-1,)    # the size of what hangs on the values; such a kernel decides the memory order too
+_C.know_kernels(Spec, _wrap)
 
 
 def _fake_outputs(prim: Primitive, args: tuple, specs: Any, like: Tensor) -> Any:

@@ -213,7 +213,7 @@ def _wrapped(x: int, kind: dtype) -> int:
 def broadcast(*args: Any) -> tuple:
     """The tensors among `args` expanded to their common shape, on one device; numbers stay as they are."""
     args = together(args)
-    shapes = [a._data.shape if a._data is not None else a._layout.shape for a in args if isinstance(a, Tensor)]
+    shapes = [a._array_shape or a._layout.shape for a in args if isinstance(a, Tensor)]
     first = shapes[0]
     if all(s is first or (len(s) == len(first) and not _unknown(s) and not _unknown(first) and s == first) for s in shapes):
         return args         # tuples of other lengths compare elements, too
@@ -243,8 +243,8 @@ def prepare(x: Any, y: Any) -> tuple[Any, Any]:
                 kind = result_type(x, y)
                 x, y = cast(x, kind), cast(y, kind)
             x, y = together((x, y))
-            a, b = x._data, y._data
-            if a is None or b is None or a.shape != b.shape:
+            a, b = x._array_shape, y._array_shape
+            if a is None or b is None or a != b:
                 return broadcast(x, y)
             return x, y
         kind = x.dtype
@@ -288,7 +288,7 @@ def _root(x: Tensor) -> Tensor:
     """The tensor that this one is a view of, or itself; behind an example, that of the batch."""
     while is_example(x):
         x = x._store.values  # type: ignore[union-attr]
-    return x if x._view is None else x._view.base
+    return x._root
 
 
 def to_float(x: Any) -> Any:

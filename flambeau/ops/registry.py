@@ -45,6 +45,7 @@ from .primitives import (
 )
 from .replay import replayed
 from .telling import MAY_BE_THE_CALL, known, tell
+from .traced import OWN_WAYS
 
 OPERATORS: dict[str, Callable] = {}
 F = TypeVar("F", bound=Callable)
@@ -223,6 +224,8 @@ def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Se
         record.answers_views, record.batch, record.flops, record.aten = "views" in tags, batch, flops, \
             aten if isinstance(aten, InAten) else InAten(aten)
         record.tags |= EFFECTS.intersection(tags)
+    if OWN_WAYS.isdisjoint(tags):
+        body = _C.Traced(body)
     if shortcut is not None and shortcut.eager.scalar is not None:
         body = _C.Shortcut(shortcut.eager, body, sum(p.annotation == "Tensor" for p in inspect.signature(fn).parameters.values()))
     never_none = _never_none(fn)
@@ -285,7 +288,6 @@ def _taking_out(body: Callable, into_out: Callable) -> Callable:
     def plain(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         result = body(*args, **kwargs)
         return result if out is None else into_out(result, out)
-    vars(plain).update(getattr(body, "__dict__", {}))
     return plain
 
 
@@ -360,6 +362,7 @@ class CompositeRecord:
         self.kernels: dict[str, Callable] = {}
         self.whole: dict[str, Callable[[tuple], bool]] = {}
         self.eager = _C.Eager(None, replayed(fn) if fused else None, self)
+        self.body: Callable = self     # what the operator calls
         self.__name__ = name
 
     def stays_whole(self, args: tuple) -> bool:
@@ -450,7 +453,7 @@ def _with_facets(name: str, fn: Callable, derivative: Derivative | None, lowerin
             return fn(*args)
         return dispatch.call(record, args)
 
-    body._composite = record  # type: ignore[attr-defined]
+    record.body = body
     body.__name__ = name
     return body
 

@@ -17,7 +17,7 @@ import numpy as np
 from flambeau import _C
 
 from ..core import dispatch
-from ..core.dtypes import bool_, dtype, int64
+from ..core.dtypes import BOOL, bool_, dtype, int64
 from ..core.scalar import FOLDS, TABLE, compute_dtype, result_dtype
 from ..core.size import contiguous_strides, plain_numbers
 from ..core.tensor import Tensor, fake
@@ -272,6 +272,53 @@ def _index_select(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value
     r.step(operation, value.kind, tuple(out._layout.shape), [place, source, which], along)
 
 
+def _scattered(r: Recorder, x: Tensor, dim: int, index: Value, src: Value, shape: tuple, place: Value, out: Tensor, operation: str) -> None:
+    """A copy of `x` into which `src` goes, element by element in rows' order: each to where `index`, both over `shape`, says along `dim`."""
+    if operation.endswith("add") and (x.dtype.category == BOOL or x.dtype.itemsize < 4):
+        raise Unsupported("sums of narrow numbers, which are kept wide")
+    r.step("convert", out.dtype, tuple(out._layout.shape), [place, r.value(x)])
+    along = (x._layout.shape[dim], place.strides[dim] * place.kind.itemsize)
+    rank = len(shape) - x.ndim + 1      # of the index
+    fixed = Value(place.buffer, place.kind, (*place.strides[:dim], *(0,) * rank, *place.strides[dim + 1:]), place.offset)
+    r.step(operation, place.kind, shape, [fixed, src, index], along)
+
+
+def _scatter(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
+    x, dim, index, src, reduce = args
+    at, value = r.value(index), r.value(src)
+    if at.kind is not int64 or not x.ndim or not index.ndim:
+        raise Unsupported("an index that is not int64, or into a number")
+    _scattered(r, x, dim, at, value, tuple(index._layout.shape), place, out, "scatter" if reduce == "set" else "scatter add")
+
+
+def _index_add(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
+    x, dim, index, src = args
+    if not x.ndim or index.ndim != 1:
+        raise Unsupported("an index that is no vector, or into a number")
+    _put(r, x, dim, index, src, place, out, "scatter add")
+
+
+def _index_put(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
+    x, indices, values, accumulate = args
+    given = [d for d, index in enumerate(indices) if index is not None]
+    if len(given) != 1:
+        raise Unsupported("several index tensors")
+    _put(r, x, given[0], indices[given[0]], values, place, out, "put add" if accumulate else "put")
+
+
+def _put(r: Recorder, x: Tensor, dim: int, index: Tensor, src: Tensor, place: Value, out: Tensor, operation: str) -> None:
+    """Whole slices of `src`, which is of the shape of what would be read, or broadcast to it."""
+    at, value, rank = r.value(index), r.value(src), index.ndim
+    sizes = x._layout.shape
+    shape = (*sizes[:dim], *index._layout.shape, *sizes[dim + 1:])
+    if at.kind is not int64 or not x.ndim:
+        raise Unsupported("an index that is not int64")
+    missing = len(shape) - src.ndim
+    strides = [0] * missing + [0 if n == 1 else s for n, s in zip(src._layout.shape, value.strides)]
+    which = Value(at.buffer, at.kind, (*(0,) * dim, *at.strides, *(0,) * (x.ndim - dim - 1)), at.offset)
+    _scattered(r, x, dim, which, Value(value.buffer, value.kind, strides, value.offset), shape, place, out, operation)
+
+
 def _full(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
     r.step("convert", out.dtype, tuple(out._layout.shape), [place, r.number(args[1], out.dtype, out.ndim)])
 
@@ -314,12 +361,12 @@ def _cat(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None
 
 
 _WRITERS: dict[str, Callable] = {
-    "cat": _cat, "clone": _clone, "flip": _flip, "full": _full, "gather": _gather, "index": _index,
-    "index_select": _index_select, "iota": _iota, "pad_zeros": _pad_zeros,
+    "cat": _cat, "clone": _clone, "flip": _flip, "full": _full, "gather": _gather, "index": _index, "index_add": _index_add,
+    "index_put": _index_put, "index_select": _index_select, "iota": _iota, "pad_zeros": _pad_zeros, "scatter": _scatter,
 }
 
 
-_COPIES = frozenset({"cat", "gather", "index", "index_select", "clone", "pad_zeros"})
+_COPIES = frozenset({"cat", "gather", "index", "index_add", "index_put", "index_select", "clone", "pad_zeros", "scatter"})
 
 
 def may_be_replayed(prim: Any) -> bool:

@@ -89,7 +89,7 @@ def test_every_primitive_beside_differences_and_the_backward_pass(prim, sample):
 
 def _is_wanted(prim, args, x):
     rules = prim.derivative.rules
-    if any(a is x and getattr(getattr(rules.get(name), "fn", None), "refuses", False) for name, a in zip(prim.params, args)):
+    if any(a is x and getattr(rules.get(name), "refuses", False) for name, a in zip(prim.params, args)):
         return False
     if "vjp" in rules:
         return True

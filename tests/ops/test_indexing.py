@@ -632,3 +632,17 @@ def test_missing_slices_are_told_of():
     for name in ("index_add", "index_copy", "index_fill"):
         with pytest.raises(TypeError, match=r"source|value"):
             getattr(fl, name)(fl.zeros(2, 3), 1, fl.tensor([1]))
+
+
+def test_values_added_over_an_index_of_several_dimensions():
+    """They are broadcast, and nothing beside them is read."""
+    rng = np.random.default_rng(0)
+    for sizes in ((2, 3), (3, 1), (2, 2, 3)):
+        for shape in (sizes[-1:], (1,), (), sizes):
+            x, index, values = rng.integers(-9, 9, 4), rng.integers(-4, 4, sizes), rng.integers(-9, 9, shape)
+            want = x.copy()
+            for i, v in zip(index.reshape(-1), np.broadcast_to(values, sizes).reshape(-1)):
+                want[i] += v
+            got = fl.from_numpy(x.copy())
+            assert got.index_put((fl.from_numpy(index),), fl.from_numpy(values), accumulate=True).tolist() == want.tolist()
+            assert got.index_put_((fl.from_numpy(index),), fl.from_numpy(values), accumulate=True).tolist() == want.tolist()

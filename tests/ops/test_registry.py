@@ -316,13 +316,13 @@ def test_reductions_do_what_their_loop_is_called(prim, i):
 def differentiable(prim):
     """Has it a derivative, not only a rule that says that there is none?"""
     rules = prim.derivative.rules.values() if prim.derivative is not None else ()
-    return any(not getattr(rule.fn, "refuses", False) for rule in rules) and prim.name not in FREE_PHASES
+    return any(not rule.refuses for rule in rules) and prim.name not in FREE_PHASES
 
 
 def _differentiable_inputs(prim, args):
     """The floating inputs for which the record has a rule."""
     rules = set(prim.params) if isinstance(prim.derivative, General) else {
-        name for name, rule in prim.derivative.rules.items() if not getattr(rule.fn, "refuses", False)}
+        name for name, rule in prim.derivative.rules.items() if not rule.refuses}
     found = []
     for name, a in zip(prim.params, args):
         tensors = [t for t in (a if isinstance(a, list) else [a]) if isinstance(t, Tensor)]

@@ -81,7 +81,7 @@ def test_primitives_against_their_kernels(prim, args, kind):
     got = programs(args) if got is NotImplemented else got  # copies wait for a second look
     if got is NotImplemented or (kind == "int64" and prim.name in ("exp", "reciprocal")):
         return
-    arrays = [[t._data for t in a] if isinstance(a, list) else a._data if isinstance(a, fl.Tensor) else a for a in args]
+    arrays = [[t if t is None else t._data for t in a] if isinstance(a, list) else a._data if isinstance(a, fl.Tensor) else a for a in args]
     expected = fl.tensor(np.asarray(prim.kernels["cpu"](*arrays), dtype=None if kind != "bfloat16" else np.float32)).to(got.dtype)
     digits = {"float64": 1e-12, "float32": 3e-6}.get(kind, 1e-2)
     np.testing.assert_allclose(got.double().numpy(), expected.double().numpy(), rtol=digits, atol=digits)
@@ -188,3 +188,50 @@ def test_sizes_that_always_differ_are_computed_too():
         x = fl.arange(float(n))
         assert float(fl.cat([x, x]).sum()) == n * (n - 1)
         assert x[fl.tensor([n - 1, -n])].tolist() == [n - 1, 0]
+
+
+def _write_of(rng: np.random.Generator, which: str, kind: str) -> tuple:
+    """Arguments of a primitive that writes at indices, which are in range and may be equal."""
+    def tensor(shape: tuple) -> fl.Tensor:
+        made = fl.from_numpy(np.asarray(rng.standard_normal(shape) * 5)).to(getattr(fl, kind))
+        return made.transpose(0, 1).contiguous().transpose(0, 1) if made.ndim > 1 and rng.random() < 0.4 else made
+
+    shape = tuple(rng.integers(1, 6, rng.integers(1, 4)).tolist())
+    d = int(rng.integers(0, len(shape)))
+    if which == "scatter":
+        sizes = tuple(int(rng.integers(1, 8 if k == d else n + 1)) for k, n in enumerate(shape))
+        index = fl.from_numpy(rng.integers(0, shape[d], sizes))
+        return tensor(shape), d, index, tensor(tuple(n + int(rng.integers(0, 2)) for n in sizes)), str(rng.choice(["set", "add"]))
+    if which == "index_add":
+        n = int(rng.integers(1, 8))
+        return tensor(shape), d, fl.from_numpy(rng.integers(0, shape[d], n)), tensor(shape[:d] + (n,) + shape[d + 1:])
+    sizes = tuple(rng.integers(1, 4, rng.integers(1, 3)).tolist())
+    index = fl.from_numpy(rng.integers(-shape[d], shape[d], sizes))
+    read = shape[:d] + sizes + shape[d + 1:]
+    values = tuple(n if rng.random() < 0.7 else 1 for n in read[rng.integers(0, len(read)):])
+    return tensor(shape), [index if k == d else None for k in range(d + 1)], tensor(values), bool(rng.random() < 0.5)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "int64", "int32", "bool", "float16", "bfloat16", "uint8", "complex64"])
+@pytest.mark.parametrize("which", ["scatter", "index_add", "index_put"])
+def test_writes_at_indices(which, kind):
+    """A program gives what the kernel gives, to the bit: of what goes to one place the last, or the sum in its order."""
+    rng, prim, served = np.random.default_rng(0), PRIMITIVES[which], 0
+    for _ in range(60):
+        args = _write_of(rng, which, kind)
+        plain = prim.computed(args)
+        prim.eager.replays(args)
+        made = prim.eager.replays(args)
+        if made is not NotImplemented:
+            served += 1
+            assert made.dtype is plain.dtype and made.stride() == plain.stride()
+            assert made.contiguous().numpy().tobytes() == plain.contiguous().numpy().tobytes() if kind != "bfloat16" else fl.equal(made, plain)
+    assert served or kind in ("complex64", "bool", "uint8", "float16", "bfloat16")     # narrow sums are the kernel's
+
+
+def test_writes_out_of_bounds_leave_it_to_the_kernel():
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="index 3 is out of bounds"):
+            fl.zeros(3).scatter(0, fl.tensor([3]), fl.ones(1))
+        with pytest.raises(IndexError, match="out of"):
+            fl.zeros(3).index_put((fl.tensor([-4]),), fl.ones(1))

@@ -119,7 +119,7 @@ def _cross_entropy_rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor, 
 
 def _check_targets(target: Tensor, classes: Any, ignore_index: int) -> None:
     """IndexError naming the first class that does not exist. Tensors without data pass."""
-    data = target._data
+    data = target._checked_array
     if type(data) is not np.ndarray or not data.size or type(classes) is not int:
         return
     bad = (data != ignore_index) & ((data < 0) | (data >= classes))

@@ -1,0 +1,179 @@
+"""What is remembered of a call comes to what the body comes to: to the bit, in memory, on the tape, in what it refuses."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as torch
+from flambeau import _C
+from flambeau.core.settings import Numerics
+from flambeau.nn import functional
+from flambeau.ops.registry import OPERATORS
+from flambeau.ops.traced import OWN_WAYS
+
+from .calls import CALLS, arrays, evaluate
+
+LAYOUTS = {
+    "rows": lambda a: a,
+    "columns": lambda a: np.ascontiguousarray(a.T).T,
+    "gaps": lambda a: np.repeat(a, 2, -1)[..., ::2] if a.ndim else a,
+}
+
+
+@pytest.fixture
+def at_once() -> Iterator[None]:
+    _C.trace_at_once(True)
+    yield
+    _C.trace_at_once(False)
+
+
+def _tensors(layout: str, grad: bool, kind: Any = None) -> dict[str, Any]:
+    made = {}
+    for name, array in arrays().items():
+        tensor = torch.from_numpy(LAYOUTS[layout](array))
+        if kind is not None and tensor.is_floating_point():
+            tensor = tensor.to(kind)
+        made[name] = tensor.requires_grad_(grad and tensor.is_floating_point())
+    return made
+
+
+def _facts(value: Any) -> Any:
+    """What can be told of a result."""
+    if isinstance(value, torch.Tensor):
+        node = type(value.grad_fn).__name__ if value.requires_grad else None
+        bits = value.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8).tolist() if value.numel() else []
+        return str(value.dtype), tuple(value.shape), value.stride(), value._base is None, node, bits
+    if isinstance(value, (tuple, list)):
+        return type(value).__name__, [_facts(item) for item in value]
+    return repr(value)
+
+
+def _gradients(value: Any, tensors: dict[str, Any]) -> Any:
+    roots = [v for v in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(v, torch.Tensor) and v.requires_grad]
+    leaves = [t for t in tensors.values() if t.requires_grad]
+    if not roots:
+        return None
+    found = torch.autograd.grad(roots, leaves, [torch.ones_like(r) for r in roots], allow_unused=True)
+    return [g if g is None else _facts(g) for g in found]
+
+
+def _outcome(call: str, tensors: dict[str, Any]) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            value = evaluate(torch, call, tensors)
+            return _facts(value), _gradients(value, tensors)
+    except Exception as error:
+        return type(error), str(error)
+
+
+def _different(make: Callable[[], dict[str, Any]]) -> tuple[list[str], float]:
+    """The calls that answer otherwise later, and which share gives a result. The first call runs bodies, the second writes steps down, the
+    third runs them."""
+    different, good = [], 0
+    for call in CALLS:
+        tensors = make()
+        outcomes = []
+        for _ in range(3):
+            torch.manual_seed(0)
+            outcomes.append(_outcome(call, tensors))
+        if not outcomes[0] == outcomes[1] == outcomes[2]:
+            different.append(call)
+        good += not isinstance(outcomes[0][0], type)
+    return different, good / len(CALLS)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("grad", [False, True])
+def test_every_operator(layout: str, grad: bool) -> None:
+    different, good = _different(lambda: _tensors(layout, grad))
+    assert different == [] and good > 0.9
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64", "complex64", "int32", "bool"])
+def test_every_dtype(kind: str) -> None:
+    different, good = _different(lambda: _tensors("rows", False, getattr(torch, kind)))
+    assert different == [] and good > 0.3
+
+
+def test_most_operators_are_traced() -> None:
+    traced = [op._body for op in OPERATORS.values() if type(getattr(op, "_body", None)) is _C.Traced]
+    assert len(traced) > 300
+    torch.cumsum(torch.ones(3), 0), torch.cumsum(torch.ones(3), 0)
+    assert any(type(steps) is _C.Steps for steps in OPERATORS["cumsum"]._body.programs.values())
+    assert not any(type(op._body) is _C.Traced for op in OPERATORS.values() if not OWN_WAYS.isdisjoint(op._operator.tags))
+
+
+def test_random_numbers_are_drawn_anew(at_once: None) -> None:
+    x = torch.ones(100)
+    for draw in (lambda: functional.dropout(x), lambda: torch.rand_like(x), lambda: functional.gumbel_softmax(x), lambda: functional.rrelu(-x, training=True),
+                 lambda: torch.bernoulli(x / 2), lambda: functional.feature_alpha_dropout(x[None], training=True)):
+        assert not all(torch.equal(draw(), draw()) for _ in range(4))
+
+
+def test_settings_are_followed(at_once: None) -> None:
+    x = torch.ones(3, dtype=torch.int64)
+    for kind in (torch.float32, torch.float64, torch.float32):
+        torch.set_default_dtype(kind)
+        try:
+            assert torch.sqrt(x).dtype is torch.mean(x.float()).dtype.__class__ or torch.sqrt(x).dtype is kind
+            assert torch.full((2,), 1.0).dtype is kind and torch.div(x, 2).dtype is kind
+        finally:
+            torch.set_default_dtype(torch.float32)
+    Numerics.deterministic = 2
+    try:
+        with pytest.raises(RuntimeError, match="deterministic"):
+            x.float().put_(torch.tensor([0]), torch.tensor([1.0]))
+    finally:
+        Numerics.deterministic = 0
+
+
+def test_values_are_looked_at_anew(at_once: None) -> None:
+    logits, classes = torch.zeros(2, 3), torch.tensor([0, 2])
+    for _ in range(3):
+        functional.cross_entropy(logits, classes)
+    with pytest.raises(IndexError, match="Target 3 is out of bounds"):
+        functional.cross_entropy(logits, torch.tensor([0, 3]))
+    table = torch.zeros(4, 2)
+    for _ in range(3):
+        functional.embedding(classes, table), table[classes], torch.index_select(table, 0, classes)
+    for read in (lambda i: functional.embedding(i, table), lambda i: table[i], lambda i: torch.index_select(table, 0, i)):
+        with pytest.raises(IndexError):
+            read(torch.tensor([0, 4]))
+    assert [torch.allclose(torch.zeros(2), torch.full((2,), v)) for v in (0.0, 1.0, 0.0)] == [True, False, True]
+    assert [tuple(torch.nonzero(torch.tensor([a, 1])).shape) for a in (0, 1, 0)] == [(1, 1), (2, 1), (1, 1)]
+
+
+def test_numbers_are_told_apart(at_once: None) -> None:
+    x = torch.ones(2)
+    found = [torch.mul(x, n) for n in (1, True, 1.0, 0.0, -0.0, 2**40)]
+    assert [str(f.dtype) for f in found] == ["torch.float32"] * 6
+    assert [f[0].item().hex() for f in found[3:5]] == [0.0.hex(), (-0.0).hex()]
+    assert [torch.full((1,), n).dtype for n in (1, True, 1.0)] == [torch.int64, torch.bool, torch.float32]
+    assert [torch.sum(x, dim) .shape for dim in (0, (0,), [0], None)] == [torch.Size([])] * 4
+
+
+def test_the_same_tensor_twice(at_once: None) -> None:
+    x, y = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0, 4.0], requires_grad=True)
+    for a, b in ((x, y), (x, x), (y, x), (x, x)):
+        got = torch.autograd.grad(torch.dot(a, b), [a], retain_graph=False)[0]
+        assert got.tolist() == (b * 2 if a is b else b).tolist()
+
+
+def test_an_empty_trace_leaves_nothing_behind(at_once: None) -> None:
+    """A body that hands its stand-ins on would be found: results are tensors."""
+    kept = [evaluate(torch, call, _tensors("rows", False)) for call in ("t.cumsum(x, 0)", "t.topk(x, 2)", "t.var_mean(x)", "F.softmax(x, 1)")]
+    for value in kept:
+        for item in value if isinstance(value, tuple) else [value]:
+            assert type(item) is torch.Tensor and item.tolist() is not None
+
+
+def test_warnings_are_given_each_time(at_once: None) -> None:
+    for _ in range(3):
+        with pytest.warns(UserWarning, match="target size"):
+            functional.mse_loss(torch.zeros(2, 1), torch.zeros(2))
