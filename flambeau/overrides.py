@@ -64,11 +64,15 @@ class DisableTorchFunctionSubclass(dispatch.scope):
         return super().__new__(cls, classes_off=1)
 
 
-class DisableTorchFunction(_C.OverrideScope):
-    """Within the block nothing takes over operators: neither classes nor modes."""
+class _NoModes(_C.OverrideScope):
+    """No mode is asked in the block."""
 
     def inside(self) -> tuple:
         return (), dispatch.state.autocast
+
+
+class DisableTorchFunction(_NoModes):
+    """Within the block nothing takes over operators: neither classes nor modes."""
 
     def __enter__(self) -> DisableTorchFunction:
         super().__enter__()
@@ -243,13 +247,6 @@ def get_ignored_functions() -> set[Callable]:
 def _is_factory(fn: Callable) -> bool:
     first, *_ = parameters = inspect.signature(fn).parameters.values() or [None]
     return any(p.name == "device" for p in parameters if p) and "Tensor" not in str(getattr(first, "annotation", ""))
-
-
-class _NoModes(_C.OverrideScope):
-    """No mode is asked in the block."""
-
-    def inside(self) -> tuple:
-        return (), dispatch.state.autocast
 
 
 def redispatch_function(func: Callable, types: Any, args: tuple, kwargs: dict | None) -> Any:

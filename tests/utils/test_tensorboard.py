@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,60 @@ import flambeau as fl
 from flambeau.utils.tensorboard import SummaryWriter, events, summary
 
 
+def read_records(path: str | Path) -> Iterator[bytes]:
+    """The data of each record of a file; ValueError where a checksum is wrong. A record cut short at the end is left out."""
+    raw, at = Path(path).read_bytes(), 0
+    while at + 12 <= len(raw):
+        (size,), (check,) = struct.unpack_from("<Q", raw, at), struct.unpack_from("<I", raw, at + 8)
+        if check != events._masked_crc(raw[at:at + 8]):
+            raise ValueError(f"{path}: the length of the record at byte {at} is damaged")
+        if at + 16 + size > len(raw):
+            return
+        data = raw[at + 12:at + 12 + size]
+        if struct.unpack_from("<I", raw, at + 12 + size)[0] != events._masked_crc(data):
+            raise ValueError(f"{path}: the record at byte {at} is damaged")
+        yield data
+        at += 16 + size
+
+
+def fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """The fields of a message: number and content (int, float or bytes)."""
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(message):
+        key = number()
+        kind = key & 7
+        if kind == 0:
+            yield key >> 3, number()
+        elif kind == 2:
+            size = number()
+            yield key >> 3, message[at:at + size]
+            at += size
+        else:
+            form, size = ("<d", 8) if kind == 1 else ("<f", 4)
+            yield key >> 3, struct.unpack_from(form, message, at)[0]
+            at += size
+
+
 def values(folder: Path) -> dict[str, list[tuple[int | None, dict[int, Any]]]]:
     """By tag, the step and the fields of every value in a folder's files."""
     found: dict[str, list] = {}
     for path in sorted(folder.glob("events.out.tfevents.*")):
-        for data in events.read_records(path):
-            event = dict(events.fields(data))
-            for _, value in events.fields(event.get(5, b"")):
-                parts = dict(events.fields(value))
+        for data in read_records(path):
+            event = dict(fields(data))
+            for _, value in fields(event.get(5, b"")):
+                parts = dict(fields(value))
                 found.setdefault(parts[1].decode(), []).append((event.get(2), parts))
     return found
 
@@ -45,15 +92,15 @@ def test_everything_that_is_logged_is_in_the_file(tmp_path: Path) -> None:
         writer.add_hparams({"lr": 0.1, "name": "x", "flag": True}, {"accuracy": 0.5}, run_name="h")
     got = values(tmp_path)
     assert [(step or 0, parts[2]) for step, parts in got["loss"]] == [(0, 0.0), (1, 0.5), (2, 1.0)]
-    assert dict(events.fields(got["new"][0][1][8]))[5] == struct.pack("<f", 1.5)
-    histogram = dict(events.fields(got["weights"][0][1][5]))
+    assert dict(fields(got["new"][0][1][8]))[5] == struct.pack("<f", 1.5)
+    histogram = dict(fields(got["weights"][0][1][5]))
     assert (histogram[1], histogram[2], histogram[3]) == (-1.0, 1.0, 11.0)
     assert sum(struct.unpack(f"<{len(histogram[7]) // 8}d", histogram[7])) == 11 and len(histogram[6]) == len(histogram[7])
-    picture = dict(events.fields(got["picture"][0][1][4]))
+    picture = dict(fields(got["picture"][0][1][4]))
     assert (picture[1], picture[2], picture[3]) == (4, 5, 3) and picture[4].startswith(b"\x89PNG")
-    assert dict(events.fields(got["pictures"][0][1][4]))[2] == 8 * 3
+    assert dict(fields(got["pictures"][0][1][4]))[2] == 8 * 3
     assert b"*read*" in got["note/text_summary"][0][1][8]
-    assert dict(events.fields(got["sound"][0][1][6]))[4].startswith(b"RIFF")
+    assert dict(fields(got["sound"][0][1][6]))[4].startswith(b"RIFF")
     assert "curve" in got
     assert values(tmp_path / "both_a")["both"][0][1][2] == 1.0 and values(tmp_path / "both_b")["both"][0][1][2] == 2.0
     assert {"_hparams_/experiment", "_hparams_/session_start_info", "_hparams_/session_end_info", "accuracy"} == set(values(tmp_path / "h"))
@@ -70,12 +117,12 @@ def test_pictures_are_png(tmp_path: Path) -> None:
 def test_damaged_records_are_noticed(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(events.record(b"abc"))
-    assert list(events.read_records(path)) == [b"abc"]
+    assert list(read_records(path)) == [b"abc"]
     raw = bytearray(path.read_bytes())
     raw[13] ^= 1
     path.write_bytes(raw)
     with pytest.raises(ValueError, match="damaged"):
-        list(events.read_records(path))
+        list(read_records(path))
 
 
 @pytest.mark.parametrize(("call", "error", "message"), [

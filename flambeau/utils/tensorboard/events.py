@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
 
 # -- protocol buffers: a message is a list of fields, each its number, its kind and its content ---------------------------------------
 
@@ -83,52 +81,6 @@ def record(data: bytes) -> bytes:
     """One record: length, checksum of it, data, checksum of that."""
     length = struct.pack("<Q", len(data))
     return length + struct.pack("<I", _masked_crc(length)) + data + struct.pack("<I", _masked_crc(data))
-
-
-def read_records(path: str | Path) -> Iterator[bytes]:
-    """The data of each record of a file; ValueError where a checksum is wrong. A record cut short at the end is left out."""
-    raw, at = Path(path).read_bytes(), 0
-    while at + 12 <= len(raw):
-        (size,), (check,) = struct.unpack_from("<Q", raw, at), struct.unpack_from("<I", raw, at + 8)
-        if check != _masked_crc(raw[at:at + 8]):
-            raise ValueError(f"{path}: the length of the record at byte {at} is damaged")
-        if at + 16 + size > len(raw):
-            return
-        data = raw[at + 12:at + 12 + size]
-        if struct.unpack_from("<I", raw, at + 12 + size)[0] != _masked_crc(data):
-            raise ValueError(f"{path}: the record at byte {at} is damaged")
-        yield data
-        at += 16 + size
-
-
-def fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a message: number and content (int, float or bytes)."""
-    at = 0
-
-    def number() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while at < len(message):
-        key = number()
-        kind = key & 7
-        if kind == 0:
-            yield key >> 3, number()
-        elif kind == 2:
-            size = number()
-            yield key >> 3, message[at:at + size]
-            at += size
-        else:
-            form, size = ("<d", 8) if kind == 1 else ("<f", 4)
-            yield key >> 3, struct.unpack_from(form, message, at)[0]
-            at += size
 
 
 def event(wall_time: float, step: int | None = None, *, summary: bytes | None = None, version: str | None = None) -> bytes:
