@@ -307,10 +307,10 @@ def _sort_kernel(x: np.ndarray, dim: int, descending: bool, stable: bool) -> tup
         return x.copy(), np.zeros((), np.int64)
     keys = x.astype(np.float32) if x.dtype.kind == "V" else x
     if descending:  # stable descending order: sort the reversed array ascending and reverse the answer
-        flipped = np.flip(keys, dim)
-        order = keys.shape[dim] - 1 - np.flip(np.argsort(flipped, axis=dim, kind="stable"), dim)
+        backwards = (slice(None),) * dim + (slice(None, None, -1),)
+        order = keys.shape[dim] - 1 - keys[backwards].argsort(dim, "stable")[backwards]
     else:
-        order = np.argsort(keys, axis=dim, kind="stable")
+        order = keys.argsort(dim, "stable")
     return _picked(x, order, dim), order.astype(np.int64, copy=False)
 
 
@@ -337,9 +337,9 @@ def _few_of_many(x: np.ndarray, k: int, dim: int, largest: bool) -> tuple:
     """The k extreme ones by partition, then only these in order."""
     keys = x.astype(np.float32) if x.dtype.kind == "V" else x
     n = x.shape[dim]
-    parted = np.argpartition(keys, n - k if largest else k - 1, axis=dim)
-    found = parted.take(range(n - k, n) if largest else range(k), axis=dim)
-    found.sort(axis=dim)  # of equal values the first counts
+    parted = keys.argpartition(n - k if largest else k - 1, dim)
+    found = parted[(slice(None),) * dim + (slice(n - k, n) if largest else slice(k),)].copy()
+    found.sort(dim)  # of equal values the first counts
     _, order = _sort_kernel(_picked(keys, found, dim), dim, largest, True)
     indices = _picked(found, order, dim)
     return _picked(x, indices, dim), indices.astype(np.int64, copy=False)
