@@ -18,6 +18,7 @@ struct Eager {
     PyObject* record;                  // borrowed: whose it is
     Small small;                       // or null
     PyObject* specs;                   // of a primitive with a kernel: {layouts, dtypes and constants: what its shape rule says}; or null
+    bool has_kernel;                   // of an operator: it may answer for any arguments
     PyObject* layouts;                 // of a view: {layout and arguments: the view's layout}; or null
     vectorcallfunc vectorcall;
 };
@@ -46,10 +47,14 @@ PyObject* for_kernel(PyObject* argument) {
     return made;
 }
 
-// The tensor around what a kernel gave. Takes over the reference.
+// The tensor around what a kernel gave; an operator's promises nothing. Takes over the reference.
 PyObject* wrapped(PyObject* array, PyObject* spec) {
     PyObject* made = nullptr;
-    if (!Py_IS_TYPE(spec, spec_type)) {
+    if (spec == Py_None) {
+        made = PyArray_FromAny(array, nullptr, 0, 0, 0, nullptr);
+        Py_DECREF(array);
+        return new_tensor(made);
+    } else if (!Py_IS_TYPE(spec, spec_type)) {
         PyErr_SetString(PyExc_TypeError, "a shape rule gave no Spec");
     } else if (Py_IS_TYPE(array, &PyArray_Type) && PyArray_IS_C_CONTIGUOUS((PyArrayObject*)array) && PyTuple_GET_ITEM(spec, 2) == Py_None) {
         return new_tensor_of(array, PyTuple_GET_ITEM(spec, 1), cpu_device(), nullptr);
@@ -81,10 +86,35 @@ PyObject* find_specs(const Eager* self, PyObject* const* args, Py_ssize_t count)
 
 constexpr Py_ssize_t most_arguments = 16;
 
+bool are_plain(PyObject* const* args, Py_ssize_t count) {
+    CallKey nothing;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (is_tensor(args[i]) || PyList_CheckExact(args[i]) || PyTuple_Check(args[i]) ? !tell(nothing, args[i]) : false) return false;
+    return true;
+}
+
+// The results of a kernel as tensors. Takes over the reference.
+PyObject* all_wrapped(PyObject* out, PyObject* specs) {
+    bool promised = specs != Py_None;
+    if (promised ? Py_IS_TYPE(specs, spec_type) : !PyTuple_CheckExact(out)) return wrapped(out, specs);
+    PyObject* results = PySequence_Fast(out, "a kernel gave no tuple");
+    Py_ssize_t count = results != nullptr ? PySequence_Fast_GET_SIZE(results) : -1;
+    bool fits = count >= 0 && (!promised || (PyTuple_Check(specs) && PyTuple_GET_SIZE(specs) == count));
+    PyObject* made = fits ? PyTuple_New(count) : nullptr;
+    for (Py_ssize_t i = 0; made != nullptr && i < count; i++) {
+        PyObject* one = wrapped(Py_NewRef(PySequence_Fast_GET_ITEM(results, i)), promised ? PyTuple_GET_ITEM(specs, i) : Py_None);
+        if (one == nullptr) Py_CLEAR(made);
+        else PyTuple_SET_ITEM(made, i, one);
+    }
+    Py_XDECREF(results), Py_DECREF(out);
+    return made;
+}
+
 // The kernel in Python; null without an error where it has to be called from there.
 PyObject* run_kernel(const Eager* self, PyObject* const* args, Py_ssize_t count) {
-    PyObject* specs = wrap != nullptr && count <= most_arguments && !dispatch_state.fake ? find_specs(self, args, count) : nullptr;
-    if (specs == nullptr || specs == Py_None) return nullptr;
+    if (wrap == nullptr || count > most_arguments || dispatch_state.fake) return nullptr;
+    PyObject* specs = self->specs != nullptr ? find_specs(self, args, count) : are_plain(args, count) ? Py_None : nullptr;
+    if (specs == nullptr || (self->specs != nullptr && specs == Py_None)) return nullptr;
     PyObject* kernels = PyObject_GetAttr(self->record, kernels_name);
     PyObject* kernel = kernels != nullptr ? Py_XNewRef(PyDict_GetItemWithError(kernels, cpu_name)) : nullptr;
     Py_XDECREF(kernels);
@@ -97,21 +127,9 @@ PyObject* run_kernel(const Eager* self, PyObject* const* args, Py_ssize_t count)
     for (PyObject* argument : given) Py_XDECREF(argument);
     Py_DECREF(kernel);
     PyObject* made = nullptr;
-    if (out == nullptr) {
-        if (PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();  // Python, which calls it again, says what is wrong
-    } else if (Py_IS_TYPE(specs, spec_type)) {
-        made = wrapped(out, specs);
-    } else {
-        PyObject* results = PySequence_Fast(out, "a kernel gave no tuple");
-        Py_ssize_t several = results != nullptr && PyTuple_Check(specs) && PySequence_Fast_GET_SIZE(results) == PyTuple_GET_SIZE(specs) ? PyTuple_GET_SIZE(specs) : -1;
-        made = several >= 0 ? PyTuple_New(several) : nullptr;
-        for (Py_ssize_t i = 0; made != nullptr && i < several; i++) {
-            PyObject* one = wrapped(Py_NewRef(PySequence_Fast_GET_ITEM(results, i)), PyTuple_GET_ITEM(specs, i));
-            if (one == nullptr) Py_CLEAR(made);
-            else PyTuple_SET_ITEM(made, i, one);
-        }
-        Py_XDECREF(results), Py_DECREF(out);
-    }
+    if (out == Py_NotImplemented) Py_DECREF(out);
+    else if (out != nullptr) made = all_wrapped(out, specs);
+    else if (PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();  // Python, which calls it again, says what is wrong
     Py_DECREF(specs);
     return made;
 }
@@ -130,7 +148,7 @@ PyObject* compute(const Eager* self, PyObject* const* args, Py_ssize_t count, As
     if (made != nullptr || PyErr_Occurred()) return made;
     if (self->replays != nullptr) made = run_replay(self->replays, args, count);
     if (made == nullptr && !PyErr_Occurred() && self->gpu != nullptr) made = run_on_gpu(self->gpu, args, count);
-    if (made == nullptr && !PyErr_Occurred() && self->specs != nullptr) made = run_kernel(self, args, count);
+    if (made == nullptr && !PyErr_Occurred() && (self->specs != nullptr || self->has_kernel)) made = run_kernel(self, args, count);
     return made;
 }
 
@@ -168,8 +186,8 @@ PyObject* below(PyObject* self, PyObject* args) {
 PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject*) {
     PyObject *scalar, *replays, *record;
     const char* small = nullptr;
-    int views = 0, promises = 0;
-    if (!PyArg_ParseTuple(arguments, "OOO|zpp:Eager", &scalar, &replays, &record, &small, &views, &promises)) return nullptr;
+    int views = 0, promises = 0, has_kernel = 0;
+    if (!PyArg_ParseTuple(arguments, "OOO|zppp:Eager", &scalar, &replays, &record, &small, &views, &promises, &has_kernel)) return nullptr;
     if (small != nullptr && find_small(small) == nullptr) return PyErr_Format(PyExc_ValueError, "there is no native call %s of a library", small);
     if ((scalar != Py_None && !is_scalar(scalar)) || (replays != Py_None && !are_replays(replays)))
         return PyErr_Format(PyExc_TypeError, "Eager() takes an Elementwise and Replays, or None, got %R and %R", scalar, replays);
@@ -178,6 +196,7 @@ PyObject* create(PyTypeObject* type, PyObject* arguments, PyObject*) {
     self->scalar = scalar != Py_None ? Py_NewRef(scalar) : nullptr;
     self->replays = replays != Py_None ? Py_NewRef(replays) : nullptr;
     self->record = record, self->small = small != nullptr ? find_small(small) : nullptr, self->vectorcall = call;
+    self->has_kernel = has_kernel;
     if ((views && (self->layouts = PyDict_New()) == nullptr) || (promises && (self->specs = PyDict_New()) == nullptr)) Py_CLEAR(self);
     return (PyObject*)self;
 }
@@ -210,9 +229,9 @@ PyGetSetDef eager_getters[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 PyType_Slot eager_slots[] = {
-    {Py_tp_doc, (void*)"Eager(scalar, replays, record, small=None, views=False, promises=False)\n--\n\nA call of a record in native code, put on the tape where an argument needs a "
+    {Py_tp_doc, (void*)"Eager(scalar, replays, record, small=None, views=False, promises=False, has_kernel=False)\n--\n\nA call of a record in native code, put on the tape where an argument needs a "
                        "gradient: its results, or NotImplemented; also where a mode has to do with it. The record must outlive it. `small`: the name of a library's call for small tensors; "
-                       "`views`: its layouts are remembered; `promises`: what `record.promise(args)` says is, and its kernel called."},
+                       "`views`: its layouts are remembered; `promises`: what `record.promise(args)` says is, and its kernel called; `has_kernel`: an operator's, which answers NotImplemented where it does not serve."},
     {Py_tp_new, (void*)create}, {Py_tp_dealloc, (void*)release<Eager, &Eager::scalar, &Eager::replays, &Eager::gpu, &Eager::specs, &Eager::layouts>},
     {Py_tp_call, (void*)PyVectorcall_Call},
     {Py_tp_methods, eager_methods}, {Py_tp_members, eager_members}, {Py_tp_getset, eager_getters}, {0, nullptr},

@@ -1,6 +1,7 @@
 #include "tensors.h"
 
 #include <algorithm>
+#include <cstring>
 #include <initializer_list>
 
 #include "dtypes.h"
@@ -47,7 +48,7 @@ Record<9> meta = {nullptr, {"grad_fn", "output_nr", "requires_grad", "grad", "ho
 enum { meta_grad_fn, meta_output_nr, meta_requires_grad, meta_grad, meta_accumulator = 6, meta_hooks, meta_generation };
 Record<7> storage = {nullptr, {"_array", "_buffer", "device", "nbytes", "version", "inference", "uncounted"}};
 enum { storage_array, storage_buffer, storage_nbytes = 3, storage_version, storage_inference };
-PyObject *zero, *unrecorded, *many;     // origins of views
+PyObject *zero, *one_more, *unrecorded, *many;     // numbers, and origins of views
 
 }  // namespace
 
@@ -119,7 +120,7 @@ PyObject* know_tensors(PyObject*, PyObject* args) {
     if (store_slot < 0 || !meta.learn(meta_type) || !storage.learn(storage_type) || !learn_slots(type) ||
         !PyType_IsSubtype(layout, &PyTuple_Type) || !PyType_IsSubtype(view, &PyTuple_Type))
         return PyErr_Format(PyExc_TypeError, "these classes do not have the slots of a tensor");
-    zero = PyLong_FromLong(0), unrecorded = PyUnicode_InternFromString("no_grad"), many = PyUnicode_InternFromString("many");
+    zero = PyLong_FromLong(0), one_more = PyLong_FromLong(1), unrecorded = PyUnicode_InternFromString("no_grad"), many = PyUnicode_InternFromString("many");
     tensor_type = (PyTypeObject*)Py_NewRef(type);
     layout_type = (PyTypeObject*)Py_NewRef(layout), view_type = (PyTypeObject*)Py_NewRef(view);
     cpu = Py_NewRef(device), dtype_of_numpy = Py_NewRef(function), inference = Py_NewRef(mark);
@@ -649,7 +650,15 @@ PyObject* any_refuses_writes(PyObject*, PyObject* const* lists, Py_ssize_t count
     Py_RETURN_FALSE;
 }
 
+PyObject* written_plainly(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (count != 2 || !is_tensor(args[0])) return PyErr_Format(PyExc_TypeError, "expected write_plainly(tensor, value)");
+    bool written = write_plainly(args[0], args[1]);
+    return PyErr_Occurred() ? nullptr : PyBool_FromLong(written);
+}
+
 PyMethodDef methods[] = {
+    {"write_plainly", (PyCFunction)(void*)written_plainly, METH_FASTCALL,
+     "write_plainly(target, value) -> bool\n\nOverwrites a tensor with a number or one of its dtype and sizes, where nothing but memory is concerned."},
     {"any_refuses_writes", (PyCFunction)(void*)any_refuses_writes, METH_FASTCALL,
      "any_refuses_writes(*lists) -> bool\n\nWhether one of the tensors in these lists (or None) may not be written to: inference tensors elsewhere."},
     {"any_wants_grad", (PyCFunction)(void*)any_wants_grad, METH_FASTCALL,
@@ -720,6 +729,29 @@ bool refuses_writes(PyObject* tensor) {
     PyObject* store = read_slot(tensor, store_slot);
     if (store == Py_None) return false;
     return store == inference || (Py_TYPE(store) == storage.type && read_slot(store, storage.slots[storage_inference]) == Py_True);
+}
+
+// The array of a tensor whose memory can be taken as a whole; null without an error for others.
+static PyArrayObject* whole_array(PyObject* tensor) {
+    PyArrayObject* array = needs_no_grad(tensor) ? cpu_array(tensor) : nullptr;
+    return array != nullptr && PyArray_IS_C_CONTIGUOUS(array) && PyArray_ISBEHAVED_RO(array) ? array : nullptr;
+}
+
+bool write_plainly(PyObject* target, PyObject* value) {
+    if (dispatch_state.word != 0 || !is_plain_tensor(target) || refuses_writes(target)) return false;
+    PyArrayObject* to = whole_array(target);
+    if (to == nullptr || !PyArray_ISWRITEABLE(to)) return false;
+    bool number = PyFloat_CheckExact(value) || PyLong_CheckExact(value) || PyBool_Check(value);
+    PyArrayObject* from = !number && is_plain_tensor(value) ? whole_array(value) : nullptr;
+    if (!number && (from == nullptr || !PyArray_EquivTypes(PyArray_DESCR(from), PyArray_DESCR(to)) || !PyArray_SAMESHAPE(from, to))) return false;
+    PyObject* store = storage_of(target);
+    if (store == nullptr || Py_TYPE(store) != storage.type) return false;
+    if (from != nullptr) std::memmove(PyArray_DATA(to), PyArray_DATA(from), (size_t)PyArray_NBYTES(to));
+    else if (PyArray_FillWithScalar(to, value) < 0) return PyErr_Clear(), false;  // Python says what does not fit
+    PyObject* version = PyNumber_Add(read_slot(store, storage.slots[storage_version]), one_more);
+    if (version == nullptr) return false;
+    Py_SETREF(*(PyObject**)((char*)store + storage.slots[storage_version]), version);
+    return true;
 }
 
 PyObject* new_array(Kind kind, int rank, const npy_intp* sizes) {

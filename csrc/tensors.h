@@ -53,6 +53,10 @@ PyObject* alias_of(PyObject* tensor);
 // Makes `gradient`, which nobody else holds, the first of a leaf; false where it is not as plain as that.
 bool take_first_gradient(PyObject* leaf, PyObject* gradient);
 
+// Overwrites the memory of `target` with `value`, a number or a tensor of its dtype and sizes, and counts the write: false, without an error,
+// where autograd, a mode, another device or how they lie has a say.
+bool write_plainly(PyObject* target, PyObject* value);
+
 // Whether `tensor` is an inference tensor, which nobody may write to outside of inference mode.
 bool refuses_writes(PyObject* tensor);
 

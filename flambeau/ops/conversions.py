@@ -170,7 +170,7 @@ def to(self: Tensor, *args: Any, dtype: dtype | None = None, device: Any = None,
 
 def _converter(name: str, kind: dtype) -> None:
     def convert(self: Tensor, *, memory_format: memory_format | None = None) -> Tensor:
-        return to(self, dtype=kind, memory_format=memory_format)
+        return to(self, kind) if memory_format is None else to(self, kind, memory_format=memory_format)
     convert.__name__, convert.__doc__ = name, f"to({kind})."
     setattr(Tensor, name, convert)
 

@@ -380,7 +380,7 @@ class CompositeRecord:
         if stays_whole is not None:
             self.whole[device] = stays_whole
         if device == "cpu":
-            self.eager = _C.Eager(None, None, self, small)
+            self.eager = _C.Eager(None, None, self, small, False, False, True)
 
     def __repr__(self) -> str:
         return f"ops.{self.name}"

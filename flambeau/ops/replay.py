@@ -308,7 +308,7 @@ def _index_put(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -
 
 def _put(r: Recorder, x: Tensor, dim: int, index: Tensor, src: Tensor, place: Value, out: Tensor, operation: str) -> None:
     """Whole slices of `src`, which is of the shape of what would be read, or broadcast to it."""
-    at, value, rank = r.value(index), r.value(src), index.ndim
+    at, value = r.value(index), r.value(src)
     sizes = x._layout.shape
     shape = (*sizes[:dim], *index._layout.shape, *sizes[dim + 1:])
     if at.kind is not int64 or not x.ndim:

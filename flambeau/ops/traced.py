@@ -23,11 +23,11 @@ from ..core.dtypes import dtype
 from ..core.memory_format import layout, memory_format
 from ..core.settings import TABLE, get_setting
 from ..core.storage import Storage
-from ..core.tensor import Tensor, fake
+from ..core.tensor import Tensor, fake, tensor_over
 
 _CONSTANT, _VALUE, _LIST, _TUPLE, _NAMED = range(5)     # as in csrc/traced.cpp
-_MOST_STEPS, _MOST_ARGUMENTS = 32, 16
-OWN_WAYS = frozenset({"random", "inplace", "from_data", "alone"})
+_MOST_STEPS, _MOST_ARGUMENTS, _MOST_COPIED = 32, 16, 1 << 20
+OWN_WAYS = frozenset({"random", "from_data", "alone"})
 """Tags of operators that have a memory of their own, or whose work is no call of records."""
 
 
@@ -80,6 +80,7 @@ class Tracer:
         self.opens = opens      # operators without a derivative, which a gradient is to flow through
         self.recording = dispatch.state.grad_enabled
         self.count = 0
+        self.written = False
         self.inputs: list[Tensor] = []
         self.values: dict[int, tuple[StandIn, int]] = {}
         self.steps: list[tuple] = []
@@ -118,7 +119,7 @@ class Tracer:
                 return record.fn(*args)
         if record.kind == "inplace" or "random" in record.tags or dispatch.state.grad_enabled is not self.recording:
             raise Unsteady(f"{record.name} is no step")
-        if len(self.steps) == _MOST_STEPS or len(args) > _MOST_ARGUMENTS:
+        if self.written or len(self.steps) == _MOST_STEPS or len(args) > _MOST_ARGUMENTS:
             raise Unsteady("there are too many steps")
         parts = tuple([self.part(a) for a in args])
         with dispatch.fake_mode(), dispatch.grad_enabled(False):
@@ -126,6 +127,16 @@ class Tracer:
         several = type(results) is tuple
         self.steps.append((record.eager, getattr(record, "body", record), parts, len(results) if several else -1))
         return tuple([self.enter(r) for r in results]) if several else self.enter(results)
+
+    def assigned(self, assign: Callable, target: Any, value: Any, anew: bool, changes: bool) -> Any:
+        """A write, the last step: where it fails nothing was written, and the body can say why."""
+        if self.opens or self.written or any(t.requires_grad for t in self.inputs if self.recording):
+            raise Unsteady("autograd follows the write")
+        parts = tuple([self.part(a) for a in (target, value, anew, changes)])
+        self.steps.append((None, assign, parts, -1))
+        self.written = True
+        self.count += 1
+        return target
 
     def part(self, a: Any) -> tuple:
         """How an argument or a result is made of values and constants."""
@@ -143,14 +154,14 @@ class Tracer:
     def check(self) -> None:
         """Computes it once: a kernel may have put a result elsewhere than the shape rules say, on which the body's next steps hang."""
         stand_ins = {number: made for made, number in self.values.values()}
-        values: list[Any] = list(self.inputs)
+        values: list[Any] = _copies(self.inputs) if self.written else list(self.inputs)
         with dispatch.grad_enabled(False):
             for _, call, parts, count in self.steps:
                 results = call(*[_filled(part, values) for part in parts])
                 values.extend(results if count >= 0 else (results,))
         for number in range(len(self.inputs), len(values)):
-            told, found = stand_ins[number], values[number]
-            if found._layout != told._lay or found.dtype is not told.dtype:
+            told, found = stand_ins.get(number), values[number]
+            if told is not None and (found._layout != told._lay or found.dtype is not told.dtype):
                 raise Unsteady(f"a result lies as {found._layout}, not {told._lay}")
 
     def finished(self, result: Any) -> Any:
@@ -171,6 +182,15 @@ def _behind(a: Any) -> Any:
     if isinstance(a, StandIn):
         return a._twin
     return type(a)([_behind(item) for item in a]) if type(a) in (list, tuple) else a
+
+
+def _copies(tensors: list[Tensor]) -> list[Tensor]:
+    """The same with memory of their own, which is shared among them as before."""
+    storages = {id(t._storage): t._storage for t in tensors}
+    if sum(s.nbytes for s in storages.values()) > _MOST_COPIED:
+        raise Unsteady("the memory is too large to try a write")
+    copied = {key: Storage(s.buffer.copy(), s.nbytes, s.device) for key, s in storages.items()}
+    return [tensor_over(copied[id(t._storage)], t.dtype, t._layout) for t in tensors]
 
 
 def _filled(part: tuple, values: list) -> Any:

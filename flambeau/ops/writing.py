@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau import _C
+
 from ..backends.cpu import native
 from ..core import dispatch
 from ..core.dtypes import FLOAT, can_cast
@@ -36,6 +38,11 @@ def assign(target: Tensor, value: Any, *, anew: bool = False, changes: bool = Fa
     `anew`: the value was made without a look at `target`, whose former history then gets a gradient of zeros. `changes`: `value` is
     what an operation made of `target`: of elements in one place (windows of `unfold`) those that it left alone undo nothing.
     """
+    modes = dispatch.state.modes
+    if modes and (noted := getattr(modes[-1], "assigned", None)) is not None:
+        return noted(_assign, target, value, anew, changes)
+    if _C.write_plainly(target, value):
+        return target
     InPlace.check(target, value)
     if target._data is None or not target._data.flags.c_contiguous:    # what is expanded need not be a view: it may be detached
         refuse_repeated(target)
@@ -48,6 +55,10 @@ def assign(target: Tensor, value: Any, *, anew: bool = False, changes: bool = Fa
     write(target, value, changes)
     InPlace.rebase(target, value, anew)
     return target
+
+
+def _assign(target: Tensor, value: Any, anew: bool, changes: bool) -> Tensor:
+    return assign(target, value, anew=anew, changes=changes)
 
 
 def refuse_repeated(x: Tensor) -> None:
@@ -125,7 +136,7 @@ def inplace(fn: Callable, name: str, *, refuses: bool = False) -> Callable:
     def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if scales and kwargs.keys() == {"alpha"} and args and (self.dtype.category != FLOAT or self.dtype.itemsize >= 4):  # add_ and sub_
             args, kwargs = (times_alpha(self, args[0], kwargs["alpha"]),), {}
-        if into is not None and not kwargs and into(self, *args):
+        if into is not None and not kwargs and self._data is not None and into(self, *args):
             bump_version(self)
             return self
         return assign(self, _shaped(new_value(fn, self, args, kwargs), self, name), changes=True)

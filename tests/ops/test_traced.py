@@ -177,3 +177,57 @@ def test_warnings_are_given_each_time(at_once: None) -> None:
     for _ in range(3):
         with pytest.warns(UserWarning, match="target size"):
             functional.mse_loss(torch.zeros(2, 1), torch.zeros(2))
+
+
+WRITES = {
+    "zero_": lambda x, v, m, i: x.zero_(), "fill_": lambda x, v, m, i: x.fill_(2), "copy_": lambda x, v, m, i: x.copy_(v[0]),
+    "clamp_": lambda x, v, m, i: x.clamp_(-0.5, 0.5), "masked_fill_": lambda x, v, m, i: x.masked_fill_(m, 3.0),
+    "set row": lambda x, v, m, i: x.__setitem__(1, 7.0), "set part": lambda x, v, m, i: x.__setitem__((slice(None), slice(1, 3)), v[:, 1:3]),
+    "set index": lambda x, v, m, i: x.__setitem__(i, 1.5), "set mask": lambda x, v, m, i: x.__setitem__(m, 4.0),
+    "index_add_": lambda x, v, m, i: x.index_add_(0, i, v), "index_fill_": lambda x, v, m, i: x.index_fill_(0, i, 9.0),
+    "scatter_": lambda x, v, m, i: x.scatter_(0, i[:, None].expand(3, 4), v), "addmm_": lambda x, v, m, i: x.addmm_(v[:, :3], v),
+    "add_ itself": lambda x, v, m, i: x.add_(x.T[:3] if x.shape[0] == 4 else x, alpha=2), "tril_": lambda x, v, m, i: x.tril_(),
+    "addcmul_": lambda x, v, m, i: x.addcmul_(v, v, value=0.5), "lerp_": lambda x, v, m, i: x.lerp_(v, 0.25),
+    "swap": lambda x, v, m, i: x.copy_(x.flip(0)), "div_": lambda x, v, m, i: x.div_(v, rounding_mode="floor"),
+}
+
+
+@pytest.mark.parametrize("kind", ["float32", "int64", "bfloat16", "bool"])
+@pytest.mark.parametrize("layout", ["rows", "columns", "part", "expanded"])
+def test_writes(layout: str, kind: str) -> None:
+    """Each time once, whatever lies beside it, with one version more; refused where it was refused before."""
+    rng = np.random.default_rng(0)
+    base = torch.from_numpy(rng.standard_normal((8, 8)) * 3).to(getattr(torch, kind))
+    value = torch.from_numpy(rng.standard_normal((3, 4)) * 3).to(getattr(torch, kind))
+    mask, index = torch.from_numpy(rng.random((3, 4)) > 0.5), torch.tensor([2, 0, 2])
+    views = {"rows": lambda b: b.view(-1)[:12].clone().view(3, 4), "columns": lambda b: b.view(-1)[:12].clone().view(4, 3).T,
+             "part": lambda b: b[1:4, 2:6], "expanded": lambda b: b[0, :4].expand(3, 4)}
+
+    def outcome(write: Any) -> Any:
+        whole = base.clone()
+        x = views[layout](whole)
+        before = x._version
+        try:
+            with torch.no_grad():
+                write(x, value, mask, index)
+        except Exception as error:
+            return type(error), str(error), whole.double().tolist()
+        return x.double().tolist(), whole.double().tolist(), x._version - before
+
+    for name, write in WRITES.items():
+        outcomes = [outcome(write) for _ in range(4)]
+        assert all(o == outcomes[0] for o in outcomes), name
+
+
+def test_writes_that_autograd_follows(at_once: None) -> None:
+    for write in WRITES.values():
+        found = []
+        for _ in range(3):
+            x = torch.arange(12.0).view(3, 4).requires_grad_()
+            y = x * 2
+            try:
+                write(y, torch.ones(3, 4), torch.ones(3, 4) > 0, torch.tensor([2, 0, 2]))
+                found.append((type(y.grad_fn).__name__, torch.autograd.grad(y.sum(), x)[0].tolist()))
+            except RuntimeError as error:
+                found.append(str(error))
+        assert found[0] == found[1] == found[2]

@@ -403,6 +403,7 @@ def shrink_backward(g: Tensor, x: Tensor, lambd: float) -> Tensor:
 @with_out
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x outside [-lambd, lambd], else 0."""
+    check_float(input, "hardshrink_cpu")
     return prims.where(_within(input, lambd), 0.0, input)
 
 
@@ -410,6 +411,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 @with_out
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by `lambd`, 0 within it."""
+    check_float(input, "softshrink_cpu")
     if lambd < 0:
         raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
     low = sym_float(lambd)

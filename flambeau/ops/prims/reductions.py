@@ -294,16 +294,24 @@ def _running(name: str, ufunc: Any) -> Any:
 cummax, cummin = _running("cummax", np.maximum), _running("cummin", np.minimum)
 
 
+def _picked(x: np.ndarray, index: np.ndarray, dim: int) -> np.ndarray:
+    """np.take_along_axis, whose own work is more than that of few elements."""
+    if dim != x.ndim - 1 or not x.flags.c_contiguous:
+        return np.take_along_axis(x, index, dim)
+    rows = np.arange(0, x.size, x.shape[-1] or 1).reshape((*x.shape[:-1], 1)) if x.ndim > 1 and x.size else 0
+    return x.reshape(-1).take(index + rows)
+
+
 def _sort_kernel(x: np.ndarray, dim: int, descending: bool, stable: bool) -> tuple:
     if not x.ndim:
         return x.copy(), np.zeros((), np.int64)
     keys = x.astype(np.float32) if x.dtype.kind == "V" else x
     if descending:  # stable descending order: sort the reversed array ascending and reverse the answer
-        flipped = np.flip(keys, dim)
-        order = keys.shape[dim] - 1 - np.flip(np.argsort(flipped, axis=dim, kind="stable"), dim)
+        backwards = (slice(None),) * dim + (slice(None, None, -1),)
+        order = keys.shape[dim] - 1 - keys[backwards].argsort(dim, "stable")[backwards]
     else:
-        order = np.argsort(keys, axis=dim, kind="stable")
-    return np.take_along_axis(x, order, dim), order.astype(np.int64)
+        order = keys.argsort(dim, "stable")
+    return _picked(x, order, dim), order.astype(np.int64, copy=False)
 
 
 @primitive("sort", kernel=_sort_kernel, tags=("ordered",), derivative=General(_by_index_vjp),
@@ -329,12 +337,12 @@ def _few_of_many(x: np.ndarray, k: int, dim: int, largest: bool) -> tuple:
     """The k extreme ones by partition, then only these in order."""
     keys = x.astype(np.float32) if x.dtype.kind == "V" else x
     n = x.shape[dim]
-    parted = np.argpartition(keys, n - k if largest else k - 1, axis=dim)
-    found = parted.take(range(n - k, n) if largest else range(k), axis=dim)
-    found.sort(axis=dim)  # of equal values the first counts
-    _, order = _sort_kernel(np.take_along_axis(keys, found, dim), dim, largest, True)
-    indices = np.take_along_axis(found, order, dim)
-    return np.take_along_axis(x, indices, dim), indices.astype(np.int64, copy=False)
+    parted = keys.argpartition(n - k if largest else k - 1, dim)
+    found = parted[(slice(None),) * dim + (slice(n - k, n) if largest else slice(k),)].copy()
+    found.sort(dim)  # of equal values the first counts
+    _, order = _sort_kernel(_picked(keys, found, dim), dim, largest, True)
+    indices = _picked(found, order, dim)
+    return _picked(x, indices, dim), indices.astype(np.int64, copy=False)
 
 
 @primitive("topk", kernel=_topk_kernel, tags=("ordered",), derivative=General(_by_index_vjp),
