@@ -553,6 +553,8 @@ KNOWN = (
     Known("torch lets a logical operation write to a leaf that requires grad, and to one of several views, which raises later",
           error=lambda ours, theirs, step: theirs is None and _says(ours, "a leaf Variable", "of a function that returns multiple views")
           and _of("logical_xor_", "logical_and_", "logical_or_", "logical_not_")(step)),
+    Known("torch's copies of views write to an out= though a gradient is asked for, which is lost", error=lambda ours, theirs, step:
+          theirs is None and step.op.endswith("_copy") and "out" in step.kwargs and _says(ours, "don't support automatic differentiation")),
     Known("torch's stft looks into memory: elements that are one place share the mean of their gradients", gradient=_of("stft"),
           at=lambda step, arrays: any(np.unique(a).size < a.size for a in arrays.values())),
     Known("the edges of a window are what rounding leaves of 0", values=lambda step: step.op.endswith("_window") or ".windows." in step.op,
