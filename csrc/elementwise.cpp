@@ -61,7 +61,7 @@ bool as_element(PyObject* object, Kind kind, Number* out) {
         return false;
     }
     if (kind == Kind::f64) return out->f64 = value, true;
-    if (kind == Kind::f32) return out->f32 = (float)value, true;
+    if (kind == Kind::f32) return out->f32 = (float)value, std::isinf(out->f32) == std::isinf(value);
     return false;
 }
 

@@ -53,10 +53,7 @@ int requires_grad(PyObject* tensor, const TensorSlots* slots) {
             if (flag != nullptr && function != nullptr) return flag == Py_True || function != Py_None;
         }
     }
-    PyObject* flag = PyObject_GetAttrString(tensor, "requires_grad");
-    int result = flag != nullptr ? PyObject_IsTrue(flag) : -1;
-    Py_XDECREF(flag);
-    return result;
+    return ask_requires_grad(tensor, slots);
 }
 
 // Sizes and strides of a tensor whose data is a NumPy array. Strides of dimensions with one element mean nothing.

@@ -47,6 +47,16 @@ bool learn_slots(PyTypeObject* type) { return find_slots(type); }
 
 const TensorSlots& known_slots() { return slots; }
 
+int ask_requires_grad(PyObject* tensor, const TensorSlots* slots) {
+    PyObject* plain = PyObject_GetAttrString((PyObject*)slots->type, "requires_grad");
+    if (plain == nullptr) return -1;
+    PyObject* flag = Py_TYPE(plain)->tp_descr_get(plain, tensor, (PyObject*)slots->type);
+    int result = flag != nullptr ? PyObject_IsTrue(flag) : -1;
+    Py_XDECREF(flag);
+    Py_DECREF(plain);
+    return result;
+}
+
 PyArrayObject* array_of(PyObject* object) {
     if (PyArray_Check(object)) return (PyArrayObject*)object;
     const TensorSlots* slots = tensor_slots(object);

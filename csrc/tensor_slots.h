@@ -20,5 +20,8 @@ const TensorSlots& known_slots();
 
 inline PyObject* read_slot(PyObject* object, Py_ssize_t offset) { return *(PyObject**)((char*)object + offset); }
 
+// `tensor.requires_grad` as Tensor has it, whatever its class overrides: 1, 0, or -1 with an error set.
+int ask_requires_grad(PyObject* tensor, const TensorSlots* slots);
+
 // The NumPy array of `object`: itself, or the tensor's. Borrowed; null with a TypeError set.
 PyArrayObject* array_of(PyObject* object);

@@ -607,10 +607,7 @@ int wants_grad(PyObject* value, bool within_list) {
         if (needs_no_grad(value)) return 0;
         PyObject* record = read_slot(value, known_slots().grad);
         if (record != Py_None && !meta_is_idle(record)) return 1;
-        PyObject* flag = PyObject_GetAttrString(value, "requires_grad");  // a view catches up with its base
-        int answer = flag != nullptr ? PyObject_IsTrue(flag) : -1;
-        Py_XDECREF(flag);
-        return answer;
+        return ask_requires_grad(value, &known_slots());  // a view catches up with its base
     }
     if (within_list || !(PyList_CheckExact(value) || PyTuple_CheckExact(value))) return 0;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); i++) {

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from flambeau import _C
+from flambeau.aot.passes import copy_of, root_of
 from flambeau.aot.sizes import SizeNodes
 from flambeau.core import dispatch
 from flambeau.core.device import device
@@ -454,6 +455,7 @@ class _Given:
     def __init__(self, mode: TraceMode, env: ShapeEnv | None) -> None:
         self.mode, self.env = mode, env
         self._sizes: list[tuple[str, Node, int]] = []
+        self._entries: list[Entry] = []
 
     def enter(self, leaf: Any) -> Any:
         """What the function is given for an argument."""
@@ -465,7 +467,9 @@ class _Given:
             return leaf
         made = stripped(leaf) if self.env is None else self._of_any_size(leaf, f"arg{len(self.mode.graph.nodes)}")
         made.requires_grad = leaf.requires_grad
-        node = self.mode.input(f"arg{len(self.mode.graph.nodes)}", made).node
+        entry = self.mode.input(f"arg{len(self.mode.graph.nodes)}", made)
+        self._entries.append(entry)
+        node = entry.node
         self._sizes += [(str(n), node, dim) for dim, n in enumerate(made._layout.shape) if isinstance(n, SymInt)]
         return made
 
@@ -476,6 +480,19 @@ class _Given:
         dense = permuted_strides(sizes, memory_order(strides, shape)) if is_dense(shape, strides) else strides
         return fake(tuple(sizes), tensor.dtype, tensor.device, tuple(dense), offset)
 
+    def results(self, answer: Any) -> Any:
+        """The nodes of what the function answered, after which the graph writes to the arguments what the function has written to them."""
+        graph, written = self.mode.graph, [entry for entry in self._entries if entry.cell.node is not entry.cell.first]
+        gone = {entry.cell.first for entry in written}
+
+        def kept(node: Any) -> Any:
+            return copy_of(graph, node) if isinstance(node, Node) and root_of(node) in gone else node
+
+        nodes = map_aggregate(map_aggregate(answer, self.mode.argument), kept)
+        for entry, value in [(entry, kept(entry.cell.node)) for entry in written]:
+            graph.call_function(copy_into, (entry.cell.first, value)).meta = {"val": stripped(entry.cell.base)}
+        return nodes
+
     def read_sizes(self) -> None:
         """After the placeholders: a node for each symbol that the shape of one shows."""
         for name, node, dim in self._sizes:
@@ -485,7 +502,8 @@ class _Given:
 
 
 def make_fx(f: Callable, env: ShapeEnv | None = None, aten: bool = False) -> Callable[..., GraphModule]:
-    """`make_fx(f)(*args)`: what `f` does on inputs like `args`, as a functional graph of primitives (`aten`: as in `TraceMode`).
+    """`make_fx(f)(*args)`: what `f` does on inputs like `args`, as a functional graph of primitives (`aten`: as in `TraceMode`), which in
+    the end writes to the inputs what `f` has written to them.
 
     Tensors and symbolic sizes anywhere in the arguments become placeholders; gradients that `f` takes are part of the
     graph. Tensors that `f` captures become constants. With `env` the graph is for any sizes for which its guards hold.
@@ -497,9 +515,8 @@ def make_fx(f: Callable, env: ShapeEnv | None = None, aten: bool = False) -> Cal
         with tracing(mode):
             entered = map_aggregate(args, given.enter)
             given.read_sizes()
-            answer = f(*entered)
-            mode.graph.output(map_aggregate(answer, mode.argument))
-        mode.graph.eliminate_dead_code(lambda node: False)
+            mode.graph.output(given.results(f(*entered)))
+        mode.graph.eliminate_dead_code(lambda node: node.target is copy_into)
         made = GraphModule(mode.constants, mode.graph, getattr(f, "__name__", "GraphModule"))
         if env is not None:
             made.shape_env = env

@@ -125,6 +125,8 @@ def looks_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
 def may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether several elements may be one place in memory: some dimension steps no further than those that step less reach."""
     reach: Any = 0
+    if any(map(known_zero, shape)):
+        return False
     for step, n in sorted((s, n) for s, n in zip(strides, shape) if n != 1):
         if step <= reach:
             return True

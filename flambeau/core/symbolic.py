@@ -216,6 +216,11 @@ class ShapeEnv:
             expr = shorter[0] if shorter else expr
         return expr
 
+    def guarded(self, expr: Index) -> Index:
+        """`expr` under the equalities that guards see to before compiled code runs: none of sizes that only a run knows."""
+        held = {name: value for name, value in self.replacements.items() if {name, *free_variables(value)} <= self.hints.keys()}
+        return substitute(expr, held)
+
     def _unknown_in(self, expr: Index) -> Set[str]:
         return free_variables(expr) & self.unbacked
 
@@ -418,6 +423,11 @@ class SymInt:
     def hint(self) -> int:
         """The value in the example; RuntimeError when it depends on data."""
         return self.env.size_hint(self.expr)
+
+    @property
+    def guarded(self) -> Index:
+        """The expression under what the guards say of sizes: what they make equal is the same."""
+        return self.env.guarded(self.expr) if self.env.replacements else self.expr
 
     def _with(self, other: Any, on_int: Callable[[Index, Index], Index], on_float: str) -> Any:
         if isinstance(other, SymInt):

@@ -197,7 +197,7 @@ class Tensor(Methods):
         return self._data is None
 
     def _is_view(self) -> bool:
-        return self._base is not None
+        return Tensor._base.__get__(self) is not None   # no class is asked for that
 
     def stride(self, dim: int | None = None) -> Any:
         """Strides in elements: all of them, or that of `dim`."""

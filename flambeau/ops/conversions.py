@@ -19,6 +19,7 @@ from ..core.storage import Aside, Storage
 from ..core.tensor import Tensor, fake, from_array, is_example, look_at, no_view
 from ..core.unresolved import resolved, waits
 from . import prims
+from .asked import unasked
 from .primitives import BACKENDS, InAten
 from .promotion import cast
 from .registry import Absent, Linear, Spec, method, operator, primitive
@@ -428,8 +429,9 @@ def _data_ptr(self: Tensor) -> int:
 
 @method("as_subclass")
 def _as_subclass(self: Tensor, cls: type) -> Any:
-    """This tensor as an instance of the subclass `cls`."""
-    return Tensor._as_subclass(self, cls)
+    """A view of the whole tensor as an instance of the subclass `cls`: what is written to one is written to both."""
+    with unasked(), dispatch.grad_enabled(True):    # the same tensor, in no_grad too
+        return Tensor._as_subclass(prims.alias(self), cls)
 
 
 @method("get_device")

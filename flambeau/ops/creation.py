@@ -360,7 +360,7 @@ def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, require
         if device is None:
             device = data.device
         if type(data) is not Tensor:
-            data = data.as_subclass(Tensor)
+            data = data._as_subclass(Tensor)
     return finish(from_data(data, dtype, device), requires_grad, None, None, pin_memory)
 
 

@@ -13,7 +13,7 @@ from . import prims
 from .order import elementwise, in_rows
 from .pointwise import a_tensor, abs, add, both_float, clamp, complex, conj, div, mul, not_tensors, pow, trunc, where, with_fractions
 from .primitives import InAten
-from .promotion import broadcast, cast, operand, prepare, result_type, to_float
+from .promotion import broadcast, cast, factor, prepare, result_type, rounded, to_float
 from .registry import Pointwise, operator
 from .writing import assign, inplace, new_value, with_out
 
@@ -25,7 +25,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
     """input + value * tensor1 * tensor2, in the dtype that the tensors have in common."""
     kind, input, tensor1, tensor2 = _in_common("addcmul", input, tensor1, tensor2)
     input, tensor1, tensor2 = broadcast(input, tensor1, tensor2)
-    return cast(add(input, mul(tensor1 if value == 1 else mul(tensor1, operand(value, kind)), tensor2)), kind)
+    return cast(add(input, mul(tensor1 if value == 1 else mul(tensor1, factor(value, kind)), tensor2)), kind)
 
 
 def _in_common(name: str, *tensors: Tensor) -> tuple:
@@ -48,7 +48,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
                            f"addcdiv of floating-point tensors. Got {tensor1.dtype} and {tensor2.dtype}")
     kind, input, tensor1, tensor2 = _in_common("addcdiv", input, tensor1, tensor2)
     input, tensor1, tensor2 = broadcast(input, tensor1, tensor2)    # before dividing: of no elements there is no slope to be infinite
-    quotient = div(tensor1, tensor2) if value == 1 else _scaled_quotient(tensor1, tensor2, operand(value, kind))
+    quotient = div(tensor1, tensor2) if value == 1 else _scaled_quotient(tensor1, tensor2, factor(value, kind))
     return cast(add(input, quotient), kind)
 
 
@@ -75,7 +75,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
         if weight.dtype is not input.dtype:
             raise RuntimeError(f"expected dtype {input.dtype} for `weight` but got dtype {weight.dtype}")
     else:
-        weight = operand(weight, input.dtype)
+        weight = factor(weight, input.dtype)
     kind, wide = input.dtype, compute_dtype(input.dtype)
     if wide is not kind:    # rounded once
         weight = cast(weight, wide) if isinstance(weight, Tensor) else weight
@@ -214,9 +214,10 @@ def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = N
     if input.dtype.is_complex:
         return complex(nan_to_num(prims.real(input), nan, posinf, neginf), nan_to_num(prims.imag(input), nan, posinf, neginf))
     limits = finfo(input.dtype)
-    x = where(prims.isnan(input), 0.0 if nan is None else nan, input)
-    x = where(prims.eq(x, math.inf), limits.max if posinf is None else posinf, x)
-    return where(prims.eq(x, -math.inf), limits.min if neginf is None else neginf, x)
+    nan, posinf, neginf = (rounded(default if given is None else given, input.dtype)
+                           for given, default in ((nan, 0.0), (posinf, limits.max), (neginf, limits.min)))
+    x = where(prims.eq(input, -math.inf), neginf, where(prims.eq(input, math.inf), posinf, input))
+    return where(prims.isnan(input), nan, x)    # last, so that what stands for it may be infinite
 
 
 @operator(method=True)

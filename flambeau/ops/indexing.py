@@ -26,7 +26,7 @@ from .pointwise import where
 from .primitives import read
 from .prims.indexing import grown, of_one_rank
 from .prims.views import _diagonal_back, _inverse, _slice_back
-from .promotion import as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, operand, prepare, together
+from .promotion import as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, prepare, together
 from .registry import OPERATORS, Linear, Spec, method, operator, primitive
 from .subscript import _check_broadcast, _value_for, check_step, index_list, put_, slice_bounds
 from .writing import assign, inplace, refuse_repeated, store_apart, with_out, with_out_apart, with_out_in_rows
@@ -247,7 +247,7 @@ def _check_slices(name: str, input: Tensor, d: int, index: Tensor, source: Tenso
 @functools.partial(along_a_number, alike=True)
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """A copy of `input` with alpha * the slices of `source` added at `index` along `dim`."""
-    return prims.index_add(input, dim, index, source * operand(alpha, source.dtype) if alpha != 1 and source.numel() else source)
+    return prims.index_add(input, dim, index, source * fitting(alpha, source.dtype) if alpha != 1 and source.numel() else source)
 
 
 def _at(dim: int, index: Tensor) -> list:

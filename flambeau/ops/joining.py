@@ -11,7 +11,7 @@ import numpy as np
 from ..core import dispatch
 from ..core.dtypes import int64, promote_types
 from ..core.memory_format import contiguous_format
-from ..core.size import canonical_dim, canonical_dims
+from ..core.size import canonical_dim, canonical_dims, known_zero
 from ..core.symbolic import unknown_size
 from ..core.tensor import Tensor
 from . import batching, prims
@@ -63,10 +63,11 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, a
         return prims.cat(parts, canonical_dim(dim, rank))
     for t in parts[1:]:
         kind = promote_types(kind, t.dtype) if t.dtype is not kind else kind
-    rank = max(t.ndim for t in parts)
-    kept = [t for t in parts if not (t.ndim == 1 and rank > 1 and type(t.shape[0]) is int and t.shape[0] == 0)]
-    d = canonical_dim(dim, rank)
-    result = prims.cat([cast(t, kind) for t in kept], d)
+    shape = max((t.shape for t in parts), key=len)
+    d = canonical_dim(dim, len(shape))
+    none = (*shape[:d], 0, *shape[d + 1:])      # what a tensor of shape (0,) beside others stands for
+    result = prims.cat([prims.view_(t, none) if t.ndim == 1 != len(shape) and known_zero(t.shape[0]) else t
+                        for t in (cast(t, kind) for t in parts)], d)
     if out is None:
         return result
     refuse_shared(out, parts)

@@ -27,6 +27,7 @@ from .promotion import (
     number_in,
     prepare,
     result_type,
+    stored,
     times_alpha,
     to_float,
 )
@@ -401,7 +402,8 @@ def _pow_number(x: Tensor, p: Any) -> Tensor:
     root = next((root for root in _ROOTS if p == root), None)
     if root is not None and x.dtype.category == FLOAT and (p == -1 or x.dtype is not float16):  # of -inf and -0.0 float16 alone has powers
         return _root(x, root)
-    return prims.pow(x, fitting(p, x.dtype) if x.dtype.category == INT else cast(p, x.dtype))    # wrapped around it is another power
+    narrow = x.dtype.category == INT or x.dtype.itemsize < 4    # wrapped around, or infinite, it is another power
+    return prims.pow(x, fitting(p, x.dtype) if narrow else cast(p, x.dtype))
 
 
 Tensor.__ipow__ = as_dunder(inplace(pow, "pow_", refuses=True), "__ipow__")  # type: ignore[method-assign]
@@ -488,24 +490,15 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
         return OPERATORS["nonzero"](condition, as_tuple=True)
     if input is None or other is None:
         raise TypeError(f"where(): '{'input' if input is None else 'other'}' is missing; it takes a condition alone, or both as well")
-    if not isinstance(input, Tensor) or not isinstance(other, Tensor):
-        input, other = _stored(input, other), _stored(other, input)
     if condition.dtype is not bool_:
         if condition.dtype is not uint8:
             raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
         condition = cast(condition, bool_)
     kind = result_type(input, other)
-    x, y = cast(input, kind), cast(other, kind)
+    x, y = (cast(v, kind) if isinstance(v, Tensor) else stored(v, kind) for v in (input, other))
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
         x = prims.full((), x, kind, condition.device)
     return prims.where(*broadcast(condition, x, y))
-
-
-def _stored(value: Any, beside: Any) -> Any:
-    """A number that is to stand beside a tensor's elements, checked where these are integers and so is the result."""
-    if isinstance(value, Tensor) or not isinstance(beside, Tensor) or beside.dtype.category != INT or category_of_number(value) > INT:
-        return value
-    return fitting(value, beside.dtype)
 
 
 def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:

@@ -177,9 +177,20 @@ def rounded(x: Any, kind: dtype) -> Any:
     return fitting(x, kind)
 
 
+def stored(x: Any, kind: dtype) -> Any:
+    """A number that stands among elements of `kind`: what does not fit is infinite in narrow floats, and refused by others."""
+    return rounded(x, kind) if kind.itemsize < 4 else fitting(x, kind)
+
+
+def factor(x: Any, kind: dtype) -> Any:
+    """A number that operands of `kind` are computed with, which is in float32 for narrow floats; RuntimeError for what does not fit. A
+    tensor as it is."""
+    return fitting(x, dtypes.float32 if kind.category == FLOAT and kind.itemsize < 4 else kind)
+
+
 def operand(x: Any, kind: dtype) -> Any:
-    """A number that operands of `kind` are computed with, which is in float32 for narrow floats. A tensor as it is."""
-    return rounded(x, dtypes.float32 if kind.category == FLOAT and kind.itemsize < 4 else kind)
+    """`factor`, but for what float32 doesn't hold beside narrow floats, which is infinite."""
+    return rounded(x, dtypes.float32) if kind.category == FLOAT and kind.itemsize < 4 else fitting(x, kind)
 
 
 def as_elements(x: Any, y: Any) -> tuple[Any, Any]:

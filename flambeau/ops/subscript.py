@@ -18,7 +18,7 @@ from ..core.dtypes import FLOAT, bool_, int32, int64, uint8
 from ..core.tensor import Tensor, bump_version, is_example, refuse_inference_write
 from . import prims
 from .creation import from_data, from_numpy
-from .promotion import broadcast, cast, expand_to, fitting, is_number, rounded, together
+from .promotion import broadcast, cast, expand_to, fitting, is_number, stored, together
 from .registry import operator
 from .writing import assign
 
@@ -302,7 +302,7 @@ def _value_for(target: Tensor, value: Any, convert: bool) -> Any:
     if not isinstance(value, Tensor):
         if not is_number(value):
             raise TypeError(f"can't assign a {type(value).__name__} to a {target.type()}")
-        return rounded(value, target.dtype) if target.dtype.itemsize < 4 else fitting(value, target.dtype)
+        return stored(value, target.dtype)
     if value.device != target.device:
         value = value.to(device=target.device)
     return cast(value, target.dtype) if convert else value

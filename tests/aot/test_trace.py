@@ -83,3 +83,42 @@ def test_make_fx_for_any_sizes(f, first, then):
     for arguments in (first, then):
         assert torch.allclose(gm(*given(*arguments)), f(*given(*arguments)))
     assert gm.shape_env.guard_expressions()
+
+
+def _swap(x, y):
+    kept = x.clone()
+    x.copy_(y)
+    y.copy_(kept)
+    return x, y, x + y
+
+
+def _shift(x, y):
+    y.copy_(x)
+    x.add_(1)
+    return y, x
+
+
+def _part(x, y):
+    part = x[1:]
+    part.mul_(y[0] + 3)
+    return part
+
+
+def _unread(x, y):
+    x[0] = 5.0
+    y.zero_()
+
+
+@pytest.mark.parametrize("run", [lambda gm: gm, lambda gm: torch.compile(gm, backend="aot_eager"), torch.compile],
+                         ids=["graph", "aot_eager", "inductor"])
+@pytest.mark.parametrize("trace_with", [make_fx, make_fx_as_torch], ids=["primitives", "aten"])
+@pytest.mark.parametrize("f", [_swap, _shift, _part, _unread])
+def test_make_fx_writes_to_the_arguments(f, trace_with, run):
+    """Also where nobody reads that, and where one argument's new value is what another was."""
+    def given():
+        return [torch.arange(3.0), torch.arange(3.0) + 10]
+
+    eager, traced = given(), given()
+    want, got = f(*eager), run(trace_with(f)(*given()))(*traced)
+    assert all(a.tolist() == b.tolist() for a, b in zip(eager, traced))
+    assert str(got) == str(want)

@@ -45,6 +45,27 @@ def test_gradients_flow_through_a_subclass() -> None:
     assert leaf.grad is not None and leaf.grad.tolist() == [2, 2, 2]
 
 
+@pytest.mark.parametrize("written", ["the tensor", "the subclass", "a view of it"])
+def test_what_is_written_to_one_is_written_to_both(written: str) -> None:
+    leaf = torch.ones(3, requires_grad=True)
+    plain = leaf * 1
+    marked = plain.as_subclass(Marked)
+    {"the tensor": plain, "the subclass": marked, "a view of it": marked[:]}[written].mul_(2)
+    assert torch.autograd.grad(plain.sum() + marked.sum(), leaf)[0].tolist() == [4, 4, 4]
+    with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+        leaf.as_subclass(Marked).mul_(2)
+
+
+@pytest.mark.parametrize("leaf", [False, True])
+def test_a_view_of_the_tensor(leaf: bool) -> None:
+    plain = torch.ones(3, requires_grad=leaf)
+    with torch.no_grad():
+        marked = plain.as_subclass(Marked)
+    back = marked[1:].as_subclass(torch.Tensor)
+    assert marked._base is plain and back._base is plain and type(back) is torch.Tensor and type(marked[1:]) is Marked
+    assert marked.requires_grad is leaf and marked.data_ptr() == plain.data_ptr()
+
+
 def test_parameters_stay_out() -> None:
     class Mine(torch.nn.Parameter):
         pass

@@ -167,7 +167,7 @@ def raising(error: BaseException | None, expected: BaseException | None, step: S
         return f"accepts what torch refuses ({type(expected).__name__})"
     if isinstance(error, type(expected)) or (isinstance(expected, type(error)) and type(error) is not Exception):
         return None
-    if type(error).__name__ == type(expected).__name__.lstrip("_"):     # the libraries' own: LinAlgError
+    if type(error).__name__ == type(expected).__name__:     # the libraries' own: _LinAlgError
         return None
     return f"raises {type(error).__name__} for torch's {type(expected).__name__}"
 
@@ -285,13 +285,15 @@ def written(value: Any, was: Any, lib: Any) -> bool:
 
 
 def _shaken(value: Any, lib: Any, draw: np.random.Generator, least: float) -> Any:
-    """A tensor moved by its last place, or by that of the result (`least`) if this is more; integers that no float32 holds by a few."""
+    """A tensor moved by its last place, or by that of the result (`least`) if this is more; integers that no float32, nor the result's
+    dtype, holds by a few."""
     size = tuple(value.shape)       # of all sizes, so that what cancels does not cancel again
     noise = lib.from_numpy(np.asarray(draw.choice([-1.0, 1.0], size=size) * draw.uniform(0.6, 1.2, size=size))).reshape(value.shape)
     if not (value.is_floating_point() or value.is_complex()):
-        if not least or value.dtype is lib.bool or not bool((value.double().abs() > 2**24).any()):
+        unit = max(1.2e-7, least)
+        if not least or value.dtype is lib.bool or not bool((value.double().abs() * unit > 2).any()):
             return value
-        return value - (value.double() * 2e-7 * noise.abs()).to(value.dtype)    # towards 0, so that nothing overflows
+        return value - (value.double() * 1.7 * unit * noise.abs()).to(value.dtype)    # towards 0, so that nothing overflows
     eps = max(lib.finfo(value.dtype).eps, least)
     return (
         (value * (1 + 1.5 * eps * noise.to(lib.float64))).to(value.dtype)

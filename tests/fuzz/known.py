@@ -225,7 +225,12 @@ def _put_there(v: Values) -> Any:
     target = compare.array(_argument(v, 0, "input"))
     if target.size != v.ours.size or not target.size:
         return False
-    if v.step.form == "setitem":
+    if _of("as_strided_scatter")(v.step):
+        size, stride, start = (_value(v.step, at, name, None) for at, name in ((2, "size"), (3, "stride"), (4, "storage_offset")))
+        places = sum((s * np.arange(n).reshape(-1, *[1] * (len(size) - 1 - d)) for d, (n, s) in enumerate(zip(size, stride))),
+                     _argument(v, 0, "input").storage_offset() if start is None else start)
+        source = compare.array(_argument(v, 1, "src"))
+    elif v.step.form == "setitem":
         space = {**v.inputs, "places": sys.modules["torch"].arange(target.size).reshape(target.shape)}
         exec(Step("found", "getitem", "", (Ref("places"), v.step.args[1])).code(), space)
         places = space["found"].numpy()
@@ -313,7 +318,7 @@ KNOWN = (
               (np.isnan(v.theirs) | (v.ours == 0)) & _any(v.inputs, lambda x: ~(np.abs(x) < 1e18))) | (
                   (v.ours == 0) & (np.abs(v.theirs) < 1e-3))),
     Known("which of several elements for one place stays is nobody's promise", where=_put_there, values=lambda step: (
-          _of("put", "put_")(step) and _value(step, 3, "accumulate", False) is not True) or (
+          _of("put", "put_")(step) and _value(step, 3, "accumulate", False) is not True) or _of("as_strided_scatter")(step) or (
               step.form == "setitem" and isinstance(step.args[2], Ref))),
     Known("torch's softsign takes the absolute value, and adds 1, in integers", values=_of("softsign"), where=lambda v: (
           x := compare.array(_argument(v, 0, "input"))).dtype.kind in "iu" and np.abs(x.astype(float)) >= np.iinfo(x.dtype).max),
@@ -378,8 +383,8 @@ KNOWN = (
           whole=lambda step, theirs: _of("matmul", "linear")(step) and "out" in step.kwargs and getattr(theirs, "ndim", 0) == 1),
     Known("torch lets aminmax write to its own operand where that is a number by its side", error=lambda ours, theirs, step:
           theirs is None and _of("aminmax")(step) and "out" in step.kwargs and _says(ours, "refer to a single memory location")),
-    Known("a window of too many sizes is refused; torch does not look at the rest of them", error=lambda ours, theirs, step:
-          theirs is None and "max_unpool" in step.op and _says(ours, "to be a single integer value or a list of")),
+    Known("a window of too many sizes, or of such that are no integers, is refused; torch does not look at them", error=lambda ours, theirs,
+          step: theirs is None and "max_unpool" in step.op and _says(ours, "to be a single integer value or a list of", "must be Sizes")),
     Known("torch's edges of bins of one width are rounded otherwise: what lies upon one may be counted beside it", values=_of("histogram"),
           where=lambda v: _beside_an_edge(v) & np.isclose(v.ours.sum(), v.theirs.sum())),
     Known("torch counts float16 and bfloat16 where a range is given or nothing is counted, and refuses them otherwise",
@@ -467,9 +472,9 @@ KNOWN = (
     Known("torch unpacks a window of the wrong length, and asserts in Python; Flambeau says what is wrong",
           error=lambda ours, theirs, step: isinstance(ours, (RuntimeError, TypeError))
           and (_says(theirs, "values to unpack", "tuple index out of range") or isinstance(theirs, AssertionError))),
-    Known("a mode of interpolate that is no string: TypeError; torch says that it has no such mode",
-          error=lambda ours, theirs, step: isinstance(ours, TypeError) and _of("interpolate", "upsample")(step)
-          and _says(theirs, "Input Error: Only")),
+    Known("a call with two mistakes is refused for one of them: an argument of a wrong type, at which torch's functions in Python do not "
+          "look", error=lambda ours, theirs, step: isinstance(ours, TypeError) and theirs is not None and _says(ours, "' (position ")
+          and step.op.startswith("torch.nn.functional.")),
     Known("an index beyond the end is refused; torch's take_along_dim counts it modulo the size, and subscripts that come to nothing are "
           "not looked at", error=lambda ours, theirs, step: theirs is None and _says(ours, "out of bounds") and (
               step.form in ("getitem", "setitem") or _of("take_along_dim", "max_unpool1d", "max_unpool2d", "max_unpool3d")(step))),
@@ -545,9 +550,15 @@ KNOWN = (
     Known("det's gradient is the cofactors; torch gives zeros for a singular matrix", gradient=_of("det")),
     Known("what has no derivative passes no gradient on where it writes in torch; Flambeau's is zeros",
           gradient=lambda step: step.op == "//=" or _of("floor_divide_", "heaviside_")(step)),
-    Known("torch lets a logical operation write to a leaf that requires grad",
-          error=lambda ours, theirs, step: theirs is None and _says(ours, "a leaf Variable") and _of("logical_xor_", "logical_and_",
-                                                                                                    "logical_or_", "logical_not_")(step)),
+    Known("torch lets a logical operation write to a leaf that requires grad, and to one of several views, which raises later",
+          error=lambda ours, theirs, step: theirs is None and _says(ours, "a leaf Variable", "of a function that returns multiple views")
+          and _of("logical_xor_", "logical_and_", "logical_or_", "logical_not_")(step)),
+    Known("torch's copies of views write to an out= though a gradient is asked for, which is lost", error=lambda ours, theirs, step:
+          theirs is None and step.op.endswith("_copy") and "out" in step.kwargs and _says(ours, "don't support automatic differentiation")),
+    Known("torch's stft looks into memory: elements that are one place share the mean of their gradients", gradient=_of("stft"),
+          at=lambda step, arrays: any(np.unique(a).size < a.size for a in arrays.values())),
+    Known("the edges of a window are what rounding leaves of 0", values=lambda step: step.op.endswith("_window") or ".windows." in step.op,
+          where=lambda v: (np.abs(v.ours) < 1e-7) & (np.abs(v.theirs) < 1e-7)),
     Known("torch's digamma has a derivative of 1e-9", gradient=_of("digamma", "psi", "digamma_")),
     Known("norm(p=0) counts: its gradient is zeros here and None in torch", gradient=lambda step: _of("norm", "dist", "pairwise_distance",
           "triplet_margin_loss", "vector_norm")(step) and any(
@@ -631,9 +642,10 @@ def excuses_gradients(step: Step, tensors: dict[str, Any]) -> bool:
 
 
 def excuses_unused(steps: Iterable[Step]) -> bool:
-    """torch loses the gradient of a view of a leaf that is a view itself, if something writes to its memory through detach()."""
+    """torch loses the gradient of a view of a leaf that is a view itself, if something writes to its memory behind autograd."""
     steps = list(steps)
-    return any(_of("detach")(step) for step in steps) and any(target(step) is not None for step in steps)
+    return any("no_grad" in step.op for step in steps) or (
+        any(_of("detach")(step) for step in steps) and any(target(step) is not None for step in steps))
 
 
 def excused_values(step: Step, inputs: dict[str, Any], ours: np.ndarray, theirs: np.ndarray) -> Any:

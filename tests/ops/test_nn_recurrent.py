@@ -50,3 +50,18 @@ def test_products_are_recorded_once():
     projected, w, b, state = arguments("LSTM", True)
     out = recurrent_steps(projected, w, b, state, "LSTM", False)[0]
     assert [node for node, _ in out.grad_fn.next_functions if node is not None and "Accumulate" not in node.name()] == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_layers": 2}, {"batch_first": True}, {"bidirectional": True}])
+@pytest.mark.parametrize("mode", ["RNN", "GRU"])
+def test_outputs_may_be_written_to(mode, settings):
+    """What the backward pass reads is kept apart from them."""
+    module = getattr(fl.nn, mode)(3, 2, **settings)
+    found = []
+    for write in (False, True):
+        x = fl.arange(12.0).reshape(4, 1, 3).div(10).requires_grad_()
+        out, last = module(x)
+        out, last = (out.mul_(2), last.mul_(3)) if write else (out * 2, last * 3)
+        (out.sum() + last.sum()).backward()
+        found.append(x.grad.tolist())
+    assert found[0] == found[1]

@@ -333,3 +333,33 @@ def test_as_strided_scatter_lies_as_its_input(make):
     ((2, 3, 4, 5), (60, 1, 15, 3)), ((), ())])
 def test_order_of_dimensions(shape, strides):
     assert fl.empty(400).as_strided(shape, strides).dim_order() == torch.empty(400).as_strided(shape, strides).dim_order()
+
+
+@pytest.mark.parametrize("make", [
+    lambda t: t.ones(1).expand(2, 2, 2, 0), lambda t: t.ones(5)[:0], lambda t: t.ones(5)[3:3], lambda t: t.ones(0), lambda t: t.ones(2, 0)])
+@pytest.mark.parametrize("offset", [None, 0, 1, 5])
+def test_nothing_is_written_around(make, offset):
+    """Of a tensor of no elements the whole memory is copied, which part of it is written to."""
+    found = []
+    for lib in (fl, torch):
+        try:
+            found.append(lib.as_strided_scatter(make(lib), lib.tensor(7.0), (), (), offset).tolist())
+        except RuntimeError:
+            found.append("refused")
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("joined", [
+    lambda t, none: t.cat([none, t.ones(2, 2)], 1), lambda t, none: t.cat([t.ones(2, 2), none, none]), lambda t, none: t.cat([none, none]),
+    lambda t, none: t.hstack([t.ones(2, 3), none]), lambda t, none: t.cat([none, t.ones(3, dtype=t.float64)]),
+    lambda t, none: t.cat([none, t.ones(0, 3)]), lambda t, none: t.cat(
+        [t.ones(2, 3, 4, 5).to(memory_format=t.channels_last), none], 1)])
+def test_what_stands_for_nothing_has_a_gradient_too(joined):
+    """A tensor of shape (0,) fits beside all others; it is one of the inputs."""
+    found = []
+    for lib in (fl, torch):
+        none = lib.empty(0, requires_grad=True)
+        out = joined(lib, none)
+        grad, = lib.autograd.grad(out.sum(), [none])
+        found.append((out.tolist(), out.stride(), str(out.dtype).split(".")[1], tuple(grad.shape), str(grad.dtype).split(".")[1]))
+    assert found[0] == found[1]

@@ -31,6 +31,16 @@ KINDS = ["uint8", "int8", "int16", "int32", "int64", "bool", "float32", "float16
 NUMBERS = [300, -1, -300, 2**40, 1.5, -1.5, True, 0, 2.0, float("inf"), float("nan"), 1j]
 
 
+# Beside floats: what the dtype of the elements doesn't hold, or the one in which they are computed with.
+LARGE = [*(f"t.nn.functional.{call}" for call in (
+    "elu(x, n)", "celu(x, n)", "leaky_relu(x, n)", "softplus(x, n)", "softplus(x, 1, n)", "hardtanh(x, -1.0, n)", "threshold(x, n, 1.0)",
+    "threshold(x, 1.0, n)", "hardshrink(x, n)", "softshrink(x, abs(n))")), "x ** n", "x.clone().pow_(n)", "n ** x", "t.where(b, x, n)",
+    "t.where(b, n, x)", "x.where(b, n)", "t.addcmul(x, x, x, value=n)", "t.addcdiv(x, x, x, value=n)", "t.lerp(x, x, n)",
+    "t.addmm(m, m, m, alpha=n)", "t.addmm(m, m, m, beta=n)", "t.addbmm(m, m[None], m[None], alpha=n)", "x.index_add(0, r, x, alpha=n)",
+    "t.add(x, x, alpha=n)", "t.rsub(x, x, alpha=n)", "x.clamp(max=n)", "t.nan_to_num(x, nan=n)", "t.nan_to_num(x / 0, n, n, n)", "x + n",
+    "x * n", "x / n", "n - x", "x == n", "x < n", "t.clamp(x, n, n)", "t.fmod(x, n)", "t.remainder(x, n)", "t.copysign(x, n)"]
+
+
 def set_(x: Any, index: Any, value: Any) -> Any:
     x[index] = value
     return x
@@ -68,3 +78,21 @@ def test_numbers_follow_one_rule(expression: str) -> None:
                     not np.allclose(mine.tolist(), theirs.tolist(), rtol=1e-12, atol=0, equal_nan=True):
                 wrong.append(f"{kind}, {number}: {mine}, in torch {theirs}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64", "complex64", "int32"])
+@pytest.mark.parametrize("expression", LARGE)
+def test_what_no_element_holds(expression: str, kind: str) -> None:
+    """Refused where torch refuses it, infinite elsewhere: never an exponent, slope or bound that is another number in silence."""
+    for number in (1e300, -1e39, 70000.0, 2.0**-10, float("inf"), 3):
+        found = []
+        for lib in (fl, torch):
+            try:
+                found.append(np.asarray(value(lib, expression, kind, number).to(lib.complex128).tolist()))
+            except (RuntimeError, NotImplementedError, OverflowError, ValueError) as error:
+                found.append(error)
+        mine, theirs = found
+        if isinstance(mine, Exception) or isinstance(theirs, Exception):
+            assert isinstance(mine, Exception) == isinstance(theirs, Exception) or "not implemented" in str(theirs), (number, mine, theirs)
+        elif kind != "complex64":   # where torch has NaN beside infinity
+            assert np.allclose(mine, theirs, rtol=0.02, equal_nan=True), (number, mine, theirs)

@@ -330,7 +330,7 @@ def keeps_class(kind: type) -> bool:
 
 def of_class(tensor: Tensor, kind: type) -> Tensor:
     """A result of a graph, whose tensors may be plain ones, as a tensor of the class that the program expects."""
-    return tensor if type(tensor) is kind else tensor.as_subclass(kind)
+    return tensor if type(tensor) is kind else tensor._as_subclass(kind)
 
 
 def _operand(variable: Variable) -> bool:

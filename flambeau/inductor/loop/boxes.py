@@ -93,7 +93,7 @@ class Slot(int):
 def index_of(x: Any) -> Any:
     """Sizes and attributes as the IR has them: SymInts become expressions, sequences are walked into."""
     if isinstance(x, SymInt):
-        return x.expr
+        return x.guarded
     if isinstance(x, tuple):
         return tuple([index_of(item) for item in x])
     return [index_of(item) for item in x] if isinstance(x, list) else x

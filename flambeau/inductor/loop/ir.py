@@ -215,14 +215,14 @@ class Tracer:
 
     def index(self, expr: Any, kind: dtype = int64) -> Value:
         """The integer expression `expr` of loop variables and sizes, as a number."""
-        expr = expr.expr if isinstance(expr, SymInt) else expr
+        expr = expr.guarded if isinstance(expr, SymInt) else expr
         if isinstance(expr, (int, np.integer)):
             return self.constant(int(expr), kind)
         computed = tuple([self.computed[name] for name in computed_names(expr)])
         return self.make("index", computed, compute_dtype(kind), expr)
 
     def _compare_index(self, op: str, x: Any, y: Any) -> Value:
-        x, y = (a.expr if isinstance(a, SymInt) else a for a in (x, y))
+        x, y = (a.guarded if isinstance(a, SymInt) else a for a in (x, y))
         lo, hi = bounds(x - y)
         decided = {"lt": (hi < 0, lo >= 0), "le": (hi <= 0, lo > 0), "eq": (lo == hi == 0, lo > 0 or hi < 0)}[op]
         if any(decided):
@@ -244,7 +244,7 @@ class Tracer:
     def indirect(self, x: Value, size: Any, wraps: bool = False) -> Index:
         """The computed integer `x` as an index expression, `0 <= x < size`; where it `wraps`, negative values count from
         the end. Others are an IndexError when the program runs (not where a mask says that nothing is loaded)."""
-        size = size.expr if isinstance(size, SymInt) else size
+        size = size.guarded if isinstance(size, SymInt) else size
         if x.op == "constant" and wraps:
             return int(x.attr) % size if isinstance(size, int) and size else int(x.attr)
         if x.op == "index" and bounds(x.attr)[0] >= 0:

@@ -19,7 +19,7 @@ from ..patterns import triu_indices
 from ..pointwise import reflected
 from ..primitives import InAten
 from ..prims.views import _is_one as _one
-from ..promotion import broadcast, cast, category_of_number, expand_to, operand, prepare, result_type
+from ..promotion import broadcast, cast, category_of_number, expand_to, factor, prepare, result_type
 from ..reductions import _differ, _finish, _is_zero, linalg_vector_norm, vector_norm_vjp
 from ..registry import COMPOSITES, Pointwise, operator
 from ..writing import inplace, store_out, with_out, with_out_in_rows
@@ -188,7 +188,7 @@ def _no_elements(x: Tensor) -> bool:
 
 def _scaled(x: Tensor, number: Any) -> Tensor:
     """`x` times a number, at which nobody looks where there is nothing to be scaled."""
-    return x if (type(number) in (int, float) and number == 1) or _no_elements(x) else x * operand(number, x.dtype)
+    return x if (type(number) in (int, float) and number == 1) or _no_elements(x) else x * factor(number, x.dtype)
 
 
 def _added(input: Tensor, product: Tensor, factor: Tensor, beta: Any, alpha: Any) -> Tensor:

@@ -17,7 +17,7 @@ from ..batching import by_names
 from ..order import in_rows
 from ..pointwise import clamp, where
 from ..primitives import InAten
-from ..promotion import as_elements, broadcast, cast, fitting, to_float
+from ..promotion import as_elements, broadcast, cast, factor, fitting, to_float
 from ..registry import OPERATORS, operator
 from ..writing import assign, inplace, new_value, with_out
 
@@ -33,6 +33,13 @@ def check_float(x: Any, name: str) -> Tensor:
     if x.dtype.category < FLOAT:
         raise NotImplementedError(f'"{name}" not implemented for \'{x.dtype}\'; convert the input with .float() first')
     return x
+
+
+def _settings(name: str, x: Tensor, *numbers: float, stored: bool = False) -> list[float]:
+    """The numbers that an activation of real floats is computed with; `stored`: as x's dtype holds them. RuntimeError of what does not fit."""
+    if check_float(x, name).dtype.is_complex:
+        raise NotImplementedError(f'"{name}" not implemented for \'{x.dtype}\': complex numbers have no order')
+    return [(fitting if stored else factor)(sym_float(n), x.dtype) for n in numbers]
 
 
 def widened(x: Tensor) -> Tensor:
@@ -311,13 +318,13 @@ hardsigmoid = _without_options("hardsigmoid", _hardsigmoid, "relu6(x + 3) / 6.")
 @operator(tags=("keeps_zero",))
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool | None = False) -> Tensor:
     """x where positive, else negative_slope * x."""
-    return _or_inplace(_leaky_relu, check_float(input, "leaky_relu"), inplace, sym_float(negative_slope))
+    return _or_inplace(_leaky_relu, input, inplace, *_settings("leaky_relu", input, negative_slope))
 
 
 @operator
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool | None = False) -> Tensor:
     """x where positive, else alpha * (e^x - 1)."""
-    return _or_inplace(_elu, check_float(input, "elu"), inplace, sym_float(alpha), 1.0, 1.0)
+    return _or_inplace(_elu, input, inplace, *_settings("elu", input, alpha), 1.0, 1.0)
 
 
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
@@ -334,7 +341,8 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool | None = False) -> Ten
     """x where positive, else alpha * (e^(x / alpha) - 1)."""
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    return _or_inplace(_elu, check_float(input, "celu"), inplace, sym_float(alpha), 1.0, 1.0 / sym_float(alpha))
+    alpha, inverse = _settings("celu", input, alpha, 1.0 / sym_float(alpha))
+    return _or_inplace(_elu, input, inplace, alpha, 1.0, inverse)
 
 
 @operator
@@ -351,7 +359,7 @@ def _limited(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tens
         if not input.dtype.is_signed and min_val < 0:
             raise RuntimeError(f"cannot do hardtanh on an unsigned type with negative limits, got {input.dtype} and {min_val}")
         return clamp(input, int(min_val), int(max_val))
-    return _hardtanh(input, sym_float(min_val), sym_float(max_val))
+    return _hardtanh(input, *_settings("hardtanh", input, min_val, max_val, stored=True))
 
 
 @operator
@@ -364,7 +372,7 @@ def relu6(input: Tensor, inplace: bool | None = False) -> Tensor:
 @with_out
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + e^(beta x)) / beta; x itself where beta x exceeds `threshold`."""
-    return _softplus(check_float(input, "softplus"), sym_float(beta), sym_float(threshold))
+    return _softplus(input, *_settings("softplus", input, beta, threshold))
 
 
 @operator
@@ -403,18 +411,16 @@ def shrink_backward(g: Tensor, x: Tensor, lambd: float) -> Tensor:
 @with_out
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x outside [-lambd, lambd], else 0."""
-    check_float(input, "hardshrink_cpu")
-    return prims.where(_within(input, lambd), 0.0, input)
+    return prims.where(_within(input, *_settings("hardshrink", input, lambd, stored=True)), 0.0, input)
 
 
 @operator(fused=True, vjp=lambda g, input, lambd: (shrink_backward(g, input, lambd),))
 @with_out
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by `lambd`, 0 within it."""
-    check_float(input, "softshrink_cpu")
-    if lambd < 0:
-        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
-    low = sym_float(lambd)
+    if not 0 <= lambd < math.inf:
+        raise RuntimeError(f"lambda must be greater or equal to 0, and finite, but found to be {lambd}.")
+    low, = _settings("softshrink", input, lambd, stored=True)
     return prims.where(prims.gt(input, low), prims.sub(input, low),
                        prims.where(prims.lt(input, -low), prims.add(input, low), prims.mul(input, 0.0)))
 
@@ -423,7 +429,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 @with_out
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool | None = False) -> Tensor:
     """x where it exceeds `threshold`, else `value`."""
-    return _or_inplace(lambda x: where(x <= fitting(threshold, x.dtype), fitting(value, x.dtype), x), input, inplace)
+    return _or_inplace(lambda x: where(x <= factor(threshold, x.dtype), fitting(value, x.dtype), x), input, inplace)
 
 
 @operator(fused=True, batch=by_names)

@@ -232,6 +232,8 @@ def recurrent_layers(mode: str, x: Tensor, states: State, weights: Sequence[Weig
         if dropout and (layer + 1) * directions < len(weights):
             x = OPERATORS["dropout"](x, dropout, training)
     stacked = tuple(parts[0].new_cat([p.unsqueeze(0) for p in parts], 0) for parts in zip(*finals))
+    if mode != "LSTM" and directions == 1 and mask is None and x.requires_grad:
+        x = x.clone()   # may be written to, as in torch but for an LSTM's: the gradient reads what the steps made
     return x, stacked
 
 
