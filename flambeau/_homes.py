@@ -52,6 +52,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "_C._autograd": ("profiler", "DeviceType"),
     "_C._profiler": ("utils._traceback", "gather_traceback symbolize_tracebacks"),
     "_export.wrappers": ("_homes", "mark_subclass_constructor_exportable_experimental=same"),
+    "utils.serialization.config": ("serialization.options", "load=loading save=saving"),
     "jit._logging": ("jit", ""),
     "jit.quantized": ("jit", ""),
     "testing._internal.common_utils": ("testing._case", "TestCase run_tests"),

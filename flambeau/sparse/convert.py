@@ -367,8 +367,6 @@ def rebuilt(layout: Layout, indices: tuple[Tensor, ...], rows: Tensor, shape: tu
 
 
 def _reduce(self: SparseTensor, protocol: Any) -> tuple:
-    if not self.is_leaf:
-        raise RuntimeError("cannot pickle a tensor that is part of a graph (it has a grad_fn); detach() it first")
     pattern = self._pattern
     return rebuilt, (pattern.layout, pattern.indices, self._entries.detach(), pattern.shape, pattern.coalesced, self.requires_grad,
                      dict(self.__dict__))
