@@ -109,7 +109,8 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "optim.rprop": ("optim", "Rprop"),
     "utils.data._utils.collate": ("utils.data.collate", "default_collate default_convert collate default_collate_fn_map collate_tensor_fn "
                                                         "collate_numpy_array_fn collate_numpy_scalar_fn collate_float_fn "
-                                                        "collate_int_fn collate_str_fn np_str_obj_array_pattern"),
+                                                        "collate_int_fn collate_str_fn np_str_obj_array_pattern "
+                                                        "default_collate_err_msg_format"),
     "utils.data._utils.pin_memory": ("utils.data.collate", "pin_memory=pinned"),
     "utils.data._utils.worker": ("utils.data.worker", "WorkerInfo get_worker_info _generate_state"),
     "utils.data._utils": ("utils.data.collate", "HAS_NUMPY MP_STATUS_CHECK_INTERVAL"),
