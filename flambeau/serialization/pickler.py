@@ -17,6 +17,7 @@ from ..core.tensor import Tensor
 from ..core.unresolved import waits
 from ..nn.parameter import Parameter
 from ..ops.storages import UntypedStorage
+from ..sparse.convert import in_lead
 from .locations import location_tag
 from .names import STORAGE_NAMES, UNTYPED, Global, is_own, torch_name_of
 from .options import skipping
@@ -100,7 +101,7 @@ class Pickler(_PythonPickler):
     def _reduce_sparse(self, tensor: SparseTensor) -> tuple[Global, tuple]:
         """As PyTorch does: the layout, and what the tensor is made of; that it wanted gradients is not kept."""
         pattern = tensor._pattern
-        parts: tuple = (*pattern.indices, tensor._entries.detach(), Size(pattern.shape))
+        parts: tuple = (*pattern.indices, in_lead(tensor, tensor._entries.detach()), Size(pattern.shape))
         if pattern.layout is sparse_coo:
             parts += (pattern.coalesced,)
         return Global("torch._utils", "_rebuild_sparse_tensor"), (pattern.layout, parts)
