@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import linalg
 from ..autograd.grad_mode import no_grad
+from ..core.size import Size
 from ..core.tensor import Tensor
 from . import constraints
 from .continuous import _LOG_2PI, _op, _uniform
@@ -53,7 +54,7 @@ class VonMises(Distribution):
             r = ((1 + rho * rho) / (2 * rho)).where(k > 1e-4, 1 / k + k)
             angle, waiting = k * 0, k > 0
             while bool(waiting.any()):
-                u, v, side = _uniform((3, *shape), k)
+                u, v, side = _uniform(Size((3, *shape)), k)
                 z = (math.pi * u).cos()
                 f = (1 + r * z) / (r + z)
                 c = k * (r - f)

@@ -57,7 +57,7 @@ class MaskedTensor(Tensor):
         """False: data are dense."""
         return False
 
-    def is_sparse_csr(self) -> bool:
+    def is_sparse_csr(self) -> bool:  # type: ignore[override]
         """False: data are dense."""
         return False
 
@@ -71,16 +71,16 @@ class MaskedTensor(Tensor):
             return self.get_data().numpy(force=True)
         raise RuntimeError(".numpy() is not supported for tensor subclasses; use to_tensor(value).numpy()")
 
-    @property
-    def grad(self) -> Any:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def grad(self) -> Any:
         """The gradient, masked as the tensor is."""
         with DisableTorchFunctionSubclass():
-            found = Tensor.grad.__get__(self)  # type: ignore[attr-defined]
+            found = Tensor.grad.__get__(self)
         return found if found is None or isinstance(found, MaskedTensor) else _around(found, self._masked_mask)
 
-    T = property(lambda self: self.permute(tuple(range(self.ndim))[::-1]))  # type: ignore[assignment]
-    mT = property(lambda self: self.transpose(-2, -1))  # type: ignore[assignment]
-    data = property(lambda self: self.detach())  # type: ignore[assignment]
+    T = property(lambda self: self.permute(tuple(range(self.ndim))[::-1]))
+    mT = property(lambda self: self.transpose(-2, -1))
+    data = property(lambda self: self.detach())
 
     @classmethod
     def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -222,7 +222,8 @@ def _moving(operator: Callable) -> None:
 
 _MOVING = (ops.cat, ops.stack, ops.hstack, ops.vstack, ops.column_stack, ops.index_select, ops.gather, ops.split, ops.chunk, ops.repeat,
            ops.flip, ops.roll, ops.reshape, ops.flatten, ops.ravel, ops.contiguous, ops.clone, ops.detach, ops.tril, ops.triu)
-for _operator in (*_MOVING, Tensor.__getitem__, *(op for op in OPERATORS.values() if {"view", "views"} & set(op._operator.tags))):
+_VIEWS = (op for op in OPERATORS.values() if {"view", "views"} & set(op._operator.tags))     # type: ignore[attr-defined]
+for _operator in (*_MOVING, Tensor.__getitem__, *_VIEWS):
     _moving(_operator)
 
 

@@ -151,11 +151,12 @@ class Pickler(_PythonPickler):
 
 def pickler_of(module: Any) -> type[Pickler]:
     """The class of picklers that write tensors as PyTorch does and all else as `module.Pickler`, which has to be one in Python."""
-    kind = pickle.Pickler if module is None else module.Pickler
+    kind: Any = pickle.Pickler if module is None else module.Pickler
     if kind in (pickle.Pickler, _PythonPickler):
         return Pickler
-    if not (isinstance(kind, type) and issubclass(kind, _PythonPickler)):
+    if not isinstance(kind, type) or not issubclass(kind, _PythonPickler):
         raise NotImplementedError(f"torch.save(pickle_module=) takes a module whose Pickler is one in Python (a subclass of pickle._Pickler, "
                                   f"as dill's), not {kind!r}; pickle the object with it, and save the bytes")
-    return type("Pickler", (Pickler, kind), {"_plain": kind.dispatch, "dispatch": {**kind.dispatch, **dict.fromkeys(
+    plain: dict = getattr(kind, "dispatch")  # noqa: B009 - types know it of no class
+    return type("Pickler", (Pickler, kind), {"_plain": plain, "dispatch": {**plain, **dict.fromkeys(
         (Global, dtype, type, FunctionType), Pickler.save_name)}})

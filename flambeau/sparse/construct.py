@@ -324,7 +324,7 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: La
     line = column - steps.unsqueeze(1)
     inside = (line >= 0) & (line < shape[0]) & (column < shape[1])
     made = sparse_coo_tensor(ops.stack((line[inside], column[inside])), rows[inside], tuple(shape))
-    return made if layout is None else made.to_sparse(layout=layout)
+    return made if layout is None else made.to_sparse(layout=layout)  # type: ignore[return-value]
 
 
 __all__ = ["BLOCKED", "COMPRESSED", "check_indices", "check_sparse_tensor_invariants",

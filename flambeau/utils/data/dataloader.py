@@ -25,6 +25,7 @@ from ...core.watching import watched
 from ...cuda.library import device_count
 from ...ops.generators import random_seed
 from .collate import default_collate, default_convert, pinned
+from .datapipes.datapipe import IterDataPipe, apply_shuffle_settings
 from .dataset import IterableDataset
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
 from .worker import EndOfStream, Restart, StreamEnded, WorkerError, WorkerPlan, receive, run_worker
@@ -95,6 +96,9 @@ class DataLoader:
         self.multiprocessing_context = multiprocessing_context
         self._streams = isinstance(dataset, IterableDataset)
         if self._streams:
+            if isinstance(dataset, IterDataPipe):       # whose shuffling steps are told
+                apply_shuffle_settings(dataset, shuffle)
+                shuffle = None
             _check_stream(shuffle, sampler, batch_sampler)
         if sampler is not None and shuffle:
             raise ValueError("sampler option is mutually exclusive with shuffle")
