@@ -122,8 +122,6 @@ _LAZY: dict[str, tuple[str, Any]] = {
                                               "_jit_internal", "_VF", "_lowrank", "_export", "_ops", "_higher_order_ops")},
     "DeviceObjType": (".core.device", "device"),
     "legacy_contiguous_format": (".core.memory_format", "contiguous_format"),
-    "_convert_indices_from_coo_to_csr": (".sparse.convert", "_convert_indices_from_coo_to_csr"),
-    "_convert_indices_from_csr_to_coo": (".sparse.convert", "_convert_indices_from_csr_to_coo"),
 } | {
     name.rpartition("=")[2]: (module, name.partition("=")[0]) for module, names in {
         "._settings": (
@@ -164,9 +162,9 @@ _LAZY: dict[str, tuple[str, Any]] = {
         "._lobpcg": ("lobpcg",),
         ".core.schema": ("parse_schema",),
         "._private": ("_shape_as_tensor", "_scaled_mm", "_softmax_backward_data", "_batch_norm_with_update", "_chunk_cat",
-                      "_native_batch_norm_legit", "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate", "_scaled_mm_v2",
-                      "_convert_indices_from_coo_to_csr",
-                      "_convert_indices_from_csr_to_coo"),
+                      "_native_batch_norm_legit", "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate", "_scaled_mm_v2"),
+        ".sparse.convert": ("_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo"),
+        ".sparse.construct": tuple(f"_validate_sparse_{kind}_tensor_args" for kind in ("coo", "csr", "csc", "bsr", "bsc", "compressed")),
         ".ops.segments": ("segment_reduce=_segment_reduce",),
         ".jit": ("ScriptModule", "ScriptFunction", "fork", "wait"),
         "._dynamo": ("disable=_disable_dynamo",),

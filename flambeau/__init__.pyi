@@ -76,8 +76,6 @@ from flambeau._higher_order_ops.while_loop import while_loop as while_loop
 from flambeau._lobpcg import lobpcg as lobpcg
 from flambeau._lowrank import pca_lowrank as pca_lowrank
 from flambeau._lowrank import svd_lowrank as svd_lowrank
-from flambeau._private import _convert_indices_from_coo_to_csr as _convert_indices_from_coo_to_csr
-from flambeau._private import _convert_indices_from_csr_to_coo as _convert_indices_from_csr_to_coo
 from flambeau._private import _scaled_mm as _scaled_mm
 from flambeau._private import _shape_as_tensor as _shape_as_tensor
 from flambeau._settings import AcceleratorError as AcceleratorError
@@ -150,6 +148,7 @@ from flambeau.core.dtypes import promote_types as promote_types
 from flambeau.core.memory_format import channels_last as channels_last
 from flambeau.core.memory_format import channels_last_3d as channels_last_3d
 from flambeau.core.memory_format import contiguous_format as contiguous_format
+from flambeau.core.memory_format import jagged as jagged
 from flambeau.core.memory_format import layout as _layout
 from flambeau.core.memory_format import layout as layout
 from flambeau.core.memory_format import memory_format as _memory_format
@@ -210,10 +209,12 @@ from flambeau.ops.storages import _Kinds as __Kinds
 from flambeau.random import thread_safe_generator as thread_safe_generator
 from flambeau.serialization.api import load as load
 from flambeau.serialization.api import save as save
+from flambeau.sparse.construct import _validate_sparse_compressed_tensor_args as _validate_sparse_compressed_tensor_args
+from flambeau.sparse.construct import _validate_sparse_coo_tensor_args as _validate_sparse_coo_tensor_args
 from flambeau.sparse.construct import sparse_compressed_tensor as sparse_compressed_tensor
 from flambeau.sparse.construct import sparse_coo_tensor as sparse_coo_tensor
-from flambeau.sparse.construct import sparse_csc_tensor as sparse_csc_tensor
-from flambeau.sparse.construct import sparse_csr_tensor as sparse_csr_tensor
+from flambeau.sparse.convert import _convert_indices_from_coo_to_csr as _convert_indices_from_coo_to_csr
+from flambeau.sparse.convert import _convert_indices_from_csr_to_coo as _convert_indices_from_csr_to_coo
 from flambeau.sparse.products import hspmm as hspmm
 from flambeau.sparse.products import saddmm as saddmm
 from flambeau.sparse.products import spmm as dsmm
@@ -308,7 +309,6 @@ int6: _dtype
 int64: _dtype
 int7: _dtype
 int8: _dtype
-jagged: _layout
 legacy_contiguous_format: _memory_format
 long: _dtype
 mtia: Any
@@ -1306,8 +1306,10 @@ def softplus(input: _Tensor, beta: builtins.float = ..., threshold: builtins.flo
 def softshrink(input: _Tensor, lambd: builtins.float = ..., *, out: Any = None) -> _Tensor: ...
 def softsign(input: _Tensor) -> _Tensor: ...
 def sort(input: _Tensor, dim: builtins.int = -1, descending: builtins.bool = False, stable: builtins.bool | None = False, *, out: Any = None) -> _return_types.sort: ...
-def sparse_bsc_tensor(*args: Any, **kwargs: Any) -> Any: ...
-def sparse_bsr_tensor(*args: Any, **kwargs: Any) -> Any: ...
+def sparse_bsc_tensor(*args: Any, **kwargs: Any) -> _SparseTensor: ...
+def sparse_bsr_tensor(*args: Any, **kwargs: Any) -> _SparseTensor: ...
+def sparse_csc_tensor(*args: Any, **kwargs: Any) -> _SparseTensor: ...
+def sparse_csr_tensor(*args: Any, **kwargs: Any) -> _SparseTensor: ...
 def special_airy_ai(input: _Tensor, *, out: Any = None) -> _Tensor: ...
 def special_bessel_j0(input: _Tensor, *, out: Any = None) -> _Tensor: ...
 def special_bessel_j1(input: _Tensor, *, out: Any = None) -> _Tensor: ...

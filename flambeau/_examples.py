@@ -318,6 +318,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "log_softmax": f"~({_M}.to_sparse(), 1).to_dense()", "softmax": f"~({_M}.to_sparse(), 1).to_dense()", "sum": f"~({_M}.to_sparse())",
     },
         "random": {"fork_rng": "with ~():\n    torch.manual_seed(1)\n    x = torch.rand(1)\nx.shape"},
+    "masked": dict.fromkeys(("MaskedTensor", "masked_tensor", "as_masked_tensor"), "~(torch.ones(2), torch.tensor([True, False])).sum()"),
     "quasirandom": {"SobolEngine": "~(2).draw(2)"},
     "distributions": {
         **{name: f"~({given}).sample()" for name, given in {

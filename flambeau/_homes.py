@@ -67,6 +67,9 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "_C._autograd": ("profiler", "DeviceType"),
     "_C._profiler": ("utils._traceback", "gather_traceback symbolize_tracebacks"),
     "_export.wrappers": ("_homes", "mark_subclass_constructor_exportable_experimental=same"),
+    "utils.serialization.config": ("serialization.options", "load=loading save=saving"),
+    "masked.maskedtensor.core": ("masked.maskedtensor", "MaskedTensor is_masked_tensor"),
+    "masked.maskedtensor.creation": ("masked.maskedtensor", "as_masked_tensor masked_tensor"),
     "jit._logging": ("jit", ""),
     "jit.quantized": ("jit", ""),
     "testing._internal.common_utils": ("testing._case", "TestCase run_tests"),
@@ -123,9 +126,12 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "optim.rprop": ("optim", "Rprop"),
     "utils.data._utils.collate": ("utils.data.collate", "default_collate default_convert collate default_collate_fn_map collate_tensor_fn "
                                                         "collate_numpy_array_fn collate_numpy_scalar_fn collate_float_fn "
-                                                        "collate_int_fn collate_str_fn np_str_obj_array_pattern"),
+                                                        "collate_int_fn collate_str_fn np_str_obj_array_pattern "
+                                                        "default_collate_err_msg_format"),
     "utils.data._utils.pin_memory": ("utils.data.collate", "pin_memory=pinned"),
     "utils.data._utils.worker": ("utils.data.worker", "WorkerInfo get_worker_info _generate_state"),
+    "utils.data.graph": ("utils.data.datapipes.datapipe", "traverse=traverse_dps traverse_dps"),
+    "utils.data.graph_settings": ("utils.data.datapipes.datapipe", "apply_sharding apply_random_seed apply_shuffle_settings"),
     "utils.data._utils": ("utils.data.collate", "HAS_NUMPY MP_STATUS_CHECK_INTERVAL"),
     "ao.quantization.stubs": ("ao.quantization", "QuantStub DeQuantStub QuantWrapper"),
     "_prims_common.wrappers": ("_prims_common", "_maybe_convert_to_dtype"),
@@ -245,8 +251,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "sparse._triton_ops": (_DENSE, "broadcast_batch_dims bsr_dense_addmm bsr_dense_mm"),
     "sparse._triton_ops_meta": (_DENSE, "get_meta minimize update"),
     "utils.bundled_inputs": (_EXPORT, "bundle_inputs augment_model_with_bundled_inputs"),
-    "utils.data.graph": (_PIPES, "traverse traverse_dps"),
-    "utils.data.graph_settings": (_PIPES, "apply_sharding apply_random_seed apply_shuffle_settings"),
     "utils.data._utils.worker": ("write a DataLoader's worker_init_fn", "ManagerWatchdog _IterableDatasetStopIteration _ResumeIteration "
                                                                         "_worker_loop"),
     "utils.data._utils.signal_handling": ("the loader looks after its workers itself", "_set_worker_signal_handlers _set_worker_pids "

@@ -27,7 +27,7 @@ METHODS = {name: absent(f"torch.Tensor.{name}", instead) for instead, names in {
     "use normal_ and uniform_": ("_philox_normal_", "_philox_uniform_"),
     "no tensor is nested: pad the rows to one length (torch.nn.utils.rnn.pad_sequence) ": (
         "_nested_tensor_size", "_nested_tensor_strides", "_nested_tensor_storage_offsets"),
-    "write sparse tensors anew: torch.sparse_coo_tensor": ("resize_as_sparse_", "_sparse_mask_projection"),
+    "write sparse tensors anew: torch.sparse_coo_tensor": ("_sparse_mask_projection",),
     "keep the tensor that was sliced": ("slice_inverse",),
     "name dimensions by einsum or einops, or index with torch.arange": ("index",),
 }.items() for name in names}

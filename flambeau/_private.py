@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from ._absent import absent
-from .core.dtypes import dtype, int32, int64
+from .core.dtypes import dtype, int64
 from .core.tensor import Tensor
 from .nn.scaled import ScalingType, scaled_mm
 from .ops.aten_forms import FORMS
 from .ops.registry import OPERATORS
-from .sparse.bridge import lines_of, starts_of
 
 
 def _shape_as_tensor(self: Tensor) -> Tensor:
@@ -33,16 +32,3 @@ _KEPT = ("_batch_norm_with_update", "_chunk_cat", "_native_batch_norm_legit", "_
          "_unsafe_masked_index_put_accumulate")
 globals().update({name: FORMS[name] for name in _KEPT})     # ATen's, which torch has in its namespace too
 _scaled_mm_v2 = absent("torch._scaled_mm_v2", "use torch.nn.functional.scaled_mm")
-
-
-def _convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: bool = False) -> Tensor:
-    """Where each of `size` rows begins among the sorted numbers of rows, and where the last one ends."""
-    return starts_of(input, size).to(int32 if out_int32 else int64)
-
-
-def _convert_indices_from_csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False,
-                                     transpose: bool = False) -> Tensor:
-    """(2, entries): the numbers of rows and columns of a compressed tensor's entries, the columns first if `transpose`."""
-    rows = lines_of(crow_indices)
-    pair = (col_indices, rows) if transpose else (rows, col_indices)
-    return OPERATORS["stack"]([x.to(int32 if out_int32 else int64) for x in pair])

@@ -41,6 +41,7 @@ from .overrides import (
     has_torch_function_unary,
     has_torch_function_variadic,
 )
+from .serialization.api import add_own_globals
 
 
 def _get_tracing_state() -> Any:
@@ -146,9 +147,15 @@ class qscheme:
     def __repr__(self) -> str:
         return f"torch.{self.name}"
 
+    def __reduce__(self) -> str:
+        return self.name
+
 
 per_tensor_affine, per_channel_affine, per_tensor_symmetric, per_channel_symmetric, per_channel_affine_float_qparams = map(qscheme, (
     "per_tensor_affine", "per_channel_affine", "per_tensor_symmetric", "per_channel_symmetric", "per_channel_affine_float_qparams"))
+
+add_own_globals((scheme, f"torch.{scheme.name}") for scheme in (
+    per_tensor_affine, per_channel_affine, per_tensor_symmetric, per_channel_symmetric, per_channel_affine_float_qparams))
 
 _NO_SCRIPT = "Flambeau has no TorchScript: compile with torch.compile"
 _SCRIPT_TYPES = (

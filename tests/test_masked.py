@@ -71,8 +71,4 @@ def test_what_is_refused():
         fl.masked.mean(x.int(), 1)
     with pytest.raises(IndexError, match="broadcastable mask"):
         fl.masked.sum(x, 1, mask=fl.ones(1, 2, 3))
-    with pytest.raises(NotImplementedError, match="keep the mask beside"):
-        fl.masked.masked_tensor(x, x > 0)
-    with pytest.raises(NotImplementedError, match="keep the mask beside"):
-        fl.masked.MaskedTensor(x, x > 0)
     assert not fl.masked.is_masked_tensor(x)

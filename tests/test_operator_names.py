@@ -34,6 +34,7 @@ LISTS = {
     "jit/printer.py": "Python's operators on sizes", "jit/frontend/expressions.py": "Python's operators",
     "jit/frontend/statements.py": "Python's operators",
     "sparse/elementwise.py": "operators whose forms for sparse tensors follow there",
+    "masked/maskedtensor.py": "operators that move elements, whose one form for masked tensors follows there",
 }
 """Files outside of ops/ that may hold such lists, and why they are no facet of an operator."""
 

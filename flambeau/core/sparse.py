@@ -18,7 +18,7 @@ from .tensor import Layout, Tensor
 FORMS: dict[Any, Callable] = {}
 """By operator: what it is for arguments of which some are sparse."""
 
-BACKENDS = {"sparse_coo": "Sparse", "sparse_csr": "SparseCsr", "sparse_csc": "SparseCsc"}
+BACKENDS = {"sparse_coo": "Sparse", "sparse_csr": "SparseCsr", "sparse_csc": "SparseCsc", "sparse_bsr": "SparseBsr", "sparse_bsc": "SparseBsc"}
 """By layout: what messages call it."""
 
 
@@ -26,21 +26,44 @@ class Pattern:
     """Where a sparse tensor has entries. It is never changed, so that tensors share it, and what follows from it is kept in `facts`.
 
     COO: `indices` is one int64 tensor (sparse dimensions, entries); `coalesced` says that they are sorted and distinct.
-    CSR and CSC: `indices` are where each row (column) begins among the entries, and the entries' columns (rows).
+    CSR and CSC: `indices` are where each row (column) begins among the entries, and the entries' columns (rows), in batches of as many
+    entries each. BSR and BSC: the same of `blocks` of that size, whose elements are the entries.
     """
 
-    __slots__ = ("coalesced", "facts", "indices", "layout", "shape", "sparse_dims")
+    __slots__ = ("blocks", "coalesced", "facts", "indices", "layout", "shape", "sparse_dims")
 
-    def __init__(self, layout: layout, indices: tuple[Tensor, ...], shape: tuple[int, ...], coalesced: bool = False):
-        self.layout, self.indices, self.shape = layout, indices, tuple(shape)
-        self.sparse_dims: int = indices[0]._layout.shape[0] if layout is sparse_coo else 2
-        self.coalesced = coalesced or layout is not sparse_coo
+    def __init__(self, layout: layout, indices: tuple[Tensor, ...], shape: tuple[int, ...], coalesced: bool = False,
+                 blocks: tuple[int, ...] = ()):
+        self.layout, self.indices, self.shape, self.blocks = layout, indices, tuple(shape), tuple(blocks)
+        own = indices[0]._layout.shape
+        self.sparse_dims: int = own[0] if layout is sparse_coo else len(own) + 1
+        self.coalesced = coalesced or layout is not sparse_coo or self.stored < 2
         self.facts: dict[Any, Any] = {}
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The shape of `values()`, but for that of one entry."""
+        return (self.stored,) if self.layout is sparse_coo else (*self.indices[1].shape, *self.blocks)
+
+    @property
+    def stored(self) -> int:
+        """The number of entries, or blocks, of a matrix: what `_nnz()` tells."""
+        return self.indices[-1].shape[-1]
 
     @property
     def nnz(self) -> int:
         """The number of entries."""
-        return self.indices[-1].shape[-1]
+        return math.prod(self.lead)
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The sizes of a compressed layout's batches."""
+        return tuple(self.indices[0].shape[:-1])
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether a compressed layout has rows compressed."""
+        return self.layout.name in ("sparse_csr", "sparse_bsr")
 
     @property
     def dense_shape(self) -> tuple[int, ...]:
@@ -92,7 +115,9 @@ class SparseTensor(Tensor, counted=False):
         return self._pattern.shape[0]
 
     def stride(self, dim: int | None = None) -> Any:
-        """RuntimeError: there are no strides."""
+        """Zeros of a COO tensor; RuntimeError of another one: there are none."""
+        if self.layout is sparse_coo:
+            return (0,) * self.ndim if dim is None else 0
         raise RuntimeError(f"{BACKENDS[self.layout.name]} tensors do not have strides; those of its values(): "
                            f"{tuple(self._entries.stride())}, asked for {'all' if dim is None else dim}")
 
@@ -102,7 +127,9 @@ class SparseTensor(Tensor, counted=False):
 
     @property
     def nbytes(self) -> int:
-        """RuntimeError: it would be unclear of what."""
+        """RuntimeError of a COO tensor: it would be unclear of what. Of others as many as the dense tensor has."""
+        if self.layout is not sparse_coo:
+            return self.numel() * self.dtype.itemsize
         raise RuntimeError("nbytes is not defined for sparse tensors. Add the nbytes of its indices and values, or multiply numel() by "
                            "element_size() for those of the dense tensor")
 
@@ -122,6 +149,10 @@ class SparseTensor(Tensor, counted=False):
         if force:
             return self.detach().to_dense().numpy(force=True)
         raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
+
+    def data_ptr(self) -> NoReturn:
+        """RuntimeError: there is no array."""
+        raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage; use that of its values()")
 
     def tolist(self) -> Any:
         """RuntimeError: there is no array."""

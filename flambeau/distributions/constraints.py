@@ -117,7 +117,7 @@ class _LessThan(_Bounded):
 
 
 class _Multinomial(Constraint):
-    """Vectors of counts whose sum is `upper_bound`."""
+    """Vectors of counts whose sum is at most `upper_bound`."""
 
     is_discrete, event_dim = True, 1
 
@@ -125,7 +125,7 @@ class _Multinomial(Constraint):
         self.upper_bound = upper_bound
 
     def check(self, value: Tensor) -> Tensor:
-        return ((value >= 0) & (value % 1 == 0)).all(-1) & (value.sum(-1) == self.upper_bound)
+        return (value >= 0).all(-1) & (value.sum(-1) <= self.upper_bound)
 
 
 def _test(name: str, test: Callable[[Tensor], Tensor], *, event_dim: int = 0, is_discrete: bool = False) -> Constraint:
@@ -145,6 +145,8 @@ class _Independent(Constraint):
 
     def check(self, value: Tensor) -> Tensor:
         result = self.base_constraint.check(value)
+        if result.ndim < self.reinterpreted_batch_ndims:
+            raise ValueError(f"Expected value.dim() >= {self.event_dim} but got {value.ndim}")
         for _ in range(self.reinterpreted_batch_ndims):
             result = result.all(-1)
         return result
@@ -203,6 +205,12 @@ class MixtureSameFamilyConstraint(Constraint):
         return f"{type(self).__name__}({self.base_constraint!r})"
 
 
+def _told_by_eigenvalues(x: Tensor, test: Callable[[Tensor], Tensor]) -> Tensor:
+    """Which matrices are symmetric and have eigenvalues that all meet a test."""
+    even = symmetric.check(x)
+    return even & test(linalg.eigvalsh(x)).all(-1) if x.shape[-2] == x.shape[-1] else even
+
+
 cat, stack = _Cat, _Stack
 inf = float("inf")
 dependent = _Dependent()
@@ -219,11 +227,11 @@ nonnegative_integer = _IntegerGreaterThan(0)
 positive_integer = _IntegerGreaterThan(1)
 simplex = _test("Simplex", lambda x: (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6), event_dim=1)
 square = _test("Square", lambda x: x.new_full(x.shape[:-2], x.shape[-2] == x.shape[-1], dtype=bool_), event_dim=2)
-symmetric = _test("Symmetric", lambda x: ((x - x.mT).abs() < 1e-6).all(-2).all(-1), event_dim=2)
-positive_semidefinite = _test("PositiveSemidefinite", lambda x: symmetric.check(x) & (linalg.eigvalsh(x) >= 0).all(-1), event_dim=2)
+symmetric = _test("Symmetric", lambda x: ((x - x.mT).abs() < 1e-6).all(-2).all(-1) if x.shape[-2] == x.shape[-1] else square.check(x),
+                  event_dim=2)
+positive_semidefinite = _test("PositiveSemidefinite", lambda x: _told_by_eigenvalues(x, lambda e: e >= 0), event_dim=2)
 lower_triangular = _test("LowerTriangular", lambda x: (x.tril() == x).all(-2).all(-1), event_dim=2)
-positive_definite = _test("PositiveDefinite", lambda x: ((x - x.mT).abs() < 1e-6).all(-2).all(-1) & (linalg.eigvalsh(x) > 0).all(-1),
-                          event_dim=2)
+positive_definite = _test("PositiveDefinite", lambda x: _told_by_eigenvalues(x, lambda e: e > 0), event_dim=2)
 lower_cholesky = _test("LowerCholesky", lambda x: (x.tril() == x).all(-2).all(-1) & (x.diagonal(0, -2, -1) > 0).all(-1), event_dim=2)
 corr_cholesky = _test("CorrCholesky", lambda x: lower_cholesky.check(x) & (((x * x).sum(-1) - 1).abs() < 1e-4).all(-1), event_dim=2)
 

@@ -165,15 +165,17 @@ class Uniform(Distribution):
     """Even over [low, high)."""
 
     has_rsample = True
-    arg_constraints = {"low": constraints.dependent, "high": constraints.dependent}
+
+    @property
+    def arg_constraints(self) -> dict[str, constraints.Constraint]:  # type: ignore[override]
+        """Each end lies beyond the other."""
+        return {"low": constraints.less_than(self.high), "high": constraints.greater_than(self.low)}
 
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
         self.low, self.high = broadcast_all(low, high)
         super().__init__(self.low.shape, (), validate_args)
-        if self._validate_args and not (self.low < self.high).all():
-            raise ValueError("Uniform is not defined when low>= high")
 
-    support = property(lambda self: constraints.interval(self.low, self.high))
+    support = constraints.dependent_property(lambda self: constraints.interval(self.low, self.high))
 
     def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         drawn = _op("rand", self._extended_shape(sample_shape), dtype=self.low.dtype, device=self.low.device)
@@ -265,7 +267,7 @@ class Gamma(ExponentialFamily):
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        a = self.concentration
+        a, value = self.concentration, OPERATORS["as_tensor"](value, dtype=self.rate.dtype, device=self.rate.device)
         return a * self.rate.log() + (a - 1) * value.log() - self.rate * value - _op("lgamma", a)
 
     def entropy(self) -> Tensor:
@@ -453,7 +455,7 @@ class MultivariateNormal(_OfFactor):
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        difference = (value - self.loc).unsqueeze(-1)
+        difference = (value - self.loc).to(self.loc.dtype).unsqueeze(-1)
         z = linalg.solve_triangular(self._unbroadcasted_scale_tril, difference, upper=False).squeeze(-1)
         return -0.5 * (self._event_shape[0] * _LOG_2PI + (z * z).sum(-1)) - self._half_log_det()
 
@@ -482,7 +484,11 @@ class Independent(Distribution):
     def __repr__(self) -> str:
         return f"Independent({self.base_dist}, {self.reinterpreted_batch_ndims})"
 
-    support = property(lambda self: constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims))
+    @constraints.dependent_property
+    def support(self) -> Any:
+        """The base's, of which the last dimensions count as one event."""
+        dims, own = self.reinterpreted_batch_ndims, self.base_dist.support
+        return constraints.independent(own, dims) if dims else own
 
     mean, mode, variance = (property(operator.attrgetter(f"base_dist.{fact}")) for fact in ("mean", "mode", "variance"))
 

@@ -113,7 +113,7 @@ class Pareto(TransformedDistribution):
         base = Exponential(self.alpha, validate_args)
         super().__init__(base, [ExpTransform(), AffineTransform(0, self.scale)], validate_args)
 
-    support = property(lambda self: constraints.greater_than_eq(self.scale))
+    support = constraints.dependent_property(lambda self: constraints.greater_than_eq(self.scale))
     mean = property(lambda self: _where(self.alpha > 1, self.alpha * self.scale / (self.alpha - 1), math.inf))
     mode = property(lambda self: self.scale)
 

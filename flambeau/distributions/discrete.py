@@ -107,7 +107,7 @@ class Binomial(_Binary):
         self.total_count = self.total_count.to(given.dtype)
         super().__init__(None if probs is None else given, None if logits is None else given, validate_args)
 
-    support = property(lambda self: constraints.integer_interval(0, self.total_count))
+    support = constraints.dependent_property(lambda self: constraints.integer_interval(0, self.total_count))
     mean = property(lambda self: self.total_count * self.probs)
     mode = property(lambda self: ((self.total_count + 1) * self.probs).floor().minimum(self.total_count))
     variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
@@ -196,7 +196,7 @@ class Categorical(Distribution):
         """The logarithms of the probabilities."""
         return _clamped(self.probs).log()
 
-    support = property(lambda self: constraints.integer_interval(0, self._num_events - 1))
+    support = constraints.dependent_property(lambda self: constraints.integer_interval(0, self._num_events - 1))
 
     @property
     def param_shape(self) -> Size:
@@ -298,7 +298,7 @@ class Multinomial(OneHotCategorical):
         self.total_count = total_count
         super().__init__(probs, logits, validate_args)
 
-    support = property(lambda self: constraints.multinomial(self.total_count))
+    support = constraints.dependent_property(lambda self: constraints.multinomial(self.total_count))
     mean = property(lambda self: self.total_count * self.probs)
     variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import linalg
 from ..autograd.grad_mode import no_grad
+from ..core.size import Size
 from ..core.tensor import Tensor
 from . import constraints
 from .continuous import _LOG_2PI, _op, _uniform
@@ -53,11 +54,11 @@ class VonMises(Distribution):
             r = ((1 + rho * rho) / (2 * rho)).where(k > 1e-4, 1 / k + k)
             angle, waiting = k * 0, k > 0
             while bool(waiting.any()):
-                u, v, side = (_uniform(shape, k) for _ in range(3))
+                u, v, side = _uniform(Size((3, *shape)), k)
                 z = (math.pi * u).cos()
                 f = (1 + r * z) / (r + z)
                 c = k * (r - f)
-                taken = waiting & ((c * (2 - c) > v) | ((c / v).log() + 1 >= c))
+                taken = (c * (2 - c) > v) | ((c / v).log() + 1 >= c)
                 angle = ((side - 0.5).sign() * f.clamp(-1, 1).acos()).where(taken, angle)
                 waiting = waiting & ~taken
             return ((angle + math.pi + self.loc) % (2 * math.pi) - math.pi).to(self.loc.dtype)
@@ -79,7 +80,7 @@ class GeneralizedPareto(Distribution):
         """The concentration, 1 where it is as good as 0."""
         return self.concentration.masked_fill(self._plain, 1)
 
-    @property
+    @constraints.dependent_property
     def support(self) -> Any:
         """From `loc` on; for a negative concentration up to loc - scale / concentration."""
         end = self.loc - self.scale / self._shape

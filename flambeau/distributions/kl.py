@@ -29,6 +29,7 @@ from .derived import HalfNormal, Pareto
 from .discrete import Bernoulli, Binomial, Categorical, Geometric, OneHotCategorical, Poisson
 from .distribution import Distribution, sum_rightmost
 from .further import ContinuousBernoulli, LowRankMultivariateNormal
+from .matrices import Wishart
 from .transformed import TransformedDistribution
 
 EULER = 0.57721566490153286061
@@ -118,6 +119,19 @@ def _categorical(p: Categorical, q: Categorical) -> Tensor:
     terms = p.probs * (p.logits - q.logits)
     terms = _op("where", q.probs == 0, float("inf"), terms)
     return _op("where", p.probs == 0, 0.0, terms).sum(-1)
+
+
+@register_kl(OneHotCategorical, OneHotCategorical)
+def _one_hot(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
+    return _categorical(p._categorical, q._categorical)
+
+
+@register_kl(Wishart, Wishart)
+def _wishart(p: Wishart, q: Wishart) -> Tensor:
+    n, a, b = p.event_shape[0], p.df / 2, q.df / 2
+    trace = _op("cholesky_solve", p.covariance_matrix, q.scale_tril).diagonal(0, -2, -1).sum(-1)
+    digammas = _op("digamma", a.unsqueeze(-1) - _op("arange", n, dtype=a.dtype, device=a.device) / 2).sum(-1)
+    return (b * (q._log_det() - p._log_det()) + a * (trace - n) + _op("mvlgamma", b, n) - _op("mvlgamma", a, n) + (a - b) * digammas)
 
 
 @register_kl(Independent, Independent)

@@ -40,12 +40,10 @@ class LKJCholesky(Distribution):
 
     def sample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         """Row by row: a direction, and how much of the row's length of 1 goes there (the onion method)."""
-        rows = self._rows()
+        rows = _op("pad", self._rows(), (1, 0))     # the first row is drawn too, and not used
         length = Beta((rows + 1) / 2, self.concentration.detach().unsqueeze(-1) + (self.dim - 2 - rows) / 2, False).sample(sample_shape)
-        full = self._extended_shape(sample_shape)
-        u = _op("randn", tuple(full), dtype=length.dtype, device=length.device).tril(-1)[..., 1:, :]
-        rest = length.sqrt().unsqueeze(-1) * u / u.norm(2, -1, True)
-        w = _op("cat", [rest.new_zeros((*full[:-2], 1, self.dim)), rest], -2)
+        u = _op("randn", tuple(self._extended_shape(sample_shape)), dtype=length.dtype, device=length.device).tril(-1)
+        w = length.sqrt().unsqueeze(-1) * _op("normalize", u, dim=-1)
         return w + (1 - (w * w).sum(-1)).clamp(min=finfo(w.dtype).tiny).sqrt().diag_embed()
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -62,8 +60,12 @@ class Wishart(_OfFactor, ExponentialFamily):
     df need not be whole."""
 
     support = constraints.positive_definite
-    arg_constraints = {"covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite,
-                       "scale_tril": constraints.lower_cholesky, "df": constraints.dependent}
+
+    @property
+    def arg_constraints(self) -> dict[str, constraints.Constraint]:  # type: ignore[override]
+        """What each parameter has to be; df hangs on the matrices' size."""
+        return {"covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite,
+                "scale_tril": constraints.lower_cholesky, "df": constraints.greater_than(self.event_shape[-1] - 1)}
 
     def __init__(self, df: Any, covariance_matrix: Tensor | None = None, precision_matrix: Tensor | None = None,
                  scale_tril: Tensor | None = None, validate_args: bool | None = None) -> None:

@@ -41,7 +41,8 @@ class MixtureSameFamily(Distribution):
                                  f"`component_distribution.batch_shape` ({tuple(shape)})")
         super().__init__(shape[:-1], component_distribution.event_shape, validate_args)
 
-    support = property(lambda self: self.component_distribution.support)
+    support = constraints.dependent_property(
+        lambda self: constraints.MixtureSameFamilyConstraint(self.component_distribution.support))
 
     def expand(self, batch_shape: Iterable[int], _instance: Any = None) -> Distribution:
         shape = tuple(batch_shape)

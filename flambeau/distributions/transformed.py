@@ -43,7 +43,7 @@ class TransformedDistribution(Distribution):
 
     has_rsample = property(lambda self: self.base_dist.has_rsample)
 
-    @property
+    @constraints.dependent_property
     def support(self) -> Any:
         """Where the last transform leads to."""
         if not self.transforms:
@@ -89,9 +89,10 @@ class TransformedDistribution(Distribution):
     def cdf(self, value: Tensor) -> Tensor:
         """P(f(X) <= value) of a monotonic f: the base's cdf, or 1 less it where f decreases."""
         sign = self._sign()
-        self._validate_sample(value)
         for transform in reversed(self.transforms):
             value = transform.inv(value)
+        if self._validate_args:
+            self.base_dist._validate_sample(value)
         return sign * (self.base_dist.cdf(value) - 0.5) + 0.5
 
     def icdf(self, value: Tensor) -> Tensor:

@@ -337,8 +337,12 @@ def _exchanged(shape: Sequence[int], old: tuple, new: tuple) -> Size:
 class _Parts(Transform):
     """Several transforms side by side along `dim`."""
 
-    transforms: list[Transform]
-    dim: int
+    def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        if not all(isinstance(t, Transform) for t in tseq):
+            raise AssertionError("All elements of tseq must be Transform instances")
+        self.transforms: list[Transform] = _cached(list(tseq), cache_size) if cache_size else list(tseq)
+        self.dim = dim
 
     def _pieces(self, x: Tensor) -> Sequence[Tensor]:
         raise NotImplementedError
@@ -359,17 +363,18 @@ class CatTransform(_Parts):
     """One transform for each piece of `lengths` along `dim`."""
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None, cache_size: int = 0) -> None:
-        super().__init__(cache_size)
-        self.transforms = _cached(list(tseq), cache_size) if cache_size else list(tseq)
-        self.dim, self.lengths = dim, list(lengths) if lengths is not None else [1] * len(self.transforms)
+        super().__init__(tseq, dim, cache_size)
+        self.lengths = list(lengths) if lengths is not None else [1] * len(self.transforms)
         if len(self.lengths) != len(self.transforms):
-            raise ValueError(f"CatTransform: {len(self.transforms)} transforms, but {len(self.lengths)} lengths")
+            raise AssertionError(f"CatTransform: {len(self.transforms)} transforms, but {len(self.lengths)} lengths")
 
     length = property(lambda self: sum(self.lengths))
     domain = property(lambda self: constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths))
     codomain = property(lambda self: constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths))
 
     def _pieces(self, x: Tensor) -> Sequence[Tensor]:
+        if x.shape[self.dim] != self.length:
+            raise AssertionError(f"x.size({self.dim}) = {x.shape[self.dim]} must equal length {self.length}")
         return x.split(self.lengths, self.dim)
 
     def _joined(self, pieces: list[Tensor]) -> Tensor:
@@ -386,17 +391,12 @@ class CatTransform(_Parts):
 class StackTransform(_Parts):
     """One transform for each slice along `dim`."""
 
-    def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:
-        super().__init__(cache_size)
-        self.transforms = _cached(list(tseq), cache_size) if cache_size else list(tseq)
-        self.dim = dim
-
     domain = property(lambda self: constraints.stack([t.domain for t in self.transforms], self.dim))
     codomain = property(lambda self: constraints.stack([t.codomain for t in self.transforms], self.dim))
 
     def _pieces(self, x: Tensor) -> Sequence[Tensor]:
         if x.shape[self.dim] != len(self.transforms):
-            raise ValueError(f"StackTransform: {len(self.transforms)} transforms, but size {x.shape[self.dim]} along dimension {self.dim}")
+            raise AssertionError(f"x.size({self.dim}) = {x.shape[self.dim]} must equal len(transforms) {len(self.transforms)}")
         return x.unbind(self.dim)
 
     def _joined(self, pieces: list[Tensor]) -> Tensor:

@@ -14,9 +14,10 @@ import numpy as np
 from ..core import dispatch, dtypes
 from ..core.device import CPU, as_device, device
 from ..core.dtypes import FLOAT, bool_, dtype, dtype_of_numpy, int64
-from ..core.memory_format import contiguous_format, memory_format, preserve_format, refuse_layout, strided
+from ..core.memory_format import contiguous_format, memory_format, preserve_format, refuse_layout, sparse_coo, strided
 from ..core.settings import Numerics
 from ..core.size import canonical_dim, contiguous_strides, elementwise_order, is_dense, memory_order, permuted_strides
+from ..core.sparse import BACKENDS, Pattern, SparseTensor, sparse_tensor
 from ..core.storage import shared
 from ..core.tensor import Tensor, example_of, from_array, is_example
 from ..core.warned import warn_once
@@ -443,11 +444,32 @@ def frombuffer(buffer: Any, *, dtype: dtype, count: int = -1, offset: int = 0, r
 
 
 # -- filled --------------------------------------------------------------------------------------------------
+def without_entries(shape: tuple, kind: dtype, layout: Any, where: device) -> SparseTensor:
+    """The tensor of zeros in a sparse layout."""
+    def numbers(*sizes: int) -> Tensor:
+        return prims.full(sizes, 0, int64, where)
+
+    if layout is sparse_coo:
+        return sparse_tensor(Pattern(layout, (numbers(len(shape), 0),), shape, True), prims.full((0,), cast(0, kind), kind, where))
+    if len(shape) < 2 or layout.name not in ("sparse_csr", "sparse_csc"):
+        raise RuntimeError(f"torch.empty: Only batched sparse compressed (non-block) tensors are supported, but got size {list(shape)} and "
+                           f"layout {layout}")
+    lines = shape[-2 if layout.name == "sparse_csr" else -1]
+    pattern = Pattern(layout, (numbers(*shape[:-2], lines + 1), numbers(*shape[:-2], 0)), shape)
+    return sparse_tensor(pattern, prims.full((0,), cast(0, kind), kind, where))
+
+
+def _is_sparse(layout: Any) -> bool:
+    return getattr(layout, "name", "") in BACKENDS
+
+
 def _constant_factory(name: str, value: Any) -> Callable:
     def fn(*dims: Ints, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None, device: Any = None,
            pin_memory: bool | None = False, requires_grad: bool | None = False, **keyword: Unpack[Sized]) -> Tensor:
         size = _named_size(dims, keyword, name)
         kind = kind_for(dtype, out, default_dtype())
+        if not value and _is_sparse(layout):
+            return finish(without_entries(sizes(size, name), kind, layout, as_device(device)), requires_grad)
         return finish(prims.full(sizes(size, name), cast(value, kind), kind, as_device(device)), requires_grad, out, layout, pin_memory)
 
     fn.__name__, fn.__doc__ = name, f"A tensor of `size` filled with {name} in the default (or given) dtype."
@@ -476,6 +498,8 @@ def empty(*dims: Ints, out: Tensor | None = None, dtype: dtype | None = None, la
           **keyword: Unpack[Sized]) -> Tensor:
     """An uninitialised tensor of `size`."""
     shape, kind, where = sizes(_named_size(dims, keyword, "empty"), "empty"), kind_for(dtype, out, default_dtype()), as_device(device)
+    if _is_sparse(layout):
+        return finish(without_entries(shape, kind, layout, where), requires_grad)
     if out is not None and out.shape == shape:
         return finish(filled_where_asked(out), False, None, layout, pin_memory)
     strides = None if memory_format in (None, contiguous_format, preserve_format) else memory_format.strides(shape)

@@ -72,6 +72,8 @@ class Generator:
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of `seed` (any 64-bit integer) from its beginning."""
+        if not hasattr(seed, "__index__"):
+            raise RuntimeError(f"manual_seed expected a long, but got {type(seed).__name__}")
         seed = int(seed)
         if not -(1 << 63) <= seed < 1 << 64:
             raise ValueError(f"Overflow when unpacking long long: the seed {seed} does not fit into 64 bits")
@@ -153,8 +155,8 @@ def default_for(where: device) -> Generator:
 
 def manual_seed(seed: int) -> Generator:
     """Seed the default generators of all devices; returns the CPU's."""
-    default_gpu_generator.manual_seed(seed)
-    return default_generator.manual_seed(seed)
+    default_gpu_generator.manual_seed(int(seed))
+    return default_generator.manual_seed(int(seed))
 
 
 def seed() -> int:

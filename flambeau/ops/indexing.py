@@ -434,6 +434,8 @@ def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False
     """Insertion points of `input` into the innermost dimension of `sorted_sequence`; right: after equal elements."""
     if side not in (None, "left", "right"):
         raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+    if right and side == "left":
+        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True")
     right = right or side == "right"
     values = input if isinstance(input, Tensor) else as_tensor_operand(input)
     if sorter is not None:

@@ -312,8 +312,6 @@ def _copy(self: Tensor) -> Tensor:
 @method("__reduce_ex__")
 def _reduce_ex(self: Tensor, protocol: int) -> tuple[Callable, tuple]:
     """Pickled as its storage and layout: tensors that share memory do so again when loaded from one pickle."""
-    if not self.is_leaf:
-        raise RuntimeError("cannot pickle a tensor that is part of a graph (it has a grad_fn); detach() it first")
     if self.device.type == "cuda":
         return _from_host, (type(self), self.detach().cpu(), str(self.device), self.requires_grad, dict(self.__dict__))
     return _make, (type(self), self._storage.memory, self.dtype, Layout(*self._layout), self.requires_grad, dict(self.__dict__),

@@ -80,7 +80,9 @@ def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: i
          return_complex: bool | None = None, align_to_window: bool | None = None) -> Tensor:
     """Transforms of windows of a signal: (..., time) -> (..., frequencies, frames), complex (or pairs if not return_complex).
     `align_to_window`, without `center`: the first frame's window, not its transform's width, begins where the signal does."""
-    hop, length = hop_length or n_fft // 4, win_length or n_fft
+    hop, length = n_fft // 4 if hop_length is None else hop_length, n_fft if win_length is None else win_length
+    if hop < 1:
+        raise RuntimeError(f"stft: expected hop_length > 0, but got hop_length={hop}")
     if input.ndim not in (1, 2):
         raise RuntimeError(f"stft expects a 1D or 2D tensor, got shape {list(input.shape)}")
     if not 0 < length <= n_fft:

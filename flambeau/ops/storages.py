@@ -47,6 +47,9 @@ class UntypedStorage:
         """The first `nbytes` of a file, mapped into memory; writes reach the file if `shared`."""
         if not nbytes:
             return cls(0)
+        if shared:
+            with open(filename, "ab") as file:
+                file.truncate(max(nbytes, file.seek(0, 2)))
         mapped = np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(nbytes,))
         made = cls(Storage(mapped.view(np.ndarray), nbytes))
         made.filename = str(filename)  # type: ignore[assignment]
@@ -239,7 +242,11 @@ class UntypedStorage:
     _cdata = property(__hash__)
 
     def __repr__(self) -> str:
-        return f"[torch.storage.{type(self).__name__}(device={self.device}) of size {self.size()}]"
+        return f" {self._shown()}\n[torch.storage.{type(self).__name__}(device={self.device}) of size {self.size()}]"
+
+    def _shown(self) -> str:
+        """Its elements, a line for each."""
+        return "\n ".join(map(str, self.tolist())) if self._storage.buffer is not None else "..."
 
 
 class _Kinds(type):
@@ -325,8 +332,7 @@ class TypedStorage(UntypedStorage, metaclass=_Kinds):
         return super().__getitem__(i)
 
     def __repr__(self) -> str:
-        elements = "\n ".join(map(str, self.tolist())) if self._storage.buffer is not None else "..."
-        return f" {elements}\n[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {self.size()}]"
+        return f" {self._shown()}\n[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {self.size()}]"
 
 
 def _fresh(nbytes: int, where: Any) -> Storage:

@@ -19,7 +19,7 @@ from ..core.tensor import Tensor, bump_version, is_example, refuse_inference_wri
 from . import prims
 from .creation import from_data, from_numpy
 from .promotion import broadcast, cast, expand_to, fitting, is_number, stored, together
-from .registry import operator
+from .registry import method, operator
 from .writing import assign
 
 _FULL = slice(None)
@@ -320,6 +320,12 @@ def _fit(value: Tensor, shape: tuple) -> Tensor:
             raise RuntimeError(f"The expanded size of the tensor ({want}) must match the existing size ({n}) at non-singleton "
                                f"dimension {d}.  Target sizes: {list(shape)}.  Tensor sizes: {list(have)}")
     return expand_to(value, shape)
+
+
+@method("__delitem__")
+def delitem(self: Tensor, index: Any) -> None:
+    """TypeError: a tensor's size is its own."""
+    raise TypeError(f"Tensor does not support deleting items (asked for {index!r} of shape {list(self.shape)}); index_select what stays")
 
 
 @operator(name="setitem_", method="__setitem__")

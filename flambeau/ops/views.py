@@ -328,9 +328,9 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
                                f"dimension {d}), but got split_sizes={sizes}")
     else:
         step = split_size_or_sections
-        if step <= 0:
+        if step < 0 or (step == 0 and size):
             raise RuntimeError(f"split expects split_size be non-negative, but got split_size={step}")
-        whole = max(int((size + step - 1) // step), 1) - 1      # all but the last
+        whole = max(int((size + step - 1) // max(step, 1)), 1) - 1      # all but the last
         sizes = [step] * whole + [size - whole * step]
     return _split(tensor, tuple(sizes), d)
 

@@ -12,7 +12,9 @@ from ..core.dtypes import dtype as dtype_type
 from ..core.dtypes import dtype_of_name
 from .api import add_safe_globals, clear_safe_globals, get_safe_globals, get_unsafe_globals_in_checkpoint, load, safe_globals, save
 from .errors import LoadError
+from .legacy import INT_SIZE, LONG_SIZE, MAGIC_NUMBER, PROTOCOL_VERSION, SHORT_SIZE
 from .locations import (
+    _package_registry,
     MAP_LOCATION, default_restore_location, location_tag, normalize_storage_type, register_package, storage_to_tensor_type,
     validate_cuda_device, validate_hpu_device,
 )
@@ -24,7 +26,7 @@ from .options import (
 # isort: on
 
 DEFAULT_PROTOCOL = 2
-"""Of pickles inside a file; it is always this one."""
+"""Of pickles inside a file, unless `save` is told another."""
 
 
 class SourceChangeWarning(Warning):

@@ -20,12 +20,12 @@ from ..core.storage import Storage
 from ..core.tensor import Tensor, from_array
 from ..ops.storages import UntypedStorage
 from . import legacy
-from .archive import ALIGNMENT, ArchiveReader, ArchiveWriter, peek, replacing
+from .archive import ArchiveReader, ArchiveWriter, peek, replacing
 from .errors import LoadError
 from .locations import MAP_LOCATION, restored, wants_meta
 from .names import LoadedStorage, StorageType
-from .options import now
-from .pickler import Pickler
+from .options import loading, saving, skipping
+from .pickler import pickler_of
 from .unpickler import TrustingUnpickler, refused, restricted_load, trusting, unsafe_globals
 
 FileLike: TypeAlias = str | os.PathLike[str] | IO[bytes]
@@ -38,15 +38,12 @@ def save(obj: object, f: FileLike, pickle_module: Any = None, pickle_protocol: i
 
     Tensors that share storage still share it after loading. A file under a path is replaced only once the new one is
     complete on disk, so a crash never leaves half a checkpoint. PyTorch reads the result. Without `_use_new_zipfile_serialization` it is
-    of the format of before PyTorch 1.6.
+    of the format of before PyTorch 1.6. What is no tensor is pickled as `pickle_module`'s Pickler does, where that is one in Python.
     """
-    if pickle_module is not None or pickle_protocol != 2:
-        raise NotImplementedError("torch.save always pickles with protocol 2 and its own pickler: leave pickle_module "
-                                  "and pickle_protocol at their defaults")
     if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
         raise AttributeError(f"expected 'f' to be a string, path, or a file-like object with a 'write' attribute, got {type(f).__name__}")
     pickled = io.BytesIO()
-    pickler = Pickler(pickled, legacy=not _use_new_zipfile_serialization)
+    pickler = pickler_of(pickle_module)(pickled, legacy=not _use_new_zipfile_serialization, protocol=pickle_protocol)
     pickler.dump(obj)
     is_path = isinstance(f, (str, os.PathLike))
     name = Path(f).stem if is_path else "archive"  # type: ignore[arg-type]
@@ -59,14 +56,14 @@ def save(obj: object, f: FileLike, pickle_module: Any = None, pickle_protocol: i
 
 
 def _write(file: IO[bytes], name: str, pickled: memoryview, storages: dict[str, Storage], tell_order: bool) -> None:
-    with ArchiveWriter(file, name, checksums=now.compute_crc32) as archive:
+    with ArchiveWriter(file, name, checksums=saving.compute_crc32) as archive:
         archive.write("data.pkl", pickled)
         archive.write(".format_version", b"1")
-        archive.write(".storage_alignment", str(ALIGNMENT).encode())
+        archive.write(".storage_alignment", str(saving.storage_alignment).encode())
         if tell_order:
             archive.write("byteorder", sys.byteorder.encode())
         for key, storage in storages.items():
-            if now.skipping:
+            if skipping.on:
                 archive.leave_room(f"data/{key}", storage.nbytes)
             else:
                 archive.write(f"data/{key}", memoryview(UntypedStorage(storage).cpu()._storage.buffer))
@@ -87,6 +84,7 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = No
     Raises FileNotFoundError, or LoadError (a RuntimeError and a pickle.UnpicklingError) where the file is truncated,
     damaged, empty, of another format, or holds what it may not.
     """
+    mmap = loading.mmap if mmap is None else mmap
     if mmap and not isinstance(f, (str, os.PathLike)):
         raise ValueError("f must be a file path in order to use the mmap argument")
     restricted = pickle_module is None if weights_only is None else weights_only
@@ -102,7 +100,7 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = No
         kind = TrustingUnpickler if pickle_module is None else trusting(pickle_module.Unpickler)
         return kind(io.BytesIO(data), refer, **pickle_load_args).load()
 
-    shared = bool(mmap) and now.mmap_flags == MAP_SHARED
+    shared = mmap and loading.mmap_flags == MAP_SHARED
     with opened(f, "r+b" if shared else "rb") as (file, source):
         start = peek(file, 512, source)
         if start.startswith(legacy.START) or legacy.is_tar(start):
@@ -131,7 +129,18 @@ def opened(f: FileLike, mode: str = "rb") -> Iterator[tuple[IO[bytes], str]]:
         raise AttributeError(f"'{type(f).__name__}' object is not a path or a seekable file. You can only torch.load "
                              "from a file that is seekable. Please pre-load the data into a buffer like io.BytesIO "
                              "and try to load from it instead.")
-    yield f, str(getattr(f, "name", "the file object"))
+    yield f if hasattr(f, "seekable") else _Seekable(f), str(getattr(f, "name", "the file object"))  # type: ignore[misc]
+
+
+class _Seekable:
+    """A file object of few methods, which says that it can seek."""
+
+    def __init__(self, file: Any) -> None:
+        self.read, self.seek, self.tell, self.readline = file.read, file.seek, file.tell, getattr(file, "readline", None)
+
+    def seekable(self) -> bool:
+        """It can: `opened` has looked."""
+        return True
 
 
 class Storages:
@@ -162,7 +171,7 @@ class Storages:
         if wants_meta(location, self.map_location):
             self.archive.check_storage(key, nbytes, self.folder)
             return LoadedStorage(kind, None, nbytes)
-        if now.skipping:
+        if skipping.on:
             self.archive.check_storage(key, nbytes, self.folder)
             owner = from_array(np.empty(nbytes, np.uint8))
         else:

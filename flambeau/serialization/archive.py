@@ -1,4 +1,4 @@
-"""PyTorch's .pt container: a zip archive whose members are stored uncompressed, their data aligned to 64 bytes.
+"""PyTorch's .pt container: a zip archive whose members are stored uncompressed, their data aligned to 64 bytes (`storage_alignment`).
 
     NAME/data.pkl            the pickled object, tensors' storages replaced by references
     NAME/data/KEY            the bytes of one storage
@@ -26,9 +26,8 @@ from typing import IO, Any
 import numpy as np
 
 from .errors import EmptyFileError, LoadError
-from .options import LoadEndianness, now
+from .options import LoadEndianness, loading, saving
 
-ALIGNMENT = 64
 _LOCAL_HEADER = 30          # bytes before the name (APPNOTE.TXT 4.3.7)
 _LOCAL_SIGNATURE, _DESCRIPTOR_SIGNATURE = b"PK\x03\x04", b"PK\x07\x08"
 _ENCRYPTED, _DESCRIBED, _UTF8 = 1, 8, 0x800  # flags of a member; `described`: its checksum and sizes follow its data
@@ -54,10 +53,11 @@ class ArchiveWriter:
         self.zip.close()
 
     def write(self, member: str, data: bytes | memoryview) -> None:
-        """Add one member, its data at a multiple of 64 bytes from the start of the archive."""
+        """Add one member, its data at a multiple of `storage_alignment` bytes from the start of the archive."""
         info = self._next(member, len(data))
         if self.checksums:
             self.zip.writestr(info, data)
+            info.extra = b""     # the directory at the end needs no padding
         else:
             self._enter(info, len(data))
             self.zip.fp.write(data)  # type: ignore[union-attr]
@@ -78,7 +78,7 @@ class ArchiveWriter:
         position = self.zip.fp.tell() + _LOCAL_HEADER + len(info.filename.encode())  # type: ignore[union-attr]
         if size * 1.05 > zipfile.ZIP64_LIMIT:
             position += _ZIP64_EXTRA
-        padding = -(position + 4) % ALIGNMENT
+        padding = -(position + 4) % saving.storage_alignment
         info.extra = _PAD_FIELD + struct.pack("<H", padding) + b"Z" * padding
         return info
 
@@ -86,6 +86,7 @@ class ArchiveWriter:
         """Write a member's header, its checksum 0: `zipfile` itself would compute one."""
         info.header_offset, info.file_size, info.compress_size, info.CRC = self.zip.fp.tell(), size, size, 0  # type: ignore[union-attr]
         self.zip.fp.write(info.FileHeader(size * 1.05 > zipfile.ZIP64_LIMIT))  # type: ignore[union-attr]
+        info.extra = b""
         self.zip.filelist.append(info)
         self.zip.NameToInfo[info.filename] = info
         self.zip.comment = b""  # marks the archive as changed
@@ -132,7 +133,7 @@ class ArchiveReader:
         if "data.pkl" not in self.members:
             raise LoadError(f"{self.source} is a zip archive, but not a checkpoint: no member is called data.pkl. "
                             f"Members: {', '.join(list(self.members)[:5]) or 'none'}")
-        assumed = {None: "little", LoadEndianness.NATIVE: sys.byteorder}.get(now.endianness) or now.endianness.name.lower()  # type: ignore[union-attr]
+        assumed = {None: "little", LoadEndianness.NATIVE: sys.byteorder}.get(loading.endianness) or loading.endianness.name.lower()  # type: ignore[union-attr]
         order = self.read("byteorder").decode("latin1") if "byteorder" in self.members else assumed
         if order not in ("little", "big"):
             raise LoadError(f"{self.source} names a byte order {reprlib.repr(order)}")

@@ -28,9 +28,11 @@ from .errors import LoadError
 from .locations import MAP_LOCATION, restored, wants_meta
 from .names import LoadedStorage, StorageType, check_sparse, rebuild_tensor
 
-MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
+MAGIC_NUMBER, PROTOCOL_VERSION = 0x1950A86A20F9469CFC6C, 1001
+SHORT_SIZE, INT_SIZE, LONG_SIZE = 2, 4, 4
 START = b"\x80\x02\x8a\x0a"  # a pickled ten-byte integer: the magic number
-_FACTS = {"protocol_version": PROTOCOL, "little_endian": sys.byteorder == "little", "type_sizes": {"short": 2, "int": 4, "long": 4}}
+_FACTS = {"protocol_version": PROTOCOL_VERSION, "little_endian": sys.byteorder == "little",
+          "type_sizes": {"short": SHORT_SIZE, "int": INT_SIZE, "long": LONG_SIZE}}
 _DAMAGE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, EOFError, struct.error,
            pickle.UnpicklingError, tarfile.TarError)
 
@@ -41,7 +43,7 @@ entered the sparse tensors that are still to be checked."""
 
 def write(file: IO[bytes], pickled: memoryview, storages: dict[str, tuple[Storage, int]]) -> None:
     """A file of the later format; each storage comes with the size of its elements."""
-    for fact in (MAGIC, PROTOCOL, _FACTS):
+    for fact in (MAGIC_NUMBER, PROTOCOL_VERSION, _FACTS):
         pickle.dump(fact, file, protocol=2)
     file.write(pickled)
     keys = sorted(storages)
@@ -142,7 +144,7 @@ def read(file: IO[bytes], source: str, map_location: MAP_LOCATION, unpickle: Unp
     whole = io.BytesIO(file.read())
     start = file.tell() - len(whole.getbuffer())
     try:
-        if _plain(whole, unpickle) != MAGIC or _plain(whole, unpickle) != PROTOCOL:
+        if _plain(whole, unpickle) != MAGIC_NUMBER or _plain(whole, unpickle) != PROTOCOL_VERSION:
             raise LoadError(f"{source} is not a checkpoint that torch.save wrote: its magic number or version is another")
         facts = _plain(whole, unpickle)
         if facts["little_endian"] is not (sys.byteorder == "little"):

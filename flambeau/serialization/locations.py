@@ -22,15 +22,15 @@ Deserializer: TypeAlias = Callable[[UntypedStorage, str], UntypedStorage | None]
 def register_package(priority: int, tagger: Tagger, deserializer: Deserializer) -> None:
     """Ask `tagger` for the tags of storages that are saved, and `deserializer` to put loaded ones where the tag says, those of lower
     priority first; each answers None about what isn't its own."""
-    _rows.append((priority, tagger, deserializer))
-    _rows.sort(key=lambda row: row[0])
+    _package_registry.append((priority, tagger, deserializer))
+    _package_registry.sort(key=lambda row: row[0])
 
 
 def _of_type(kind: str) -> Tagger:
     return lambda storage: str(storage.device) if storage.device.type == kind else None
 
 
-_rows: list[tuple[int, Tagger, Deserializer]] = [
+_package_registry: list[tuple[int, Tagger, Deserializer]] = [
     (10, _of_type("cpu"), lambda storage, at: storage.cpu() if at == "cpu" else None),
     (20, _of_type("cuda"), lambda storage, at: storage.cuda(validate_cuda_device(at)) if at.startswith("cuda") else None),
     (22, _of_type("meta"), lambda storage, at: UntypedStorage(storage.nbytes(), device="meta") if at == "meta" else None)]
@@ -38,7 +38,7 @@ _rows: list[tuple[int, Tagger, Deserializer]] = [
 
 def location_tag(storage: UntypedStorage) -> str:
     """What a file calls the place of `storage`."""
-    for _, tagger, _ in _rows:
+    for _, tagger, _ in _package_registry:
         tag = tagger(storage)
         if tag:
             return tag
@@ -47,7 +47,7 @@ def location_tag(storage: UntypedStorage) -> str:
 
 def default_restore_location(storage: UntypedStorage, location: str) -> UntypedStorage:
     """`storage` on the device that a file calls `location`."""
-    for _, _, deserializer in _rows:
+    for _, _, deserializer in _package_registry:
         found = deserializer(storage, location)
         if found is not None:
             return found
@@ -59,6 +59,8 @@ def restored(storage: UntypedStorage, location: str, map_location: MAP_LOCATION)
     if callable(map_location) and not isinstance(map_location, device):
         answer = map_location(storage, location)
         return default_restore_location(storage, location) if answer is None else answer
+    if not isinstance(map_location, (str, dict, device, type(None))):
+        raise TypeError(f"map_location is a device, its name, a dict of names, or a function, not {type(map_location).__name__}")
     return default_restore_location(storage, _target(location, map_location))
 
 

@@ -261,7 +261,7 @@ SAFE_GLOBALS: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
     ("collections", "Counter"): Counter,
     ("_codecs", "encode"): encode_latin1,
-    **{(module, kind.__name__): kind for module in ("__builtin__", "builtins") for kind in (set, complex, bytes, bytearray)},
+    **{("builtins", kind.__name__): kind for kind in (set, complex, bytes, bytearray)},
 }
 """Everything that a file loaded with weights_only=True may name: what PyTorch lets it name, and `bytes`."""
 

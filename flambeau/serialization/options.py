@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-import mmap
+from mmap import MAP_PRIVATE, MAP_SHARED
 from types import TracebackType
 from typing import Any
 
@@ -16,79 +16,94 @@ class LoadEndianness(enum.Enum):
     BIG = 3
 
 
-class _Options:
-    """The options as they are now."""
+class _Load:
+    """How files are read (torch.utils.serialization.config.load)."""
+
+    mmap: bool = False
+    endianness: LoadEndianness | None = None
+    mmap_flags: int = MAP_PRIVATE
+    calculate_storage_offsets: bool = False     # changes nothing: where a storage lies is always read from its own header
+
+
+class _Save:
+    """How files are written (torch.utils.serialization.config.save)."""
 
     compute_crc32: bool = True
-    mmap_flags: int = mmap.MAP_PRIVATE
-    endianness: LoadEndianness | None = None
-    skipping: bool = False
+    use_pinned_memory_for_d2h: bool = False     # changes nothing: copies from a GPU go through the driver's own pinned memory
+    storage_alignment: int = 64
 
 
-now = _Options()
+class _Skipping:
+    """Whether the bytes of storages are left out, and whether fake tensors are saved as if they had some: `skip_data`."""
+
+    on = materialize = False
+
+
+loading, saving, skipping = _Load(), _Save(), _Skipping()
 
 
 def get_crc32_options() -> bool:
     """Whether `save` writes checksums."""
-    return now.compute_crc32
+    return saving.compute_crc32
 
 
 def set_crc32_options(compute_crc32: bool) -> None:
     """Whether `save` computes and writes a checksum of each member. Without them unzip complains, and `load` checks nothing."""
-    now.compute_crc32 = compute_crc32
+    saving.compute_crc32 = compute_crc32
 
 
 def get_default_load_endianness() -> LoadEndianness | None:
     """What `set_default_load_endianness` has set."""
-    return now.endianness
+    return loading.endianness
 
 
 def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
     """The byte order of files that don't tell it; None: little."""
     if endianness is not None and not isinstance(endianness, LoadEndianness):
         raise TypeError(f"Invalid argument type in function set_default_load_endianness: {type(endianness).__name__}")
-    now.endianness = endianness
+    loading.endianness = endianness
 
 
 def get_default_mmap_options() -> int:
     """How `load(mmap=True)` maps a file."""
-    return now.mmap_flags
+    return loading.mmap_flags
 
 
 class _Put:
     """An option that is set at once, and put back at the end of a `with` block if it is used as one."""
 
     def __init__(self, name: str, value: Any) -> None:
-        self.name, self.before = name, getattr(now, name)
-        setattr(now, name, value)
+        self.name, self.before = name, getattr(loading, name)
+        setattr(loading, name, value)
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        setattr(now, self.name, self.before)
+        setattr(loading, self.name, self.before)
 
 
 class set_default_mmap_options(_Put):
-    """How `load(mmap=True)` maps a file: mmap.MAP_PRIVATE (writes stay in memory) or mmap.MAP_SHARED (they reach the file); a context
+    """How `load(mmap=True)` maps a file: MAP_PRIVATE (writes stay in memory) or MAP_SHARED (they reach the file); a context
     manager too."""
 
     def __init__(self, flags: int) -> None:
-        if flags not in (mmap.MAP_PRIVATE, mmap.MAP_SHARED):
+        if flags not in (MAP_PRIVATE, MAP_SHARED):
             raise ValueError("Invalid argument in function set_default_mmap_options, expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, "
                              f"but got {flags}")
         super().__init__("mmap_flags", flags)
 
 
 class skip_data:
-    """In the block `save` leaves the bytes of storages out, their places empty, and `load` makes tensors without reading them."""
+    """In the block `save` leaves the bytes of storages out, their places empty, and `load` makes tensors without reading them. With
+    `materialize_fake_tensors` fake tensors are saved like others."""
 
     def __init__(self, materialize_fake_tensors: bool = False) -> None:
-        if materialize_fake_tensors:
-            raise NotImplementedError("skip_data(materialize_fake_tensors=True): save tensors that have elements (torch.empty_like)")
+        self.materialize_fake_tensors = materialize_fake_tensors
 
     def __enter__(self) -> None:
-        self.before, now.skipping = now.skipping, True
+        self.before = skipping.on, skipping.materialize
+        skipping.on, skipping.materialize = True, self.materialize_fake_tensors
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        now.skipping = self.before
+        skipping.on, skipping.materialize = self.before

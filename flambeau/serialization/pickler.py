@@ -17,8 +17,10 @@ from ..core.tensor import Tensor
 from ..core.unresolved import waits
 from ..nn.parameter import Parameter
 from ..ops.storages import UntypedStorage
+from ..sparse.convert import in_lead
 from .locations import location_tag
-from .names import STORAGE_NAMES, UNTYPED, Global, torch_name_of
+from .names import STORAGE_NAMES, UNTYPED, Global, is_own, torch_name_of
+from .options import skipping
 
 
 class StorageReference:
@@ -38,12 +40,13 @@ class Pickler(_PythonPickler):
     It is the pickler in Python, because only that one lets the names of classes be spelled as PyTorch spells them.
     """
 
-    def __init__(self, file: IO[bytes], legacy: bool = False) -> None:
-        super().__init__(file, protocol=2)
+    def __init__(self, file: IO[bytes], legacy: bool = False, protocol: int = 2) -> None:
+        super().__init__(file, protocol=protocol)
         self.storages: dict[str, Storage] = {}
         self.itemsizes: dict[str, int] = {}
         self._more = (None,) if legacy else ()    # of which other storage it is a part
         self._keys: dict[int, tuple[str, Global]] = {}
+        self._names: dict[Global, Global] = {}     # each once, so that it is spelled once
 
     # -- tensors ----------------------------------------------------------------------------------------------------
     def reducer_override(self, obj: Any) -> Any:
@@ -80,10 +83,13 @@ class Pickler(_PythonPickler):
     def _reduce_plain(self, tensor: Tensor) -> tuple[Global, tuple]:
         size, stride = tuple(tensor.shape), tuple(tensor.stride())
         if tensor._storage.buffer is None:
-            if not tensor.is_meta:
+            if not tensor.is_meta and not skipping.materialize:
                 raise RuntimeError("cannot save a tensor that has a shape but no elements (a fake tensor)")
-            return Global("torch._utils", "_rebuild_meta_tensor_no_storage"), (
-                tensor.dtype, size, stride, tensor.requires_grad)
+            if tensor._storage.nbytes is None:      # nobody has asked yet
+                reach = 1 + sum((n - 1) * step for n, step in zip(size, stride)) if tensor.numel() else 0
+                tensor._storage.nbytes = (int(tensor.storage_offset()) + reach) * tensor.dtype.itemsize
+            if tensor.is_meta:
+                return Global("torch._utils", "_rebuild_meta_tensor_no_storage"), (tensor.dtype, size, stride, tensor.requires_grad)
         reference = StorageReference(tensor._storage.memory, tensor.dtype)
         args: tuple = (reference, int(tensor.storage_offset()), size, stride, tensor.requires_grad, OrderedDict())
         waiting = {name: True for name, turned in zip(("conj", "neg"), waits(tensor._data)) if turned}
@@ -95,7 +101,7 @@ class Pickler(_PythonPickler):
     def _reduce_sparse(self, tensor: SparseTensor) -> tuple[Global, tuple]:
         """As PyTorch does: the layout, and what the tensor is made of; that it wanted gradients is not kept."""
         pattern = tensor._pattern
-        parts: tuple = (*pattern.indices, tensor._entries.detach(), Size(pattern.shape))
+        parts: tuple = (*pattern.indices, in_lead(tensor, tensor._entries.detach()), Size(pattern.shape))
         if pattern.layout is sparse_coo:
             parts += (pattern.coalesced,)
         return Global("torch._utils", "_rebuild_sparse_tensor"), (pattern.layout, parts)
@@ -119,17 +125,38 @@ class Pickler(_PythonPickler):
     def save_name(self, obj: Any) -> None:
         """Write a reference to a global, found or not: a name itself, or what PyTorch has a name for."""
         name = obj if isinstance(obj, Global) else Global("torch", obj.name) if isinstance(obj, dtype) else torch_name_of(obj)
-        if name is not None:
-            self.write(pickle.GLOBAL + f"{name.module}\n{name.name}\n".encode())
-            self.memoize(obj)
+        if name is None:
+            self._plain[type(obj)](self, obj)
+            return
+        name = self._names.setdefault(name, name)
+        known = self.memo.get(id(name))
+        if known is not None:
+            self.write(self.get(known[0]))
         else:
-            _PythonPickler.dispatch[type(obj)](self, obj)
+            self.write(pickle.GLOBAL + f"{name.module}\n{name.name}\n".encode())
+            self.memoize(name)
 
     def save_global(self, obj: Any, name: str | None = None) -> None:
-        """Classes with a metaclass of their own (enumerations) come here."""
+        """Classes with a metaclass of their own (enumerations) come here, and what is pickled as its name."""
         if name is None and isinstance(obj, type) and torch_name_of(obj) is not None:
             self.save_name(obj)
+        elif name is not None and is_own(type(obj)):
+            self.save_name(Global("torch", name))
         else:
             super().save_global(obj, name)
 
-    dispatch = {**_PythonPickler.dispatch, **dict.fromkeys((Global, dtype, type, FunctionType), save_name)}
+    _plain = _PythonPickler.dispatch
+    dispatch = {**_plain, **dict.fromkeys((Global, dtype, type, FunctionType), save_name)}
+
+
+def pickler_of(module: Any) -> type[Pickler]:
+    """The class of picklers that write tensors as PyTorch does and all else as `module.Pickler`, which has to be one in Python."""
+    kind: Any = pickle.Pickler if module is None else module.Pickler
+    if kind in (pickle.Pickler, _PythonPickler):
+        return Pickler
+    if not isinstance(kind, type) or not issubclass(kind, _PythonPickler):
+        raise NotImplementedError(f"torch.save(pickle_module=) takes a module whose Pickler is one in Python (a subclass of pickle._Pickler, "
+                                  f"as dill's), not {kind!r}; pickle the object with it, and save the bytes")
+    plain: dict = getattr(kind, "dispatch")  # noqa: B009 - types know it of no class
+    return type("Pickler", (Pickler, kind), {"_plain": plain, "dispatch": {**plain, **dict.fromkeys(
+        (Global, dtype, type, FunctionType), Pickler.save_name)}})

@@ -7,6 +7,7 @@ therefore an interpreter of its own, over the opcodes that data need and a list 
 
 from __future__ import annotations
 
+import _compat_pickle
 import pickle
 import pickletools
 import reprlib
@@ -62,8 +63,13 @@ def refused(what: str) -> LoadError:
     )
 
 
+def _name_today(module: str, name: str) -> tuple[str, str]:
+    """A global by its name in Python 3; protocols before 3 spell some as Python 2 did."""
+    return _compat_pickle.NAME_MAPPING.get((module, name), (_compat_pickle.IMPORT_MAPPING.get(module, module), name))
+
+
 def _refused_global(module: str, name: str) -> LoadError:
-    full = f"{module}.{name}"
+    full = name if module == "builtins" else f"{module}.{name}"
     return refused(f"Unsupported global: GLOBAL {full} was not an allowed global by default. Please use "
                    f"`torch.serialization.add_safe_globals([{full}])` or the "
                    f"`torch.serialization.safe_globals([{full}])` context manager to allowlist this global if you "
@@ -120,7 +126,7 @@ def measure(value: Any) -> int:
 # -- the machine -----------------------------------------------------------------------------------------------
 _DATA_ATTRIBUTES = (OrderedDict, Tensor)  # what may be given attributes besides the classes that the user allowed
 _DAMAGE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, RecursionError, EOFError,
-           struct.error)
+           struct.error, DeprecationWarning)  # the last where warnings are errors: of escapes in a text
 
 
 class _Machine:
@@ -233,6 +239,7 @@ class _Machine:
     def find(self, module: str, name: str) -> None:
         if not isinstance(module, str) or not isinstance(name, str):
             raise TypeError("a global's name is no text")
+        module, name = _name_today(module, name)
         found = self.allowed.get((module, name))
         if found is None and module.partition(".")[0] == "torch":  # a class of the library, allowed by the user
             found = next((kind for kind in self.trusted if kind.__qualname__ == name and is_own(kind)), None)
@@ -361,4 +368,5 @@ def unsafe_globals(data: bytes, allowed: Mapping[tuple[str, str], Any]) -> list[
         else:
             texts.append(arg if isinstance(arg, str) else None)
     known = {**SAFE_GLOBALS, **allowed}
-    return [f"{module}.{name}" for module, name in dict.fromkeys(names) if (module, name) not in known]
+    today = dict.fromkeys(_name_today(module, name) for module, name in names if isinstance(module, str) and isinstance(name, str))
+    return [f"{module}.{name}" for module, name in today if (module, name) not in known]

@@ -92,7 +92,7 @@ def picked(x: Tensor, pattern: Pattern) -> Tensor:
     at = ops.searchsorted(known, wanted).clamp(max=known.shape[0] - 1)
     found = known.index_select(0, at) == wanted
     rows = entries(source).index_select(0, at)
-    return rows * found.reshape(-1, *(1,) * (rows.ndim - 1)).to(rows.dtype)
+    return ops.where(found.reshape(-1, *(1,) * (rows.ndim - 1)), rows, rows.new_zeros(()))
 
 
 # -- what follows from a pattern -----------------------------------------------------------------------------------------------
@@ -113,8 +113,8 @@ def starts_of(sorted_rows: Tensor, count: int) -> Tensor:
 
 
 def lines_of(starts: Tensor) -> Tensor:
-    """For each entry, the row that it lies in, of where the rows begin."""
-    counts = starts[1:] - starts[:-1]
+    """For each entry, the row that it lies in, of where the rows begin; the rows of all batches are numbered one after another."""
+    counts = (starts[..., 1:] - starts[..., :-1]).reshape(-1)
     return ops.repeat_interleave(ops.arange(counts.shape[0], device=starts.device), counts)
 
 
@@ -124,8 +124,24 @@ def coordinates(pattern: Pattern) -> Tensor:
     if pattern.layout is sparse_coo:
         return pattern.indices[0]
     starts, across = (i.long() for i in pattern.indices)
-    lines = lines_of(starts)
-    return ops.stack((lines, across) if pattern.layout.name == "sparse_csr" else (across, lines))
+    count, lines = max(starts.shape[-1] - 1, 1), lines_of(starts)
+    pair = [lines % count, across.reshape(-1)][::1 if pattern.by_rows else -1]
+    if pattern.blocks:
+        inside = ops.tensor(list(pattern.blocks), device=across.device)
+        where = ops.stack(pair, 1) * inside                         # (blocks, 2): where each block begins
+        within = ops.cartesian_prod(*(ops.arange(n, device=across.device) for n in pattern.blocks)).reshape(-1, 2)
+        pair = list((where.unsqueeze(1) + within).reshape(-1, 2).unbind(1))
+        lines = lines.repeat_interleave(within.shape[0])
+    return ops.stack((*unravelled(lines // count, pattern.batch), *pair))
+
+
+def unravelled(place: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
+    """The indices along dimensions of these sizes of places in all of them taken as one."""
+    indices = []
+    for size in reversed(sizes):
+        indices.append(place % max(size, 1))
+        place = place // max(size, 1)
+    return indices[::-1]
 
 
 @fact
@@ -142,11 +158,8 @@ def places(pattern: Pattern) -> Tensor:
 def _sorted(pattern: Pattern) -> tuple[Pattern, Tensor]:
     """The coalesced COO pattern with the same places, and for each entry which of its entries it is part of."""
     distinct, which = ops.unique(places(pattern), return_inverse=True)
-    indices = []
-    for size in reversed(pattern.shape[:pattern.sparse_dims]):
-        indices.append(distinct % max(size, 1))
-        distinct = distinct // max(size, 1)
-    made = ops.stack(indices[::-1]) if indices else distinct.new_zeros((0, distinct.shape[0]))
+    indices = unravelled(distinct, pattern.shape[:pattern.sparse_dims])
+    made = ops.stack(indices) if indices else distinct.new_zeros((0, distinct.shape[0]))
     return Pattern(sparse_coo, (made,), pattern.shape, True), which
 
 

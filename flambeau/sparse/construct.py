@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +11,7 @@ from .. import ops
 from ..core.dtypes import dtype as Dtype
 from ..core.dtypes import int32, int64
 from ..core.memory_format import layout as Layout
-from ..core.memory_format import sparse_coo, sparse_csc, sparse_csr
+from ..core.memory_format import sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from ..core.sparse import Pattern, SparseTensor
 from ..core.tensor import Tensor
 from .bridge import assembled
@@ -120,7 +122,7 @@ def check_indices(tensor: SparseTensor) -> None:
 
 def _check_pattern(pattern: Pattern, entries: Tensor) -> None:
     if pattern.layout is not sparse_coo:
-        return _check_compressed(pattern, entries)
+        return _check_compressed(pattern, (*pattern.lead, *entries.shape[1:]))
     _check_bounds(pattern.indices[0], pattern.shape)
     if pattern.coalesced:
         _check_sorted(pattern)
@@ -160,65 +162,98 @@ def _check_sorted(pattern: Pattern) -> None:
         raise RuntimeError("cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor")
 
 
-# -- compressed rows and columns ---------------------------------------------------------------------------------------------
-def compressed_names(layout: Layout) -> tuple[str, str]:
-    """What the two index tensors of a layout are called."""
-    return ("crow_indices", "col_indices") if layout is sparse_csr else ("ccol_indices", "row_indices")
+# -- compressed rows and columns, of entries or of blocks ----------------------------------------------------------------------
+COMPRESSED = {sparse_csr: ("crow_indices", "col_indices"), sparse_csc: ("ccol_indices", "row_indices"),
+              sparse_bsr: ("crow_indices", "col_indices"), sparse_bsc: ("ccol_indices", "row_indices")}
+"""By compressed layout: what the two index tensors are called."""
+BLOCKED = (sparse_bsr, sparse_bsc)
 
 
 def sparse_compressed_tensor(compressed_indices: Any, plain_indices: Any, values: Any, size: Any = None, *, dtype: Dtype | None = None,
                              layout: Layout | None = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
                              check_invariants: bool | None = None) -> SparseTensor:
-    """The CSR (or CSC) tensor with these `values`: row i (column i) has those from `compressed_indices[i]` to `compressed_indices[i +
-    1]`, at the
-    columns (rows) `plain_indices`."""
+    """The CSR (or CSC) tensor with these `values`: row i (column i) has those from `compressed_indices[i]` to `compressed_indices[i + 1]`,
+    at the columns (rows) `plain_indices`. BSR and BSC: the same of blocks, `values` (blocks, height, width, ...). All three may have
+    batch dimensions in front, with as many values for each."""
     _refuse_pinned(pin_memory)
-    if layout is None:
-        raise RuntimeError("sparse_compressed_tensor(): layout is required: torch.sparse_csr or torch.sparse_csc")
-    if layout not in (sparse_csr, sparse_csc):
-        raise NotImplementedError(f"layout={layout} is not implemented; use torch.sparse_csr or torch.sparse_csc, or a COO tensor with "
-                                  "dense dimensions")
-    entries = _values(values, dtype, device)
-    starts = _index(compressed_indices, entries.device, compressed_names(layout)[0])
-    across = _index(plain_indices, entries.device, compressed_names(layout)[1])
-    if starts.dtype is not across.dtype or starts.dtype not in (int32, int64):
-        raise RuntimeError(f"compressed indices and plain indices must have one dtype, int32 or int64, got {starts.dtype} and "
-                           f"{across.dtype}")
-    if starts.ndim != 1 or across.ndim != 1:
-        raise NotImplementedError(f"batches of {layout} tensors are not implemented: indices must be 1-D, got {list(starts.shape)} and "
-                                  f"{list(across.shape)}; keep a list of tensors, or stack COO tensors")
+    if layout not in COMPRESSED:
+        raise RuntimeError("expected sparse compressed layout, but got layout="
+                           f"{layout}: one of {', '.join(map(str, COMPRESSED))} is required")
+    given = _values(values, dtype, device)
+    starts = _index(compressed_indices, given.device, COMPRESSED[layout][0])
+    across = _index(plain_indices, given.device, COMPRESSED[layout][1])
+    _check_forms(layout, starts, across, given)
+    batches, blocked = starts.ndim - 1, 2 * (layout in BLOCKED)
+    blocks, dense = given.shape[batches + 1:batches + 1 + blocked], given.shape[batches + 1 + blocked:]
     if size is None:
-        lines, width = starts.shape[0] - 1, int(across.max()) + 1 if across.shape[0] else 0
-        size = (*((lines, width) if layout is sparse_csr else (width, lines)), *entries.shape[1:])
-    pattern = Pattern(layout, (starts, across), _sizes(size))
+        lines, width = starts.shape[-1] - 1, int(across.max()) + 1 if across.numel() else 0
+        matrix = (lines, width) if COMPRESSED[layout][0] == "crow_indices" else (width, lines)
+        size = (*starts.shape[:-1], *(n * m for n, m in zip(matrix, blocks or (1, 1))), *dense)
+    pattern = Pattern(layout, (starts, across), _sizes(size), blocks=tuple(blocks))
     if check_sparse_tensor_invariants.is_enabled() if check_invariants is None else check_invariants:
-        _check_pattern(pattern, entries)
-    return _finished(entries, pattern, requires_grad)
+        _check_compressed(pattern, given.shape)
+    return _finished(given.reshape(pattern.nnz, *dense), pattern, requires_grad)
 
 
-def _check_compressed(pattern: Pattern, entries: Tensor) -> None:
+def _check_forms(layout: Layout, starts: Tensor, across: Tensor, values: Tensor) -> None:
+    """RuntimeError where the dimensions and dtypes of indices and values do not fit each other."""
+    first, second = COMPRESSED[layout]
+    blocked, batches = 2 * (layout in BLOCKED), starts.ndim - 1
+    if starts.dtype is not across.dtype or starts.dtype not in (int32, int64):
+        raise RuntimeError(f"{first} and {second} must have the same dtype, int32 or int64, bot got {starts.dtype} and {across.dtype}")
+    for name, found in ((first, starts), (second, across)):
+        if not found.ndim:
+            raise RuntimeError(f"{name} must have dimensionality >= 1 but got 0")
+    if across.ndim != starts.ndim:
+        raise RuntimeError(f"{first} and {second} dimensionalities must be equal but got {starts.ndim} and {across.ndim}, respectively")
+    if values.ndim < batches + 1 + blocked:
+        raise RuntimeError(f"values must have dimensionality > sum of batch and block dimensionalities (={batches} + {blocked}) but got "
+                           f"{values.ndim}")
+    if tuple(values.shape[:batches + 1]) != tuple(across.shape) or across.shape[:-1] != starts.shape[:-1]:
+        raise RuntimeError(f"all batch dimensions of {first} (={list(starts.shape[:-1])}), {second} (={list(across.shape[:-1])}) and values "
+                           f"(={list(values.shape[:batches])}) must be equal to each other, and {second}.shape[-1] must be equal to nnz "
+                           f"(={values.shape[batches]}) but got {across.shape[-1]}")
+
+
+def _check_compressed(pattern: Pattern, values_shape: Any) -> None:
     starts, across = pattern.indices
-    first, second = compressed_names(pattern.layout)
-    shape, by_rows = pattern.shape, pattern.layout is sparse_csr
-    if len(shape) < 2:
-        raise RuntimeError(f"size must have 2 dimensions or more, got {list(shape)}")
-    lines, width = (shape[0], shape[1]) if by_rows else (shape[1], shape[0])
-    count, names = across.shape[0], ("nrows", "ncols") if by_rows else ("ncols", "nrows")
-    counts = starts[1:] - starts[:-1]
+    first, second = COMPRESSED[pattern.layout]
+    shape, batches, blocks = pattern.shape, len(pattern.batch), pattern.blocks or (1, 1)
+    dense = tuple(values_shape[batches + 1 + len(pattern.blocks):])
+    if len(shape) != batches + 2 + len(dense):
+        raise RuntimeError(f"tensor dimensionality must be sum of batch, base, and dense dimensionalities (={batches} + 2 + {len(dense)}) "
+                           f"but got {len(shape)}")
     for holds, what in (
-        (starts.shape[0] == lines + 1, f"`{first}.shape[-1] == {names[0]} + 1`: {starts.shape[0]}, {names[0]} = {lines}"),
-        (entries.ndim >= 1 and entries.shape[0] == count, f"`values.shape[0] == nnz`: {list(entries.shape)}, nnz = {count}"),
-        (tuple(entries.shape[1:]) == shape[2:], f"`values.shape[1:] == size[2:]`: {list(entries.shape)}, size {list(shape)}"),
+        (shape[:batches] == pattern.batch, f"`size[:{batches}] == {first}.shape[:-1]`: size {list(shape)}, {first} {list(starts.shape)}"),
+        (shape[batches + 2:] == dense, f"`size[{batches + 2}:]` is the shape of one value: size {list(shape)}, values "
+                                       f"{list(values_shape)}"),
+        (all(n % m == 0 for n, m in zip(shape[batches:], blocks)), f"`size[{batches}:{batches + 2}]` is divisible by the blocks' size: "
+                                                                   f"{list(shape)}, blocks {list(blocks)}")):
+        if not holds:
+            raise RuntimeError(f"{what.partition(': ')[0]} is not satisfied. Got {what.partition(': ')[2]}")
+    lines, width = (n // m for n, m in list(zip(shape[batches:batches + 2], blocks))[::1 if pattern.by_rows else -1])
+    if starts.shape[-1] != lines + 1:
+        raise RuntimeError(f"{first}.shape[-1] must be equal to the number of {'rows' if pattern.by_rows else 'columns'} + 1 (={lines + 1}) "
+                           f"but got {starts.shape[-1]}")
+    count = math.prod(pattern.batch)
+    for begin, at in zip(starts.reshape(count, lines + 1), across.reshape(count, pattern.stored)):
+        _check_lines(begin, at, (first, second), width, pattern.by_rows)
+
+
+def _check_lines(starts: Tensor, across: Tensor, names: tuple[str, str], width: int, by_rows: bool) -> None:
+    """Of one matrix."""
+    count, counts = across.shape[0], starts[1:] - starts[:-1]
+    (first, second), (lines, columns) = names, ("nrows", "ncols") if by_rows else ("ncols", "nrows")
+    for holds, what in (
         (lambda: int(starts[0]) == 0, f"`{first}[..., 0] == 0`"),
-        (lambda: int(starts[-1]) == count, f"`{first}[..., -1] == nnz`, nnz = {count}"),
-        (lambda: bool((counts >= 0).all()) and bool((counts <= width).all()),
-         f"`0 <= {first}[..., 1:] - {first}[..., :-1] <= {names[1]}`"),
-        (lambda: not count or (int(across.min()) >= 0 and int(across.max()) < width), f"`0 <= {second} < {names[1]}`"),
-        (lambda: _sorted_lines(starts, across), f"`{second}[..., {first}[..., i - 1]:{first}[..., i]] for all i = 1, ..., {names[0]} are "
+        (lambda: int(starts[-1]) == count, f"`{first}[..., -1] == nnz`"),
+        (lambda: bool((counts >= 0).all()) and bool((counts <= width).all()), f"`0 <= {first}[..., 1:] - {first}[..., :-1] <= {columns}`"),
+        (lambda: not count or (int(across.min()) >= 0 and int(across.max()) < width), f"`0 <= {second} < {columns}`"),
+        (lambda: _sorted_lines(starts, across), f"`{second}[..., {first}[..., i - 1]:{first}[..., i]] for all i = 1, ..., {lines} are "
                                                 "sorted and distinct along the last dimension values`"),
     ):
-        if not (holds() if callable(holds) else holds):
-            raise RuntimeError(f"{what.partition(': ')[0]} is not satisfied." + (f" Got {what.partition(': ')[2]}" if ": " in what else ""))
+        if not holds():
+            raise RuntimeError(f"{what} is not satisfied." + f" Got nnz = {count}, {columns} = {width}")
 
 
 def _sorted_lines(starts: Tensor, across: Tensor) -> bool:
@@ -229,35 +264,40 @@ def _sorted_lines(starts: Tensor, across: Tensor) -> bool:
     return bool(((across[1:] > across[:-1]) | begins).all())
 
 
-def _compressed(layout: Layout, first: str, second: str) -> Callable[..., SparseTensor]:
+def _compressed(layout: Layout) -> Callable[..., SparseTensor]:
     def make(compressed: Any, plain: Any, values: Any, size: Any = None, *, dtype: Dtype | None = None, device: Any = None,
              pin_memory: bool = False, requires_grad: bool = False, check_invariants: bool | None = None) -> SparseTensor:
         return sparse_compressed_tensor(compressed, plain, values, size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory,
                                         requires_grad=requires_grad, check_invariants=check_invariants)
 
+    names = COMPRESSED[layout]
+
     def named(*args: Any, **kwargs: Any) -> SparseTensor:
-        missing = [kwargs.pop(name) for name in (first, second)[len(args):] if name in kwargs]
+        missing = [kwargs.pop(name) for name in names[len(args):] if name in kwargs]
         return make(*args, *missing, **kwargs)
 
     named.__name__ = named.__qualname__ = f"{layout.name}_tensor"
-    named.__doc__ = f"sparse_compressed_tensor with layout=torch.{layout.name}: `{first}`, `{second}`, `values` and perhaps a size."
+    named.__doc__ = f"sparse_compressed_tensor with layout=torch.{layout.name}: `{names[0]}`, `{names[1]}`, `values` and perhaps a size."
     return named
 
 
-sparse_csr_tensor = _compressed(sparse_csr, "crow_indices", "col_indices")
-sparse_csc_tensor = _compressed(sparse_csc, "ccol_indices", "row_indices")
+sparse_csr_tensor, sparse_csc_tensor, sparse_bsr_tensor, sparse_bsc_tensor = map(_compressed, COMPRESSED)
 
 
-def _absent_blocks(name: str) -> Callable[..., Any]:
-    def missing(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f"torch.{name} is not implemented; use torch.sparse_csr_tensor, or a COO tensor with dense dimensions "
-                                  f"(got {len(args) + len(kwargs)} arguments)")
-    missing.__name__ = missing.__qualname__ = name
-    missing.__doc__ = "Not implemented: blocks of entries; use sparse_csr_tensor."
-    return missing
+# -- checks alone --------------------------------------------------------------------------------------------------------------
+def _validate_sparse_coo_tensor_args(indices: Tensor, values: Tensor, size: Any, is_coalesced: bool | None = None) -> None:
+    """RuntimeError where no COO tensor can be made of these."""
+    sparse_coo_tensor(indices, values, size, check_invariants=True, is_coalesced=is_coalesced)
 
 
-sparse_bsr_tensor, sparse_bsc_tensor = _absent_blocks("sparse_bsr_tensor"), _absent_blocks("sparse_bsc_tensor")
+def _validate_sparse_compressed_tensor_args(compressed_indices: Tensor, plain_indices: Tensor, values: Tensor, size: Any,
+                                            layout: Layout) -> None:
+    """RuntimeError where no compressed tensor can be made of these."""
+    sparse_compressed_tensor(compressed_indices, plain_indices, values, size, layout=layout, check_invariants=True)
+
+
+(_validate_sparse_csr_tensor_args, _validate_sparse_csc_tensor_args, _validate_sparse_bsr_tensor_args, _validate_sparse_bsc_tensor_args) = (
+    functools.partial(_validate_sparse_compressed_tensor_args, layout=kind) for kind in COMPRESSED)
 
 
 def typed(kind: Dtype) -> Callable[..., SparseTensor]:
@@ -277,11 +317,11 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: La
     rows = diagonals if diagonals.ndim == 2 else diagonals.unsqueeze(0)
     steps = offsets.reshape(-1).long()
     if rows.shape[0] != steps.shape[0]:
-        raise ValueError(f"Number of diagonals ({rows.shape[0]}) does not match the number of offsets ({steps.shape[0]})")
+        raise RuntimeError(f"Number of diagonals ({rows.shape[0]}) does not match the number of offsets ({steps.shape[0]})")
     if ops.unique(steps).shape[0] != steps.shape[0]:
-        raise ValueError("Offset tensor contains duplicate values")
+        raise RuntimeError("Offset tensor contains duplicate values")
     column = ops.arange(rows.shape[1], device=rows.device).expand(tuple(rows.shape))
     line = column - steps.unsqueeze(1)
     inside = (line >= 0) & (line < shape[0]) & (column < shape[1])
     made = sparse_coo_tensor(ops.stack((line[inside], column[inside])), rows[inside], tuple(shape))
-    return made if layout is None else made.to_sparse(layout=layout)
+    return made if layout is None else made.to_sparse(layout=layout)  # type: ignore[return-value]

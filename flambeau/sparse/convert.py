@@ -1,22 +1,25 @@
-"""Between layouts: dense, COO, CSR and CSC; and what a sparse tensor tells of itself."""
+"""Between layouts: dense, COO, CSR, CSC, BSR and BSC; and what a sparse tensor tells of itself."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
 from .. import ops
+from ..core.device import as_device
 from ..core.dtypes import as_dtype, int32, int64
 from ..core.dtypes import dtype as Dtype
 from ..core.memory_format import layout as Layout
-from ..core.memory_format import sparse_coo, sparse_csc, sparse_csr, strided
-from ..core.sparse import BACKENDS, Pattern, SparseTensor, backend_of, become, sparse_tensor
+from ..core.memory_format import sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
+from ..core.sparse import BACKENDS, Pattern, SparseTensor, backend_of, become, refuse, sparse_tensor
 from ..core.tensor import Tensor
-from ..ops.printing import elements_text
+from ..ops.creation import without_entries
+from ..ops.printing import PRINT_OPTS, elements_text
 from ..ops.registry import method
-from .bridge import assembled, coalesced, coordinates, entries, form, picked, places, starts_of, summed_rows
-from .construct import compressed_names, sparse_coo_tensor
+from .bridge import assembled, coalesced, coordinates, entries, form, picked, places, step, summed_rows
+from .construct import BLOCKED, COMPRESSED
 
 _NAMES = {"strided": "Strided", **BACKENDS}
 
@@ -24,23 +27,27 @@ _NAMES = {"strided": "Strided", **BACKENDS}
 def expect_layout(x: Tensor, name: str, *layouts: Layout) -> SparseTensor:
     """The tensor, if it has one of the layouts."""
     if x.layout not in layouts:
-        kind = "coordinate" if sparse_coo in layouts else "row compressed" if layouts == (sparse_csr,) else "column compressed"
+        kind = "coordinate" if sparse_coo in layouts else "row compressed" if sparse_csr in layouts else "column compressed"
         raise RuntimeError(f"{name} expected sparse {kind} tensor layout but got {_NAMES[x.layout.name]}")
     return x  # type: ignore[return-value]
+
+
+@step("sparse_densified", lambda g: (g,))
+def _densified(x: SparseTensor) -> Tensor:
+    return to_dense(x.detach())
 
 
 # -- to dense and back ---------------------------------------------------------------------------------------------------------
 @method("to_dense")
 def to_dense(self: Tensor, dtype: Dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:
-    """The tensor with all its elements; a dense one as it is. The gradient of a sparse one has its pattern, so `masked_grad=False` is
-    refused."""
+    """The tensor with all its elements; a dense one as it is. The gradient of a sparse one has its pattern, and is dense with
+    `masked_grad=False`."""
     if not isinstance(self, SparseTensor):
         return self if dtype is None else self.to(as_dtype(dtype, "to_dense"))
-    if masked_grad is False:
-        raise NotImplementedError("to_dense(masked_grad=False) is not implemented: gradients of sparse tensors have their patterns; "
-                                  "leave it out")
     if dtype is not None:
         raise RuntimeError("dtype argument is not supported by sparse_to_dense; use to_dense().to(dtype)")
+    if masked_grad is False:
+        return _densified(self)
     pattern = self._pattern
     count = 1
     for size in pattern.shape[:pattern.sparse_dims]:
@@ -48,59 +55,108 @@ def to_dense(self: Tensor, dtype: Dtype | None = None, *, masked_grad: bool | No
     return summed_rows(entries(self), places(pattern), count).reshape(pattern.shape)
 
 
-def from_dense(x: Tensor, sparse_dim: int | None = None) -> SparseTensor:
-    """The COO tensor of what is not zero; with `sparse_dim` of that many dimensions, the others lie in the entries."""
+@step("sparse_taken", lambda g: (to_dense(g),))
+def _taken(x: Tensor, pattern: Pattern) -> SparseTensor:
+    """What a dense tensor has at the places of a pattern. A dense gradient comes back whole."""
+    return sparse_tensor(pattern, picked(x.detach(), pattern))
+
+
+def _nonzero(x: Tensor, sparse_dim: int | None = None) -> Pattern:
+    """Where something is not zero; with `sparse_dim` in that many dimensions, the others lie in the entries."""
     dims = x.ndim if sparse_dim is None else sparse_dim
     if not 0 <= dims <= x.ndim or (x.ndim and not dims):
         raise RuntimeError(f"dense_to_sparse: sparse_dim argument must be in [{1 if x.ndim else 0},{x.ndim}] range, but {dims} is given")
     there = x.detach() != 0
     if dims < x.ndim:
         there = there.flatten(dims).any(-1)
-    pattern = Pattern(sparse_coo, (ops.nonzero(there).t().contiguous(),), x.shape, True)
+    return Pattern(sparse_coo, (ops.nonzero(there).t().contiguous(),), x.shape, True)
+
+
+def compressed(x: SparseTensor, layout: Layout, blocks: tuple[int, ...] = ()) -> SparseTensor:
+    """The tensor, its last two sparse dimensions compressed, those before them batches."""
+    if x.layout is layout and x._pattern.blocks == blocks:
+        return x
+    pattern = _compressed_pattern(coalesced(x)._pattern, layout, blocks)
     return assembled(picked(x, pattern), pattern)
 
 
-def compressed(x: SparseTensor, layout: Layout) -> SparseTensor:
-    """The matrix as CSR or CSC."""
-    if x.layout is layout:
-        return x
-    if x._pattern.sparse_dims != 2:
-        raise RuntimeError(f"a tensor with {x._pattern.sparse_dims} sparse dimensions cannot become {layout}: it needs 2 (got shape "
-                           f"{list(x.shape)}); batches of matrices stay torch.sparse_coo")
-    source = coalesced(x)
-    rows, columns = coordinates(source._pattern)
-    values = entries(source)
-    if layout is sparse_csc:
-        order = ops.argsort(columns, stable=True)
-        rows, columns, values = columns.index_select(0, order), rows.index_select(0, order), values.index_select(0, order)
-    lines = x.shape[0 if layout is sparse_csr else 1]
-    return assembled(values, Pattern(layout, (starts_of(rows, lines), columns), x._pattern.shape))
+def _compressed_pattern(source: Pattern, layout: Layout, blocks: tuple[int, ...]) -> Pattern:
+    """The pattern of a compressed layout that has an entry wherever `source`, coalesced, has one: in each block that holds one."""
+    *batch, rows, columns = coordinates(source).unbind(0)
+    lead, sizes = source.shape[:len(batch)], source.shape[len(batch):len(batch) + 2]
+    height, width = blocks or (1, 1)
+    if sizes[0] % height or sizes[1] % width:
+        raise RuntimeError(f"tensor sparse size ({sizes[0]},{sizes[1]}) must be divisible by given blocksize ({height},{width})")
+    step = -1 if layout in (sparse_csc, sparse_bsc) else 1
+    line, across = (rows // height, columns // width)[::step]
+    lines, wide = (sizes[0] // height, sizes[1] // width)[::step]
+    key = rows.new_zeros((source.nnz,))
+    for size, index in zip((*lead, lines, wide), (*batch, line, across)):
+        key = key * size + index
+    key, count = ops.unique(key), math.prod(lead)
+
+    def begins(n: int, of: int) -> Tensor:
+        return ops.searchsorted(key // max(of, 1), ops.arange(n, device=key.device))
+
+    outer, inner = begins(count + 1, wide * lines), begins(count * lines, wide).reshape(count, lines)
+    if count > 1 and bool((outer.diff() != outer[1]).any()):
+        raise RuntimeError(f"Expect the same number of specified elements per batch, got {outer.diff().tolist()}: a COO tensor may have "
+                           "as many as it likes")
+    starts = ops.cat((inner, outer[1:].unsqueeze(1)), 1) - outer[:-1].unsqueeze(1)
+    found = (starts.reshape(*lead, lines + 1), (key % max(wide, 1)).reshape(*lead, key.shape[0] // max(count, 1)))
+    return Pattern(layout, found, source.shape, blocks=blocks)
+
+
+def _blocks(layout: Layout, blocksize: Any) -> tuple[int, ...]:
+    """The size of blocks that a layout is asked for with, which must have some, or none."""
+    if layout not in BLOCKED:
+        if blocksize is not None:
+            raise RuntimeError(f"to_sparse for {_NAMES['strided']} to {_NAMES[layout.name]} conversion does not use specified blocksize")
+        return ()
+    if blocksize is None:
+        raise RuntimeError(f"to_sparse for {_NAMES[layout.name]} requires blocksize")
+    sizes = (blocksize,) * 2 if isinstance(blocksize, int) else tuple(int(n) for n in blocksize)
+    if len(sizes) != 2:
+        raise RuntimeError(f"blocksize needs to be a tuple of size 2, but got {len(sizes)}")
+    if min(sizes) < 1:
+        raise RuntimeError(f"blocksize needs to be positive, but got {list(sizes)}")
+    return sizes
 
 
 @method("to_sparse")
 def to_sparse(self: Tensor, sparse_dim: int | None = None, *, layout: Layout | None = None, blocksize: Any = None,
-              dense_dim: int | None = None) -> SparseTensor:
-    """The tensor in a sparse layout, COO unless another is asked for."""
-    if blocksize is not None:
-        raise NotImplementedError("to_sparse(blocksize=...): blocks are not implemented; use torch.sparse_csr")
+              dense_dim: int | None = None) -> Tensor:
+    """The tensor in a sparse layout, COO unless another is asked for. Of a dense tensor compressed layouts take the two dimensions before
+    the last `dense_dim` as matrices, and those before as batches."""
     if isinstance(sparse_dim, Layout):
         sparse_dim, layout = None, sparse_dim
     layout = sparse_coo if layout is None else layout
-    if layout not in (sparse_coo, sparse_csr, sparse_csc):
-        raise NotImplementedError(f"to_sparse(layout={layout}) is not implemented; use torch.sparse_coo, sparse_csr or sparse_csc")
-    if layout is not sparse_coo and sparse_dim not in (None, 2):
-        raise RuntimeError(f"to_sparse: {layout} has 2 sparse dimensions, not {sparse_dim}")
-    if not isinstance(self, SparseTensor):
-        if layout is not sparse_coo and self.ndim - (dense_dim or 0) != 2:
-            raise RuntimeError(f"to_sparse: {layout} has 2 sparse dimensions, got a tensor of shape {list(self.shape)} with "
-                               f"dense_dim={dense_dim or 0}")
-        dims = sparse_dim if dense_dim is None else self.ndim - dense_dim
-        return to_sparse(from_dense(self, dims), layout=layout)
-    if sparse_dim not in (None, self._pattern.sparse_dims):
-        raise RuntimeError(f"to_sparse: the tensor has {self._pattern.sparse_dims} sparse dimensions, not {sparse_dim}")
+    if layout is strided and self.layout is strided:
+        return self
+    if layout is not sparse_coo and layout not in COMPRESSED:
+        raise RuntimeError(f"to_sparse(): {layout} is no sparse layout; there are torch.sparse_coo, {', '.join(map(str, COMPRESSED))}")
+    blocks = _blocks(layout, blocksize)
+    if isinstance(self, SparseTensor):
+        return _of_sparse(self, sparse_dim, layout, blocks, dense_dim)
+    if layout is not sparse_coo and (sparse_dim not in (None, 2) or self.ndim - (dense_dim or 0) < 2):
+        raise RuntimeError(f"to_sparse: {layout} has 2 sparse dimensions, got sparse_dim={sparse_dim} and a tensor of shape "
+                           f"{list(self.shape)} with dense_dim={dense_dim or 0}")
+    pattern = _nonzero(self, sparse_dim if dense_dim is None and layout is sparse_coo else self.ndim - (dense_dim or 0))
+    return _taken(self, pattern if layout is sparse_coo else _compressed_pattern(pattern, layout, blocks))
+
+
+def _of_sparse(x: SparseTensor, sparse_dim: int | None, layout: Layout, blocks: tuple[int, ...], dense_dim: int | None) -> SparseTensor:
+    """A sparse tensor in another layout."""
+    pattern = x._pattern
+    wanted = sparse_dim if dense_dim is None else x.ndim - dense_dim
+    if wanted not in (None, pattern.sparse_dims):
+        raise RuntimeError(f"to_sparse: the tensor has {pattern.sparse_dims} sparse dimensions, not {wanted}")
     if layout is sparse_coo:
-        return self if self.layout is sparse_coo else coalesced(self)
-    return compressed(self, layout)
+        return x if x.layout is sparse_coo else coalesced(x)
+    if x.layout is sparse_coo and pattern.sparse_dims != 2:
+        raise RuntimeError(f"a tensor with {pattern.sparse_dims} sparse dimensions cannot become {layout}: it needs 2 (got shape "
+                           f"{list(x.shape)}); batches of matrices stay torch.sparse_coo")
+    return compressed(x, layout, blocks)
 
 
 @method("to_sparse_coo")
@@ -121,13 +177,16 @@ def to_sparse_csc(self: Tensor, dense_dim: int | None = None) -> SparseTensor:
     return to_sparse(self, layout=sparse_csc, dense_dim=dense_dim)
 
 
-def _absent_blocks(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> SparseTensor:
-    """NotImplementedError: entries are numbers, not blocks."""
-    raise NotImplementedError(f"blocks of entries are not implemented (of {blocksize}, dense_dim={dense_dim}, for shape "
-                              f"{list(self.shape)}); use to_sparse_csr()")
+@method("to_sparse_bsr")
+def to_sparse_bsr(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> SparseTensor:
+    """to_sparse(layout=torch.sparse_bsr): blocks of this size wherever one has an element."""
+    return to_sparse(self, layout=sparse_bsr, blocksize=blocksize, dense_dim=dense_dim)
 
 
-method("to_sparse_bsr", "to_sparse_bsc")(_absent_blocks)
+@method("to_sparse_bsc")
+def to_sparse_bsc(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> SparseTensor:
+    """to_sparse(layout=torch.sparse_bsc): blocks of this size wherever one has an element."""
+    return to_sparse(self, layout=sparse_bsc, blocksize=blocksize, dense_dim=dense_dim)
 
 
 # -- what it is made of --------------------------------------------------------------------------------------------------------
@@ -164,11 +223,17 @@ def indices(self: Tensor) -> Tensor:
     return _asked(self, "indices")._pattern.indices[0]
 
 
+def in_lead(x: SparseTensor, rows: Tensor) -> Tensor:
+    """Entries in the dimensions that `values()` has: of batches and blocks too."""
+    pattern = x._pattern
+    return rows.reshape(*pattern.lead, *pattern.dense_shape) if pattern.batch or pattern.blocks else rows
+
+
 @method("values")
 def values(self: Tensor) -> Tensor:
     """The entries of a coalesced COO tensor, or of a compressed one; gradients flow to it."""
-    if self.layout in (sparse_csr, sparse_csc):
-        return entries(self)  # type: ignore[arg-type]
+    if self.layout in COMPRESSED:
+        return in_lead(self, entries(self))  # type: ignore[arg-type]
     return entries(_asked(self, "values"))
 
 
@@ -190,19 +255,19 @@ def nnz(self: Tensor) -> int:
     if not isinstance(self, SparseTensor):
         raise NotImplementedError(f"Could not run 'aten::_nnz' with arguments from the '{backend_of(self)}' backend: the tensor is "
                                   "dense; use count_nonzero()")
-    return self._pattern.nnz
+    return self._pattern.stored
 
 
-def _compressed_index(name: str, at: int, layout: Layout) -> None:
+def _compressed_index(name: str, at: int, *layouts: Layout) -> None:
     @method(name)
     def index(self: Tensor) -> Tensor:
-        return expect_layout(self, name, layout)._pattern.indices[at]
-    index.__name__, index.__doc__ = name, f"The `{name}` of a {layout} tensor."
+        return expect_layout(self, name, *layouts)._pattern.indices[at]
+    index.__name__, index.__doc__ = name, f"The `{name}` of a {' or '.join(map(str, layouts))} tensor."
 
 
-for _layout in (sparse_csr, sparse_csc):
-    for _at, _name in enumerate(compressed_names(_layout)):
-        _compressed_index(_name, _at, _layout)
+for _layouts in ((sparse_csr, sparse_bsr), (sparse_csc, sparse_bsc)):
+    for _at, _name in enumerate(COMPRESSED[_layouts[0]]):
+        _compressed_index(_name, _at, *_layouts)
 
 
 def _copying(name: str) -> Callable[[Tensor], Tensor]:
@@ -215,24 +280,29 @@ def _copying(name: str) -> Callable[[Tensor], Tensor]:
 
 
 (indices_copy, values_copy, crow_indices_copy, col_indices_copy, ccol_indices_copy, row_indices_copy) = map(_copying, (
-    "indices", "values", *compressed_names(sparse_csr), *compressed_names(sparse_csc)))
+    "indices", "values", *COMPRESSED[sparse_csr], *COMPRESSED[sparse_csc]))
 
 
 @method("sparse_dim")
 def sparse_dim(self: Tensor) -> int:
-    """How many dimensions are in the indices: none of a dense tensor."""
-    return self._pattern.sparse_dims if isinstance(self, SparseTensor) else 0
+    """How many dimensions are in the indices: none of a dense tensor, 2 of compressed layouts, whose batches do not count."""
+    if not isinstance(self, SparseTensor):
+        return 0
+    return self._pattern.sparse_dims if self.layout is sparse_coo else 2
 
 
 @method("dense_dim")
 def dense_dim(self: Tensor) -> int:
     """How many dimensions are in the entries."""
-    return self.ndim - sparse_dim(self)
+    return len(self._pattern.dense_shape) if isinstance(self, SparseTensor) else self.ndim
 
 
 @method("sparse_mask")
 def sparse_mask(self: Tensor, mask: Tensor) -> SparseTensor:
     """The elements of the tensor at the indices of `mask`, with these indices."""
+    if self.layout in COMPRESSED and mask.layout is not self.layout:
+        raise RuntimeError("sparse_mask_sparse_compressed expects mask to have sparse compressed layout, that of the tensor: got "
+                           f"{_NAMES[mask.layout.name]} for {_NAMES[self.layout.name]}")
     if not isinstance(mask, SparseTensor):
         raise RuntimeError(f"sparse_mask expected a sparse mask, got layout {mask.layout}")
     if mask.shape != self.shape:
@@ -262,6 +332,12 @@ def _resized(self: Tensor, size: Any, sparse_dim: int, dense_dim: int, clear: bo
         wider = rows.new_zeros((*rows.shape[:dim], length - rows.shape[dim], *rows.shape[dim + 1:]))
         rows = ops.cat((rows, wider), dim)
     return become(x, sparse_tensor(Pattern(sparse_coo, x._pattern.indices, shape, x._pattern.coalesced), rows))
+
+
+@method("resize_as_sparse_")
+def resize_as_sparse_(self: Tensor, the_template: Tensor) -> SparseTensor:
+    """Give the tensor the sizes and the number of sparse dimensions of another one, in place."""
+    return _resized(self, the_template.shape, sparse_dim(the_template), dense_dim(the_template), False)
 
 
 @method("sparse_resize_")
@@ -309,7 +385,7 @@ def _to(self: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
         return self
     pattern = self._pattern
     if moved.device != self.device:
-        pattern = Pattern(pattern.layout, tuple(i.to(moved.device) for i in pattern.indices), pattern.shape, pattern.coalesced)
+        pattern = Pattern(pattern.layout, tuple(i.to(moved.device) for i in pattern.indices), pattern.shape, pattern.coalesced, pattern.blocks)
     return assembled(moved, pattern)
 
 
@@ -336,7 +412,7 @@ def _zeros_like(input: SparseTensor, *, dtype: Any = None, layout: Layout | None
     last = pattern.indices[-1].new_zeros((*pattern.indices[-1].shape[:-1], 0))
     empty = (last,) if pattern.layout is sparse_coo else (ops.zeros_like(pattern.indices[0]), last)
     rows = input._entries.new_zeros((0, *pattern.dense_shape), dtype=dtype, device=device)
-    return assembled(rows, Pattern(pattern.layout, empty, pattern.shape, True)).requires_grad_(requires_grad)
+    return assembled(rows, Pattern(pattern.layout, empty, pattern.shape, True, pattern.blocks)).requires_grad_(requires_grad)
 
 
 @form(ops.zero_)
@@ -347,7 +423,24 @@ def _zero(self: SparseTensor) -> SparseTensor:
 @form(ops.new_zeros, ops.new_empty)
 def _new_zeros(self: SparseTensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> SparseTensor:
     shape = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
-    return sparse_coo_tensor(size=shape, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
+    made = without_entries(tuple(shape), dtype or self.dtype, self.layout, as_device(device or self.device))
+    return made.requires_grad_(requires_grad)  # type: ignore[return-value]
+
+
+@form(ops.ones_like)
+def _ones_like(input: SparseTensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> Tensor:
+    if input.layout is sparse_coo or any(v is not None and v is not False for v in kwargs.values()):
+        raise NotImplementedError(f"ones_like of a {input.layout} tensor with {kwargs or 'no keywords'} is not implemented; use "
+                                  "torch.ones(x.shape)")
+    ones = ops.ones_like(input._entries, dtype=dtype, device=device)
+    return assembled(ones, input._pattern).requires_grad_(requires_grad)
+
+
+@form(ops.fill_)
+def _fill(self: SparseTensor, value: Any) -> SparseTensor:
+    if self.layout is sparse_coo:
+        refuse("fill_", (self, value), {})
+    return become(self, with_entries(self, lambda values: ops.full_like(values, value)))
 
 
 @form(ops.is_same_size)
@@ -357,9 +450,9 @@ def _is_same_size(input: Tensor, other: Tensor) -> bool:
 
 # -- copies and pickles of the object ------------------------------------------------------------------------------------------
 def rebuilt(layout: Layout, indices: tuple[Tensor, ...], rows: Tensor, shape: tuple, coalesced: bool, requires_grad: bool,
-            extra: dict) -> SparseTensor:
+            extra: dict, blocks: tuple = ()) -> SparseTensor:
     """The tensor that a pickle tells of."""
-    made = sparse_tensor(Pattern(layout, tuple(indices), tuple(shape), coalesced), rows)
+    made = sparse_tensor(Pattern(layout, tuple(indices), tuple(shape), coalesced, blocks), rows)
     if requires_grad:
         made.requires_grad_()
     made.__dict__.update(extra)
@@ -367,11 +460,9 @@ def rebuilt(layout: Layout, indices: tuple[Tensor, ...], rows: Tensor, shape: tu
 
 
 def _reduce(self: SparseTensor, protocol: Any) -> tuple:
-    if not self.is_leaf:
-        raise RuntimeError("cannot pickle a tensor that is part of a graph (it has a grad_fn); detach() it first")
     pattern = self._pattern
     return rebuilt, (pattern.layout, pattern.indices, self._entries.detach(), pattern.shape, pattern.coalesced, self.requires_grad,
-                     dict(self.__dict__))
+                     dict(self.__dict__), pattern.blocks)
 
 
 def _deepcopy(self: SparseTensor, memo: dict) -> SparseTensor:
@@ -403,13 +494,13 @@ def _type_name(x: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
 def _text(self: SparseTensor, *, tensor_contents: Any = None) -> str:
     """As torch prints it: indices, values, size, and what is not the default."""
     pattern = self._pattern
-    names = ("indices",) if pattern.layout is sparse_coo else compressed_names(pattern.layout)
+    names = ("indices",) if pattern.layout is sparse_coo else COMPRESSED[pattern.layout]
     lines = []
-    for name, value in zip((*names, "values"), (*pattern.indices, self._entries.detach())):
+    for name, value in zip((*names, "values"), (*pattern.indices, in_lead(self, self._entries.detach()))):
         start = f"{name}=tensor("
         text = f"[], size={tuple(value.shape)}" if not value.numel() else tensor_contents or elements_text(value, 7 + len(start))
         lines.append(f"{start}{text})")
-    size = f"size={tuple(self.shape)}, nnz={pattern.nnz}"
+    size = f"size={tuple(self.shape)}, nnz={pattern.stored}"
     rest = [f"device='{self.device}'"] if self.device.type != "cpu" else []
     if self.dtype not in (ops.tensor(0.0).dtype, ops.tensor(0).dtype, ops.tensor(True).dtype):
         rest.append(f"dtype={self.dtype}")
@@ -422,8 +513,11 @@ def _text(self: SparseTensor, *, tensor_contents: Any = None) -> str:
     if pattern.layout is sparse_coo:
         lines.append(", ".join((size, *rest)))
         return "tensor(" + ",\n       ".join(lines) + ")"
-    lines[-1] += f", {size}"
-    return "tensor(" + ",\n       ".join((*lines, ", ".join(rest))) + ")"
+    text = "tensor(" + ",\n       ".join(lines) + f", {size}"
+    for part in rest:       # on the same line as long as it fits
+        last = len(text) - text.rfind("\n") - 1
+        text += f",\n       {part}" if last + len(part) + 2 > PRINT_OPTS.linewidth else f", {part}"
+    return text + ")"
 
 
 for _name, _fn in {"__reduce_ex__": _reduce, "__deepcopy__": _deepcopy, "__copy__": _copied, "type": _type_name, "__repr__": _text,

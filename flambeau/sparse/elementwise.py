@@ -65,6 +65,11 @@ def _neg(input: SparseTensor) -> SparseTensor:
     return with_entries(input, ops.neg)
 
 
+@form(ops.angle)
+def _angle(input: SparseTensor) -> SparseTensor:
+    return with_entries(_summed(input), ops.angle)
+
+
 @form(ops.positive, ops.conj)
 def _same(input: SparseTensor) -> SparseTensor:
     return with_entries(input, ops.conj) if input.dtype.is_complex else input
@@ -111,7 +116,7 @@ def _add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     both = Pattern(sparse_coo, (ops.cat((coordinates(input._pattern), coordinates(other._pattern)), 1),), input._pattern.shape)
     found = assembled(ops.cat((first, second)), both)
     if input.layout is not sparse_coo:
-        return compressed(found, input.layout)
+        return compressed(found, input.layout, input._pattern.blocks)
     return coalesced(found) if input._pattern.coalesced and other._pattern.coalesced else found
 
 
@@ -170,7 +175,7 @@ def _overlap(x: SparseTensor, y: SparseTensor) -> SparseTensor:
     values = entries(first).index_select(0, kept) * entries(second).index_select(0, at)
     indices = coordinates(first._pattern).index_select(1, kept)
     found = assembled(values, Pattern(sparse_coo, (indices,), x._pattern.shape, True))
-    return found if x.layout is sparse_coo else compressed(found, x.layout)
+    return found if x.layout is sparse_coo else compressed(found, x.layout, x._pattern.blocks)
 
 
 @form(ops.div, ops.divide, ops.true_divide)

@@ -60,7 +60,7 @@ def matrix_product(input: Tensor, mat2: Tensor) -> Tensor:
             return _of_sparse(input, mat2)
         return _product(entries(input), mat2, input._pattern, False)
     other: Any = mat2
-    return _product(entries(other), input.t(), other._pattern, True).t()
+    return _product(entries(other), input.t(), other._pattern, True).t().contiguous()
 
 
 @fact
@@ -77,7 +77,7 @@ def _of_sparse(a: SparseTensor, b: SparseTensor) -> SparseTensor:
     values = entries(first).index_select(0, which) * entries(second).index_select(0, place)
     made = ops.stack((index[0].index_select(0, which), other[1].index_select(0, place)))
     found = coalesced(assembled(values, Pattern(sparse_coo, (made,), (a.shape[0], b.shape[1]))))
-    return found if a.layout is sparse_coo else compressed(found, a.layout)
+    return found if a.layout is sparse_coo else compressed(found, a.layout, a._pattern.blocks)
 
 
 @form(ops.mv)
@@ -138,7 +138,7 @@ def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: A
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if isinstance(weight, SparseTensor) and not isinstance(input, SparseTensor):
         flat = input.reshape(-1, input.shape[-1])
-        out = matrix_product(weight, flat.t()).t().reshape(*input.shape[:-1], weight.shape[0])
+        out = matrix_product(weight, flat.t()).t().contiguous().reshape(*input.shape[:-1], weight.shape[0])
     else:
         out = matrix_product(input, weight.t())
     return out if bias is None else out + bias

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import ops
-from ..core.memory_format import sparse_coo, sparse_csc, sparse_csr
+from ..core.memory_format import sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from ..core.size import canonical_dim
 from ..core.sparse import Pattern, SparseTensor, refuse
 from ..core.tensor import Tensor
 from .bridge import assembled, coalesced, coordinates, entries, form, integers, starts_of, summed_rows
-from .convert import to_sparse
+from .convert import compressed, in_lead, to_sparse
+
+_TURNED = {sparse_csr: sparse_csc, sparse_csc: sparse_csr, sparse_bsr: sparse_bsc, sparse_bsc: sparse_bsr}
+"""By compressed layout: that of the transposed matrix."""
 
 
 @form(ops.permute)
@@ -29,9 +32,14 @@ def _permute(input: SparseTensor, *dims: Any) -> SparseTensor:
     shape = tuple(pattern.shape[d] for d in order)
     rows = entries(input).permute(0, *(d - sparse + 1 for d in order[sparse:]))
     if pattern.layout is not sparse_coo:
-        other = sparse_csc if pattern.layout is sparse_csr else sparse_csr
-        turned = order[:2] == (1, 0)
-        return assembled(rows, Pattern(other if turned else pattern.layout, pattern.indices, shape))
+        batches = sparse - 2
+        if order[:batches] != tuple(range(batches)):
+            raise RuntimeError(f"transpose(): {order} moves batch dimensions (the first {batches}) of a {pattern.layout} tensor")
+        if order[batches:sparse] == (batches, batches + 1):
+            return assembled(rows, Pattern(pattern.layout, pattern.indices, shape, blocks=pattern.blocks))
+        if pattern.blocks:
+            rows = rows.reshape(*pattern.lead, *rows.shape[1:]).transpose(batches + 1, batches + 2).reshape(rows.shape)
+        return assembled(rows, Pattern(_TURNED[pattern.layout], pattern.indices, shape, blocks=pattern.blocks[::-1]))
     indices = pattern.indices[0].index_select(0, integers(list(order[:sparse]), pattern.indices[0]))
     return assembled(rows, Pattern(sparse_coo, (indices,), shape, pattern.coalesced and order[:sparse] == tuple(range(sparse))))
 
@@ -90,13 +98,18 @@ def _kept(x: SparseTensor, keep: Tensor, indices: Tensor, shape: tuple) -> Spars
 
 @form(ops.select)
 def _select(input: SparseTensor, dim: int, index: int) -> Tensor:
-    x = to_sparse(input)
-    pattern, at = x._pattern, canonical_dim(dim, x.ndim)
+    at = canonical_dim(dim, input.ndim)
+    batch = at < len(input._pattern.batch) and input.layout is not sparse_coo
+    x = input if batch else to_sparse(input)
+    pattern = x._pattern
     size = pattern.shape[at]
     if not -size <= index < size:
         raise IndexError(f"select(): index {index} out of range for tensor of size {list(pattern.shape)} at dimension {at}")
     shape = (*pattern.shape[:at], *pattern.shape[at + 1:])
     place = int(index) % size
+    if batch:
+        rows = in_lead(x, entries(x)).select(at, place).reshape(-1, *pattern.dense_shape)
+        return assembled(rows, Pattern(pattern.layout, tuple(i.select(at, place) for i in pattern.indices), shape, blocks=pattern.blocks))
     if at >= pattern.sparse_dims:
         rows = entries(x).select(at - pattern.sparse_dims + 1, place)
         return assembled(rows, Pattern(sparse_coo, pattern.indices, shape, pattern.coalesced))
@@ -131,9 +144,10 @@ def _narrow_copy(input: SparseTensor, dim: int, start: int, length: int) -> Spar
 @form(ops.index_select)
 def _index_select(input: SparseTensor, dim: int, index: Tensor) -> SparseTensor:
     """Entries of each wanted line, in the order of `index`."""
+    pattern = input._pattern
     if input.layout is not sparse_coo:
-        return to_sparse(_index_select(to_sparse(input), dim, index), layout=input.layout)
-    pattern, at = input._pattern, canonical_dim(dim, input.ndim)
+        return compressed(_index_select(to_sparse(input), dim, index), input.layout, pattern.blocks)
+    at = canonical_dim(dim, input.ndim)
     wanted, size = index.reshape(-1).long(), pattern.shape[at]
     if wanted.shape[0] and (int(wanted.min()) < 0 or int(wanted.max()) >= size):
         raise IndexError(f"index_select(): index out of range: dimension {at} of {list(pattern.shape)} has {size} lines")
@@ -260,7 +274,7 @@ def total(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype:
     index = coordinates(pattern)
     lines = [index[d] if d in left else index.new_zeros((pattern.nnz,)) for d in range(sparse) if keepdim or d in left]
     made = assembled(rows, Pattern(sparse_coo, (ops.stack(lines),), shape, pattern.coalesced and len(left) == sparse))
-    if input.layout is not sparse_coo and len(shape) == 2:
+    if input.layout in (sparse_csr, sparse_csc) and len(shape) == 2:
         return to_sparse(made, layout=input.layout)
     return coalesced(made)
 

@@ -31,7 +31,8 @@ import builtins
 Path: Any
 bundled_inputs: Any
 cmake_prefix_path: builtins.str
+serialization: Any
 
 def set_module(obj: Any, mod: Any) -> None: ...
 
-__all__ = ['Path', 'benchmark', 'bottleneck', 'bundled_inputs', 'checkpoint', 'cmake_prefix_path', 'collect_env', 'cpp_extension', 'data', 'deterministic', 'dlpack', 'flop_counter', 'hooks', 'model_zoo', 'module_tracker', 'safetensors', 'set_module', 'submodules', 'swap_tensors', 'swapping', 'tensorboard', 'weak']
+__all__ = ['Path', 'benchmark', 'bottleneck', 'bundled_inputs', 'checkpoint', 'cmake_prefix_path', 'collect_env', 'cpp_extension', 'data', 'deterministic', 'dlpack', 'flop_counter', 'hooks', 'model_zoo', 'module_tracker', 'safetensors', 'serialization', 'set_module', 'submodules', 'swap_tensors', 'swapping', 'tensorboard', 'weak']

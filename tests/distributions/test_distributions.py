@@ -278,7 +278,7 @@ def test_expand() -> None:
     ("call", "message"),
     [
         (lambda: fl.distributions.Normal(0.0, -1.0), "parameter scale"),
-        (lambda: fl.distributions.Uniform(1.0, 0.0), "low>= high"),
+        (lambda: fl.distributions.Uniform(1.0, 0.0), "LessThan"),
         (lambda: fl.distributions.Bernoulli(probs=fl.tensor(1.5)), "parameter probs"),
         (lambda: fl.distributions.Bernoulli(), "but not both"),
         (lambda: fl.distributions.Binomial(-1, probs=fl.tensor([0.5])), "parameter total_count"),

@@ -620,3 +620,21 @@ def test_a_dtype_is_refused_at_every_size_and_by_everybody(size):
         if size in (3, 17000):
             with pytest.raises(NotImplementedError):
                 fl.compile(lambda *a, fn=fn: fn(*a))(*(x,) * count)
+
+
+@pytest.mark.parametrize(("call", "error"), [
+    (lambda t: t.tensor([1.0, 2.0]).__delitem__(0), TypeError), (lambda t: t.zeros(2).split(0), RuntimeError),
+    (lambda t: t.searchsorted(t.tensor([1, 3]), t.tensor([1]), side="left", right=True), RuntimeError),
+    (lambda t: t.stft(t.arange(20.0), 8, hop_length=0, return_complex=True), RuntimeError),
+    (lambda t: t.stft(t.arange(20.0), 8, win_length=0, return_complex=True), RuntimeError),
+    (lambda t: t.Generator().manual_seed("a"), RuntimeError), (lambda t: t.Generator().manual_seed(3.5), RuntimeError)])
+def test_arguments_that_are_nothing(call, error):
+    oracle = pytest.importorskip("torch")
+    for library in (fl, oracle):
+        with pytest.raises(error):
+            call(library)
+
+
+def test_empty_tensors_split_into_nothing():
+    assert [tuple(part.shape) for part in fl.zeros(2, 0).split(0, 1)] == [(2, 0)]
+    assert fl.manual_seed(3.7).initial_seed() == 3     # the function takes what int() takes

@@ -167,3 +167,104 @@ def test_a_pickle_module_is_asked_for_names(tmp_path: Path) -> None:
         flambeau.load(tmp_path / "y.pt", pickle_module=Module, weights_only=False)
     with pytest.raises(RuntimeError, match="explicit pickle_module"):
         flambeau.load(tmp_path / "x.pt", pickle_module=Module, weights_only=True)
+
+
+class Plain:
+    """A file object with the fewest methods that reading needs."""
+
+    def __init__(self, data: bytes) -> None:
+        inner = io.BytesIO(data)
+        self.read, self.seek, self.tell, self.readline = inner.read, inner.seek, inner.tell, inner.readline
+
+
+@LIBRARIES
+def test_files_of_few_methods(torch: Any) -> None:
+    for zipped in (True, False):
+        buffer = io.BytesIO()
+        torch.save(torch.arange(3.0), buffer, _use_new_zipfile_serialization=zipped)
+        assert torch.load(Plain(buffer.getvalue())).tolist() == [0, 1, 2]
+
+
+@LIBRARIES
+@pytest.mark.parametrize("protocol", [1, 2, 3, 4, 5])
+def test_protocols_and_pickle_modules(torch: Any, protocol: int) -> None:
+    thing = {"a": torch.arange(3.0), "b": [torch.ones(2)] * 2, "c": (range(3), torch.float32), "d": torch.nn.Linear(1, 1)}
+    for module in (pickle, PythonPicklers):
+        buffer = io.BytesIO()
+        torch.save(thing, buffer, pickle_module=module, pickle_protocol=protocol)
+        for reader in (oracle, flambeau):
+            buffer.seek(0)
+            found = reader.load(buffer, weights_only=False)
+            assert found["a"].tolist() == [0, 1, 2] and found["b"][0] is found["b"][1] and found["c"] == (range(3), reader.float32)
+            assert isinstance(found["d"], reader.nn.Linear)
+
+
+class PythonPicklers:
+    """A pickle module of its own, as dill is one."""
+
+    __name__ = "pickles"
+
+    class Pickler(pickle._Pickler):  # type: ignore[name-defined]
+        pass
+
+
+def test_pickle_modules_in_c() -> None:
+    class Other:
+        Pickler = int
+
+    with pytest.raises(NotImplementedError, match=r"_Pickler"):
+        flambeau.save(1, io.BytesIO(), pickle_module=Other)
+
+
+@LIBRARIES
+def test_names_of_builtins(torch: Any) -> None:
+    data = _bytes(torch, range(3))
+    for reader in (oracle, flambeau):
+        with pytest.raises(pickle.UnpicklingError, match="GLOBAL range was not an allowed global"):
+            reader.load(io.BytesIO(data))
+        with reader.serialization.safe_globals([range]):
+            assert reader.load(io.BytesIO(data)) == range(3)
+            assert reader.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(data)) == []
+
+
+@LIBRARIES
+def test_what_files_may_hold_further(torch: Any) -> None:
+    scheme = torch.per_tensor_affine
+    assert torch.load(io.BytesIO(_bytes(torch, scheme))) is scheme
+    inner = torch.ones(2, requires_grad=True) * 2
+    for found in (torch.load(io.BytesIO(_bytes(torch, inner))), pickle.loads(pickle.dumps(inner))):
+        assert found.tolist() == [2, 2] and found.requires_grad and found.is_leaf
+
+
+@LIBRARIES
+def test_fake_tensors_saved_as_others(torch: Any) -> None:
+    with torch._subclasses.fake_tensor.FakeTensorMode():
+        fake = torch.empty(2, 3)
+    with torch.serialization.skip_data(materialize_fake_tensors=True):
+        data = _bytes(torch, fake)
+    for reader in (oracle, flambeau):
+        assert reader.load(io.BytesIO(data)).tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+@LIBRARIES
+def test_settings_of_utils_serialization(torch: Any, tmp_path: Path) -> None:
+    config, path = torch.utils.serialization.config, tmp_path / "w.pt"
+    assert (config.load.mmap, config.load.endianness, config.load.mmap_flags) == (False, None, mmap.MAP_PRIVATE)
+    assert config.save.compute_crc32
+    config.save.storage_alignment, config.load.mmap = 4096, True
+    try:
+        torch.save([torch.ones(1), torch.ones(2)], path)
+        assert 28000 < path.stat().st_size < 36000
+        assert [x.tolist() for x in torch.load(path)] == [[1], [1, 1]]
+        with pytest.raises(ValueError, match="mmap"):
+            torch.load(io.BytesIO(path.read_bytes()))
+    finally:
+        config.save.storage_alignment, config.load.mmap = 64, False
+
+
+@LIBRARIES
+def test_storages_over_files_that_are_made(torch: Any, tmp_path: Path) -> None:
+    storage = torch.UntypedStorage.from_file(str(tmp_path / "new"), True, 4)
+    storage.fill_(7)
+    assert (tmp_path / "new").read_bytes() == b"\7\7\7\7"
+    assert repr(storage).splitlines() == [" 7", " 7", " 7", " 7", "[torch.storage.UntypedStorage(device=cpu) of size 4]"]

@@ -22,10 +22,12 @@ EXPRESSIONS = (HERE / "expressions.txt").read_text().splitlines()
 GRADIENTS = (HERE / "gradients.txt").read_text().splitlines()
 INDICES, VALUES = [[0, 1, 1, 0], [2, 0, 2, 2]], [3.0, 4.0, -5.0, 0.5]
 DENSE = np.random.default_rng(0).standard_normal((3, 4)).astype("float32")
+SQUARE = np.where(np.random.default_rng(1).random((4, 4)) < 0.4, np.arange(16.0).reshape(4, 4) - 7, 0).astype("float32")
 quiet = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 
 PARTS = {"torch.sparse_coo": ("_indices", "_values"), "torch.sparse_csr": ("crow_indices", "col_indices", "values"),
-         "torch.sparse_csc": ("ccol_indices", "row_indices", "values")}
+         "torch.sparse_csc": ("ccol_indices", "row_indices", "values"), "torch.sparse_bsr": ("crow_indices", "col_indices", "values"),
+         "torch.sparse_bsc": ("ccol_indices", "row_indices", "values")}
 
 
 def described(value: Any) -> Any:
@@ -60,8 +62,11 @@ def names(t: Any) -> dict[str, Any]:
     i, v = t.tensor(INDICES), t.tensor(VALUES)
     s = t.sparse_coo_tensor(i, v, (2, 3))
     h = t.sparse_coo_tensor(i[:1], t.arange(8.0).reshape(4, 2) - 3, (3, 2))
+    square = t.tensor(SQUARE)
+    batch = t.stack((square, square.flip(0)))
     return {"torch": t, "i": i, "v": v, "s": s, "c": s.coalesce(), "d": t.tensor(DENSE), "h": h, "r": s.to_sparse_csr(),
-            "k": s.to_sparse_csc()}
+            "k": s.to_sparse_csc(), "x": square, "y": batch, "b": square.to_sparse_bsr((2, 1)), "e": square.to_sparse_bsc((2, 4)),
+            "q": batch.to_sparse_csr(), "m": batch.to_sparse_csc()}
 
 
 def evaluated(t: Any, expression: str) -> Any:
@@ -166,10 +171,11 @@ def test_every_other_operator_refuses() -> None:
 
 @pytest.mark.parametrize("call", [
     lambda s: fl.as_tensor(s).exp(), lambda s: np.asarray(s), lambda s: s.data_ptr(),
-    lambda s: s.untyped_storage(), lambda s: s.tolist(), lambda s: s.stride(), lambda s: s.share_memory_(), lambda s: s.fill_diagonal_(1),
+    lambda s: s.untyped_storage(), lambda s: s.tolist(), lambda s: s.to_sparse_csr().stride(), lambda s: s.share_memory_(),
+    lambda s: s.fill_diagonal_(1),
 ])
 def test_what_needs_an_array_says_so(call: Any) -> None:
-    with pytest.raises((NotImplementedError, RuntimeError, TypeError), match=r"to_dense|stride"):
+    with pytest.raises((NotImplementedError, RuntimeError, TypeError), match=r"to_dense|stride|values"):
         call(names(fl)["s"])
 
 
@@ -178,8 +184,9 @@ def test_what_needs_an_array_says_so(call: Any) -> None:
     (lambda: fl.sparse_coo_tensor([[0], [-1]], [1.0], (2, 3)), RuntimeError, "negative index -1 for dim 1"),
     (lambda: fl.sparse_csr_tensor([0, 1, 4], [0, 1], [1.0, 2.0], (2, 3)), RuntimeError, "== nnz"),
     (lambda: fl.sparse_csr_tensor([0, 1, 2], [0, 7], [1.0, 2.0], (2, 3)), RuntimeError, "col_indices < ncols"),
-    (lambda: fl.sparse_bsr_tensor([0], [0], [1.0]), NotImplementedError, "sparse_csr_tensor"),
-    (lambda: fl.eye(2).to_sparse_bsr((1, 1)), NotImplementedError, "to_sparse_csr"),
+    (lambda: fl.sparse_bsr_tensor([0], [0], [1.0]), RuntimeError, "dimensionality"),
+    (lambda: fl.eye(2).to_sparse_bsr((1, 3)), RuntimeError, "divisible"),
+    (lambda: fl.stack((fl.eye(2), fl.ones(2, 2))).to_sparse_csr(), RuntimeError, "same number of specified elements per batch"),
     (lambda: fl.eye(3).to_sparse() @ fl.ones(2, 2), RuntimeError, r"3x3 and 2x2"),
     (lambda: fl.eye(3).to_sparse() @ fl.ones(3, 2).double(), RuntimeError, "same dtype"),
     (lambda: fl.eye(3).to_sparse() + fl.ones(3, 3), RuntimeError, "add\\(dense, sparse\\)"),
@@ -376,3 +383,41 @@ def test_a_product_is_of_tensors(layout, other):
     for product in (lambda: x @ other, lambda: other @ x):
         with pytest.raises(TypeError):
             product()
+
+
+def layouts_gradients(t: Any, expression: str) -> Any:
+    x = t.tensor(SQUARE, requires_grad=True)
+    w = t.arange(4.0) + 1
+    eval(expression, {"x": x, "w": w, "torch": t, "y": t.stack((x, x.flip(0)))}).backward()
+    return x.grad.detach()
+
+
+@quiet
+@pytest.mark.parametrize("expression", [
+    "(x.to_sparse_bsr((2, 1)).values().sum((1, 2)) ** 2).sum()", "(x.to_sparse_bsc((2, 4)).to_dense() @ w).sum()",
+    "(y.to_sparse_csr().values() ** 2).sum()", "(y.to_sparse_csc().values() ** 2).sum()",
+    "(x.to_sparse_bsr((1, 2)).t().to_dense() @ w).sum()", "(x.to_sparse_csr().to_dense() * w).sum()",
+    "(x.to_sparse().to_dense(masked_grad=False) @ w).sum()", "(x.to_sparse_csr().to_dense(masked_grad=False) @ w).sum()"])
+def test_gradients_of_blocks_and_batches(expression: str) -> None:
+    torch = pytest.importorskip("torch")
+    np.testing.assert_allclose(layouts_gradients(fl, expression).numpy(), layouts_gradients(torch, expression).numpy())
+
+
+@quiet
+@pytest.mark.parametrize("name", ["b", "e", "q", "m"])
+def test_blocks_and_batches_are_saved(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    for writer, reader in ((fl, fl), (fl, torch), (torch, fl)):
+        buffer = io.BytesIO()
+        writer.save(names(writer)[name], buffer)
+        buffer.seek(0)
+        same(described(reader.load(buffer)), described(names(reader)[name]))
+    same(described(pickle.loads(pickle.dumps(names(fl)[name]))), described(names(fl)[name]))
+    same(described(copy.deepcopy(names(fl)[name])), described(names(fl)[name]))
+
+
+@quiet
+@pytest.mark.parametrize("name", ["b", "e", "q", "m"])
+def test_blocks_and_batches_print_as_torch_s(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    assert repr(names(fl)[name]) == repr(names(torch)[name])

@@ -71,7 +71,7 @@ def test_random_split() -> None:
 def test_unfinished_datasets() -> None:
     with pytest.raises(NotImplementedError):
         D.Dataset()[0]
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(TypeError, match="abstract method __iter__"):
         iter(D.IterableDataset())
     with pytest.raises(NotImplementedError):
         iter(D.Sampler())

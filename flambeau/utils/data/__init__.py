@@ -3,7 +3,7 @@
 # isort: off
 from ..._lazy import submodules
 from .collate import default_collate, default_convert
-from .dataloader import DataLoader
+from .dataloader import DataLoader, _DatasetKind
 from .datapipes.checks import (
     DataChunk, DFIterDataPipe, argument_validation, guaranteed_datapipes_determinism, non_deterministic, runtime_validation,
     runtime_validation_disabled,

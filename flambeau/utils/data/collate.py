@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...core.dtypes import float64
+from ...core.memory_format import strided
 from ...core.tensor import Tensor
 from ...ops.creation import as_tensor, from_numpy, tensor
 from ...ops.joining import stack
 
 _TEXT_KINDS = "SUO"  # NumPy arrays of bytes, str and objects cannot become tensors
 HAS_NUMPY, MP_STATUS_CHECK_INTERVAL = True, 5.0    # for loaders of others: NumPy is there; seconds between looks at a worker
+default_collate_err_msg_format = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"
 np_str_obj_array_pattern = re.compile(r"[SaUO]")
 
 Collaters = Mapping[Any, Callable[..., Any]]
@@ -23,14 +26,16 @@ Collaters = Mapping[Any, Callable[..., Any]]
 
 def collate_tensor_fn(batch: Sequence[Any], *, collate_fn_map: Collaters | None = None) -> Tensor:
     """Tensors stacked along a new first dimension."""
+    if batch[0].layout is not strided:
+        raise RuntimeError("Batches of sparse tensors are not currently supported by the default collate_fn; please provide a custom "
+                           "collate_fn to handle them appropriately.")
     return stack(list(batch), 0)
 
 
 def collate_numpy_array_fn(batch: Sequence[Any], *, collate_fn_map: Collaters | None = None) -> Any:
     """Arrays stacked as tensors."""
     if batch[0].dtype.kind in _TEXT_KINDS:
-        raise TypeError(f"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
-                        f"a numpy array of {batch[0].dtype}")
+        raise TypeError(default_collate_err_msg_format.format(f"a numpy array of {batch[0].dtype}"))
     return collate([as_tensor(array) for array in batch], collate_fn_map=collate_fn_map)
 
 
@@ -54,12 +59,32 @@ def collate_str_fn(batch: Sequence[Any], *, collate_fn_map: Collaters | None = N
     return batch
 
 
-def _collate_mapping(batch: Sequence[Mapping], collaters: Collaters | None) -> Any:
-    joined = {key: collate([sample[key] for sample in batch], collate_fn_map=collaters) for key in batch[0]}
+def _like_mapping(first: Mapping, parts: dict) -> Any:
+    """A mapping of the class of `first`, with what else that holds (a default factory, say); a dict where there can be none."""
     try:
-        return type(batch[0])(joined)  # type: ignore[call-arg]
-    except TypeError:  # a mapping that is made in another way
-        return joined
+        if not isinstance(first, MutableMapping):
+            return type(first)(parts)  # type: ignore[call-arg]
+        made = copy.copy(first)
+        made.update(parts)
+        return made
+    except TypeError:  # one that is made in another way
+        return parts
+
+
+def _like_sequence(first: Sequence, parts: Iterable) -> Any:
+    """A sequence of the class of `first`; a list where there can be none, and of tuples."""
+    if isinstance(first, tuple):
+        return type(first)(*parts) if hasattr(first, "_fields") else list(parts)
+    parts = list(parts)
+    try:
+        if not isinstance(first, MutableSequence):
+            return type(first)(parts)  # type: ignore[call-arg]
+        made = copy.copy(first)
+        for i, part in enumerate(parts):
+            made[i] = part
+        return made
+    except TypeError:
+        return parts
 
 
 def _collate_sequence(batch: Sequence[Sequence], collaters: Collaters | None) -> Any:
@@ -67,14 +92,11 @@ def _collate_sequence(batch: Sequence[Sequence], collaters: Collaters | None) ->
     if any(len(sample) != len(first) for sample in batch):
         raise RuntimeError("each element in list of batch should be of equal size, got lengths "
                            f"{sorted({len(sample) for sample in batch})}")
-    columns = [collate(column, collate_fn_map=collaters) for column in zip(*batch, strict=True)]
-    if isinstance(first, tuple):
-        return type(first)(*columns) if hasattr(first, "_fields") else columns
-    return type(first)(columns) if type(first) is not list else columns  # type: ignore[call-arg]
+    return _like_sequence(first, (collate(column, collate_fn_map=collaters) for column in zip(*batch, strict=True)))
 
 
 default_collate_fn_map: dict[Any, Callable[..., Any]] = {
-    Tensor: collate_tensor_fn, np.ndarray: collate_numpy_array_fn, (np.bool_, np.number, np.object_, np.generic): collate_numpy_scalar_fn,
+    Tensor: collate_tensor_fn, np.ndarray: collate_numpy_array_fn, (np.bool_, np.number, np.object_): collate_numpy_scalar_fn,
     float: collate_float_fn, int: collate_int_fn, str: collate_str_fn, bytes: collate_str_fn,
 }
 """What `default_collate` goes by; libraries add their own classes."""
@@ -91,10 +113,10 @@ def collate(batch: Sequence[Any], *, collate_fn_map: Collaters | None = None) ->
             if isinstance(first, kind):
                 return join(batch, collate_fn_map=collate_fn_map)
     if isinstance(first, Mapping):
-        return _collate_mapping(batch, collate_fn_map)
+        return _like_mapping(first, {key: collate([sample[key] for sample in batch], collate_fn_map=collate_fn_map) for key in first})
     if isinstance(first, Sequence):
         return _collate_sequence(batch, collate_fn_map)
-    raise TypeError(f"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {type(first)}")
+    raise TypeError(default_collate_err_msg_format.format(type(first)))
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
@@ -113,11 +135,9 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, np.generic) and data.dtype.kind not in _TEXT_KINDS:
         return as_tensor(data)
     if isinstance(data, Mapping):
-        return type(data)({key: default_convert(value) for key, value in data.items()})  # type: ignore[call-arg]
-    if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*map(default_convert, data))
-    if isinstance(data, (list, tuple)):
-        return [default_convert(part) for part in data]
+        return _like_mapping(data, {key: default_convert(value) for key, value in data.items()})
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        return _like_sequence(data, map(default_convert, data))
     return data
 
 
@@ -126,7 +146,7 @@ def pinned(data: Any) -> Any:
     if hasattr(data, "pin_memory"):
         return data.pin_memory()
     if isinstance(data, Mapping):
-        return type(data)({key: pinned(value) for key, value in data.items()})  # type: ignore[call-arg]
-    if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*map(pinned, data))
-    return type(data)(map(pinned, data)) if isinstance(data, (list, tuple)) else data
+        return _like_mapping(data, {key: pinned(value) for key, value in data.items()})
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        return tuple(map(pinned, data)) if type(data) is tuple else _like_sequence(data, map(pinned, data))
+    return data

@@ -25,6 +25,7 @@ from ...core.watching import watched
 from ...cuda.library import device_count
 from ...ops.generators import random_seed
 from .collate import default_collate, default_convert, pinned
+from .datapipes.datapipe import IterDataPipe, apply_shuffle_settings
 from .dataset import IterableDataset
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
 from .worker import EndOfStream, Restart, StreamEnded, WorkerError, WorkerPlan, receive, run_worker
@@ -33,7 +34,7 @@ from .worker import get_worker_info as get_worker_info
 JOIN_SECONDS = 5.0
 
 
-class _Endless(Sampler[None]):
+class _InfiniteConstantSampler(Sampler[None]):
     """The sampler of iterable datasets: they alone know when they end."""
 
     def __iter__(self) -> Iterator[None]:
@@ -88,7 +89,6 @@ class DataLoader:
                  generator: Any = None, *, prefetch_factor: int | None = None, persistent_workers: bool = False,
                  pin_memory_device: str = "", in_order: bool = True) -> None:
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
-        _check_context(multiprocessing_context, num_workers)
         self.dataset, self.num_workers, self.timeout, self.generator = dataset, num_workers, timeout, generator
         self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
         self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
@@ -96,6 +96,9 @@ class DataLoader:
         self.multiprocessing_context = multiprocessing_context
         self._streams = isinstance(dataset, IterableDataset)
         if self._streams:
+            if isinstance(dataset, IterDataPipe):       # whose shuffling steps are told
+                apply_shuffle_settings(dataset, shuffle)
+                shuffle = None
             _check_stream(shuffle, sampler, batch_sampler)
         if sampler is not None and shuffle:
             raise ValueError("sampler option is mutually exclusive with shuffle")
@@ -111,9 +114,8 @@ class DataLoader:
         self.batch_size, self.batch_sampler, self.drop_last = batch_size, batch_sampler, drop_last
         self._batched = batch_sampler is not None
         self.collate_fn = collate_fn or (default_collate if self._batched else default_convert)
-        self._persistent: _WorkerPool | None = None
-        self._told: int | None = None
-        """The length that an iterable dataset gave."""
+        self._iterator: _BaseDataLoaderIter | None = None      # the one whose workers are kept
+        self._IterableDataset_len_called: int | None = None     # the length that an iterable dataset gave
         self._made = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -121,9 +123,19 @@ class DataLoader:
             raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
         super().__setattr__(name, value)
 
+    @property
+    def multiprocessing_context(self) -> Any:
+        """The context that workers are started in, or None for the usual one."""
+        return self._context
+
+    @multiprocessing_context.setter
+    def multiprocessing_context(self, context: Any) -> None:
+        _check_context(context, self.num_workers)
+        self._context = mp.get_context(context) if isinstance(context, str) else context
+
     def _default_sampler(self, shuffle: bool) -> Sampler:
         if self._streams:
-            return _Endless()
+            return _InfiniteConstantSampler()
         return RandomSampler(self.dataset, generator=self.generator) if shuffle else SequentialSampler(self.dataset)
 
     def __len__(self) -> int:
@@ -131,23 +143,22 @@ class DataLoader:
         if not self._streams:
             order: Any = self.batch_sampler if self._batched else self.sampler
             return len(order)
-        count = len(self.dataset)
+        count = self._IterableDataset_len_called = len(self.dataset)
         if self.batch_size is not None:
             count = count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
-        self._told = count
         return count
 
     def __iter__(self) -> Iterator[Any]:
-        return self._get_iterator()
+        if not self.persistent_workers or not self.num_workers:
+            return self._get_iterator()
+        if self._iterator is None or self._iterator.closed:
+            self._iterator = self._get_iterator()
+        else:
+            self._iterator._reset(self)
+        return self._iterator
 
-    def _get_iterator(self) -> Iterator[Any]:
+    def _get_iterator(self) -> _BaseDataLoaderIter:
         """A pass of its own over the data; classes with another `__iter__` begin one here, as in torch."""
-        batches = self._batches()
-        if self._told is not None:
-            batches = _MappedIterator(_counting(self, self._told), batches)
-        return _MappedIterator(pinned, batches) if self.pin_memory and device_count() else batches
-
-    def _batches(self) -> Iterator[Any]:
         return _MultiProcessingDataLoaderIter(self) if self.num_workers else _SingleProcessDataLoaderIter(self)
 
     @property
@@ -168,17 +179,6 @@ def _fetcher(loader: Any) -> Callable[[Any], Callable[[Any], Any]]:
     if loader._dataset_kind == _DatasetKind.Iterable:
         return partial(_stream_fetcher, collate=loader.collate_fn, batched=loader._auto_collation, drop_last=loader.drop_last)
     return partial(_map_fetcher, collate=loader.collate_fn, batched=loader._auto_collation)
-
-
-def _pool_of(loader: Any) -> _WorkerPool:
-    """The workers that a loader keeps, or new ones."""
-    kept = getattr(loader, "_persistent", None)
-    if kept is not None and not kept.closed:
-        return kept
-    made = _WorkerPool(loader)
-    if loader.persistent_workers:
-        loader._persistent = made
-    return made
 
 
 _FIXED = frozenset(("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"))
@@ -207,8 +207,8 @@ def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None
     if num_workers == 0 and prefetch_factor is not None:
         raise ValueError("prefetch_factor option could only be specified in multiprocessing. let num_workers > 0 to "
                          "enable multiprocessing, otherwise set prefetch_factor to None.")
-    if prefetch_factor is not None and prefetch_factor < 1:
-        raise ValueError(f"prefetch_factor option should be positive, got {prefetch_factor}")
+    if prefetch_factor is not None and prefetch_factor < 0:
+        raise ValueError(f"prefetch_factor option should be non-negative, got {prefetch_factor}")
     if persistent_workers and num_workers == 0:
         raise ValueError("persistent_workers option needs num_workers > 0")
 
@@ -222,15 +222,46 @@ def _check_stream(shuffle: bool | None, sampler: Any, batch_sampler: Any) -> Non
 
 
 class _BaseDataLoaderIter:
-    """One pass over the data: what `iter(loader)` gives."""
+    """One pass over the data: what `iter(loader)` gives. Loaders of others have torch's attributes."""
+
+    closed = False
+
+    def __init__(self, loader: Any) -> None:
+        self._dataset, self._index_sampler, self._num_workers = loader.dataset, loader._index_sampler, loader.num_workers
+        self._pin_memory = bool(getattr(loader, "pin_memory", False)) and device_count() > 0
+        self._reset(loader)
+
+    def _reset(self, loader: Any) -> None:
+        """Begin a pass."""
+        self._base_seed = random_seed(loader.generator)     # drawn as it is for workers: the order does not depend on their number
+        self._sampler_iter = iter(self._index_sampler)
+        self._num_yielded, self._IterableDataset_len_called = 0, getattr(loader, "_IterableDataset_len_called", None)
 
     def __iter__(self) -> Self:
         return self
 
+    def __len__(self) -> int:
+        return len(self._index_sampler)
+
+    def __getstate__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled: pickle the DataLoader")
+
     def __next__(self) -> Any:
         if dispatch.state.watchers:
-            return watched(f"enumerate(DataLoader)#{type(self).__name__}.__next__", self._next_data, (), None, 7)
-        return self._next_data()
+            batch = watched(f"enumerate(DataLoader)#{type(self).__name__}.__next__", self._next_data, (), None, 7)
+        else:
+            batch = self._next_data()
+        self._num_yielded += 1
+        if self._IterableDataset_len_called is not None and self._num_yielded > self._IterableDataset_len_called:
+            self._warn_of_more(self._IterableDataset_len_called)
+        return pinned(batch) if self._pin_memory else batch
+
+    def _warn_of_more(self, told: int) -> None:
+        """An iterable dataset gives more than its length says."""
+        hint = (" For multiprocessing data-loading, this could be caused by not properly configuring the IterableDataset replica at each "
+                "worker: torch.utils.data.get_worker_info() tells which share is its own.") * bool(self._num_workers)
+        warnings.warn(f"Length of IterableDataset {self._dataset} was reported to be {told} (when accessing len(dataloader)), but "
+                      f"{self._num_yielded} samples have been fetched.{hint}", stacklevel=3)
 
     def _next_data(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define _next_data")
@@ -240,44 +271,20 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
     """One pass in this process. Whoever catches an error may go on with the next batch."""
 
     def __init__(self, loader: Any) -> None:
-        random_seed(loader.generator)     # drawn as it is for workers: the order does not depend on their number
-        self._order = iter(loader._index_sampler)
+        if loader.timeout != 0:
+            raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0: nobody else makes batches that one could wait for")
+        super().__init__(loader)
         self._fetch = _fetcher(loader)(loader.dataset)
 
     def _next_data(self) -> Any:
-        indices = next(self._order)
+        indices = next(self._sampler_iter)
         try:
             return self._fetch(indices)
         except StreamEnded:
-            self._order = iter(())
+            self._sampler_iter = iter(())
             raise StopIteration from None
         except StopIteration as error:    # the end of something else: it must not look like the end of the data
             raise RuntimeError(f"the dataset or collate_fn of a DataLoader raised StopIteration for {indices!r}") from error
-
-
-class _MappedIterator(_BaseDataLoaderIter):
-    """Another iterator's batches, each as a function gives it on."""
-
-    def __init__(self, function: Callable[[Any], Any], batches: Iterator[Any]) -> None:
-        self._function, self._inner = function, batches
-
-    def _next_data(self) -> Any:
-        return self._function(next(self._inner))
-
-
-def _counting(loader: DataLoader, told: int) -> Callable[[Any], Any]:
-    """What is given each batch of an iterable dataset that has told its length, to warn where there are more. The share of each worker
-    may end in a batch that is not full."""
-    numbers, most = itertools.count(1), told + max(0, loader.num_workers - 1) * loader._batched
-
-    def count(batch: Any) -> Any:
-        if next(numbers) == most + 1:
-            hint = " Each worker has to give its own share: torch.utils.data.get_worker_info() tells which." * bool(loader.num_workers)
-            warnings.warn(f"Length of IterableDataset {loader.dataset} was reported to be {len(loader.dataset)}, which makes {told} "
-                          f"batches, but more have been fetched.{hint}", stacklevel=3)
-        return batch
-
-    return count
 
 
 # -- worker processes ------------------------------------------------------------------------------------------
@@ -293,8 +300,7 @@ class _WorkerPool:
     """The worker processes of a DataLoader. They end with `close`, or when nothing refers to the pool any more."""
 
     def __init__(self, loader: DataLoader) -> None:
-        context = loader.multiprocessing_context
-        context = mp.get_context(context) if context is None or isinstance(context, str) else context
+        context = loader.multiprocessing_context or mp.get_context()
         self.prefetch = loader.prefetch_factor or 2
         self.workers: list[_Worker] = []
         self._finalizer = weakref.finalize(self, _stop, self.workers, os.getpid())  # before any is there: Ctrl-C may come at any time
@@ -307,7 +313,6 @@ class _WorkerPool:
                 raise OSError(error.errno, f"{error.strerror}: the queues of a DataLoader's workers need some in /dev/shm") from error
             raise
         self.numbers = itertools.count()  # of tasks, never used twice: so an answer to an older pass is recognised
-        self.user: weakref.ref[_MultiProcessingDataLoaderIter] | None = None
 
     def _start(self, context: Any, loader: DataLoader, number: int) -> None:
         plan = WorkerPlan(number, loader.num_workers, loader.dataset, _fetcher(loader), loader.worker_init_fn)
@@ -362,28 +367,34 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """One pass over the data by a pool. Each task goes to one worker; its answer is waited for when its turn comes."""
 
     def __init__(self, loader: Any) -> None:
-        base_seed = random_seed(loader.generator)
-        order, pool = iter(loader._index_sampler), _pool_of(loader)
-        previous = pool.user() if pool.user is not None else None
-        if previous is not None:
-            previous.finished = True
-        self.pool, self.order, self.timeout, self.keep = pool, order, loader.timeout, loader.persistent_workers
+        self.timeout, self.keep = loader.timeout, loader.persistent_workers
+        super().__init__(loader)
+
+    def _reset(self, loader: Any) -> None:
+        super()._reset(loader)
+        pool = self.pool = getattr(self, "pool", None) or _WorkerPool(loader)
         self.waiting: deque[tuple[int, _Worker]] = deque()  # the tasks under way, oldest first
         self.finished = False
-        pool.user = weakref.ref(self)
         self._turns = itertools.cycle(pool.workers)
         for worker in pool.workers:
             worker.exhausted = False
-            worker.tasks.put(Restart(base_seed))
+            worker.tasks.put(Restart(self._base_seed))
         for _ in range(pool.prefetch * len(pool.workers)):
             self._give_task()
+
+    closed = property(lambda self: self.pool.closed)
+    _workers = property(lambda self: [worker.process for worker in self.pool.workers])
+
+    def _shutdown_workers(self) -> None:
+        """Stop them; again is harmless."""
+        self._finish(keep=False)
 
     def _give_task(self) -> None:
         worker = next((w for w in itertools.islice(self._turns, len(self.pool.workers)) if not w.exhausted), None)
         if worker is None:
             return
         try:
-            indices = next(self.order)
+            indices = next(self._sampler_iter)
         except StopIteration:
             return
         number = next(self.pool.numbers)
@@ -457,7 +468,6 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             self.pool.close()
 
 
-_InfiniteConstantSampler = _Endless
 _collate_fn_t = Callable[[list[Any]], Any]
 _worker_init_fn_t = Callable[[int], None]
 _sharding_worker_init_fn = absent("torch.utils.data.dataloader._sharding_worker_init_fn", "write an IterableDataset")
@@ -467,3 +477,17 @@ class _DatasetKind:
     """Datasets asked by index, and streams."""
 
     Map, Iterable = 0, 1
+
+    @staticmethod
+    def create_fetcher(kind: int, dataset: Any, auto_collation: bool, collate_fn: Callable[[Any], Any], drop_last: bool) -> _Fetcher:
+        """What makes batches of a dataset: `fetch(indices)`."""
+        made = (_map_fetcher(dataset, collate_fn, auto_collation) if kind == _DatasetKind.Map
+                else _stream_fetcher(dataset, collate_fn, auto_collation, drop_last))
+        return _Fetcher(made)
+
+
+@dataclass
+class _Fetcher:
+    """A function from indices to a batch as torch's object of one method."""
+
+    fetch: Callable[[Any], Any]

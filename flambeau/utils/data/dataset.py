@@ -5,11 +5,14 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from ...core.tensor import Tensor
 from ...ops.random import randperm
+
+__all__ = ["ChainDataset", "ConcatDataset", "Dataset", "IterableDataset", "StackDataset", "Subset", "TensorDataset", "random_split"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -33,9 +36,6 @@ class IterableDataset(Dataset[T_co], Iterable[T_co]):
     With several workers each one runs through the whole stream; `get_worker_info()` tells it which part to take.
     """
 
-    def __iter__(self) -> Iterator[T_co]:
-        raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
-
     def __add__(self, other: Dataset) -> ChainDataset:  # type: ignore[override]
         return ChainDataset([self, other])
 
@@ -44,7 +44,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
     """Samples are the rows of several tensors, which have as many rows as each other."""
 
     def __init__(self, *tensors: Tensor) -> None:
-        if not tensors or any(t.shape[:1] != tensors[0].shape[:1] for t in tensors):
+        if any(t.shape[:1] != tensors[0].shape[:1] for t in tensors):
             sizes = [list(t.shape[:1]) for t in tensors]
             raise AssertionError(f"Size mismatch between tensors: their first sizes are {sizes}")
         self.tensors = tensors
@@ -54,6 +54,17 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
     def __len__(self) -> int:
         return self.tensors[0].shape[0]
+
+
+def _several(dataset: Any, indices: list[int]) -> list[Any]:
+    """The samples at `indices`, at once where the dataset knows how; ValueError where those are not as many."""
+    several = getattr(dataset, "__getitems__", None)
+    if not callable(several):
+        return [dataset[i] for i in indices]
+    found = several(indices)
+    if len(found) != len(indices):
+        raise ValueError(f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(found)}")
+    return found
 
 
 class StackDataset(Dataset[Any]):
@@ -74,6 +85,12 @@ class StackDataset(Dataset[Any]):
             return {name: part[index] for name, part in self.datasets.items()}
         return tuple(part[index] for part in self.datasets)
 
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        """The samples at `indices`, of each dataset at once where it has a `__getitems__`."""
+        names = list(self.datasets) if isinstance(self.datasets, dict) else None
+        parts = [_several(part, indices) for part in (self.datasets.values() if names else self.datasets)]
+        return [dict(zip(names, sample)) if names else sample for sample in zip(*parts)]
+
     def __len__(self) -> int:
         return self._length
 
@@ -93,7 +110,9 @@ class ConcatDataset(Dataset[T_co]):
         return self.cumulative_sizes[-1]
 
     def __getitem__(self, index: int) -> T_co:
-        if not -len(self) <= index < len(self):
+        if -index > len(self):
+            raise ValueError(f"absolute value of index should not exceed dataset length: {index} for {len(self)} samples")
+        if index >= len(self):
             raise IndexError(f"index {index} is out of range for {len(self)} samples")
         index %= len(self)
         which = bisect.bisect_right(self.cumulative_sizes, index)
@@ -129,9 +148,7 @@ class Subset(Dataset[T_co]):
         return self.dataset[self.indices[index]]
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
-        chosen = [self.indices[i] for i in indices]
-        several = getattr(self.dataset, "__getitems__", None)
-        return several(chosen) if callable(several) else [self.dataset[i] for i in chosen]
+        return _several(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -150,6 +167,9 @@ def random_split(dataset: Dataset[T_co], lengths: Sequence[int | float], generat
         sizes = [math.floor(total * fraction) for fraction in lengths]
         for i in range(total - sum(sizes)):
             sizes[i % len(sizes)] += 1
+        for i, size in enumerate(sizes):
+            if not size:
+                warnings.warn(f"Length of split at index {i} is 0. This might result in an empty dataset.", stacklevel=2)
     else:
         sizes = [int(length) for length in lengths]
     if sum(sizes) != total:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
@@ -128,7 +129,8 @@ class BatchSampler(Sampler[list[int]]):
 
 
 class DistributedSampler(Sampler[int]):
-    """The part of the dataset that belongs to process `rank` of `num_replicas`; `set_epoch` changes the order.
+    """The part of the dataset that belongs to process `rank` of `num_replicas` (by default this one, of the process group);
+    `set_epoch` changes the order.
 
     The last samples are given out twice (or, with `drop_last`, left out) so that every process gets equally many.
     """
@@ -136,7 +138,12 @@ class DistributedSampler(Sampler[int]):
     def __init__(self, dataset: Sized, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True,
                  seed: int = 0, drop_last: bool = False) -> None:
         if num_replicas is None or rank is None:
-            raise NotImplementedError("DistributedSampler without a process group: give num_replicas and rank")
+            group: Any = sys.modules.get(f"{__name__.partition('.')[0]}.distributed")    # where none is imported there is no group
+            if group is None or not group.is_initialized():
+                raise ValueError("Default process group has not been initialized, please make sure to call init_process_group, or give "
+                                 "num_replicas and rank.")
+            num_replicas = group.get_world_size() if num_replicas is None else num_replicas
+            rank = group.get_rank() if rank is None else rank
         if not 0 <= rank < num_replicas:
             raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
         self.dataset, self.num_replicas, self.rank, self.epoch = dataset, num_replicas, rank, 0

@@ -236,9 +236,10 @@ def _answers(plan: WorkerPlan, tasks: Iterator[Any]) -> Iterator[Message]:
         if isinstance(task, Restart):
             failed = None
             try:
-                _seed(plan, task.base_seed)
-                if not started and plan.init_fn is not None:
-                    plan.init_fn(plan.id)
+                if not started:
+                    _seed(plan, task.base_seed)
+                    if plan.init_fn is not None:
+                        plan.init_fn(plan.id)
                 started = True
                 fetch = plan.make_fetcher(plan.dataset)
             except Exception as error:

@@ -1,6 +1,6 @@
 """torch.masked: reductions and normalizations of the elements that a mask leaves.
 
-`mask` is true where an element counts; what a reduction of none gives is its identity. `MaskedTensor` is not implemented.
+`mask` is true where an element counts; what a reduction of none gives is its identity. A `MaskedTensor` has its mask with it.
 """
 
 from __future__ import annotations
@@ -8,30 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ._absent import absent
-from .core.dtypes import dtype as DType
-from .core.dtypes import iinfo, int64
-from .core.size import canonical_dim
-from .core.tensor import Tensor
-from .ops.promotion import to_float
-from .ops.registry import OPERATORS
-
-_INSTEAD = "keep the mask beside the tensor, and give it to torch.masked.sum, mean, softmax ... as mask="
-
-
-class MaskedTensor:
-    """A name for `isinstance`: there are no masked tensors."""
-
-    def __init__(self, data: Any, mask: Any, requires_grad: bool = False) -> None:
-        masked_tensor(data, mask, requires_grad)
-
-
-masked_tensor, as_masked_tensor = absent("torch.masked.masked_tensor", _INSTEAD), absent("torch.masked.as_masked_tensor", _INSTEAD)
-
-
-def is_masked_tensor(obj: Any, /) -> bool:
-    """Whether an object is a MaskedTensor."""
-    return isinstance(obj, MaskedTensor)
+from ..core.dtypes import dtype as DType
+from ..core.dtypes import iinfo, int64
+from ..core.size import canonical_dim
+from ..core.tensor import Tensor
+from ..nn import functional
+from ..ops.promotion import to_float
+from ..ops.registry import OPERATORS
+from .maskedtensor import MaskedTensor, as_masked_tensor, is_masked_tensor, masked_tensor, reducing
 
 
 def _mask(x: Tensor, mask: Tensor | None) -> Tensor | None:
@@ -200,6 +184,18 @@ def _along(name: str, fill: Any) -> Callable:
 
 cumsum, cumprod = _along("cumsum", 0), _along("cumprod", 1)
 softmax, log_softmax, softmin = _along("softmax", float("-inf")), _along("log_softmax", float("-inf")), _along("softmin", float("inf"))
+
+
+def _all(input: Tensor, dim: Any = None, keepdim: bool = False, *, mask: Tensor | None = None) -> Tensor:
+    """Whether all are true; of none True."""
+    return OPERATORS["all"](_filled(input != 0, mask, True), _dims(dim, input), bool(keepdim))
+
+
+for _function in (sum, prod, amax, amin, argmax, argmin, mean, var, std, norm):
+    reducing((OPERATORS[_function.__name__],), _function, keeps=False)
+for _function in (cumsum, cumprod, softmax, log_softmax):
+    reducing((OPERATORS[_function.__name__], getattr(functional, _function.__name__, None)), _function, keeps=True)
+reducing((OPERATORS["all"],), _all, keeps=False)
 __all__ = ["MaskedTensor", "amax", "amin", "argmax", "argmin", "as_masked_tensor", "cumprod", "cumsum", "is_masked_tensor", "log_softmax",
            "logaddexp", "logsumexp", "masked_tensor", "mean", "median", "norm", "normalize", "prod", "softmax", "softmin", "std", "sum",
            "var"]
