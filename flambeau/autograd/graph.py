@@ -99,6 +99,9 @@ class Node:
         """The node's name, as torch spells it: `MulBackward0`."""
         return self.place + type(self).__name__
 
+    def call(self, name: str) -> None:
+        """Give it the name of a node of the operator that it is the last step of. What isn't a primitive's keeps its own."""
+
     def _sequence_nr(self) -> int:
         """Its number in the order in which operations were recorded; a leaf's is the largest."""
         return self.sequence
@@ -356,6 +359,11 @@ class PrimitiveNode(Node):
         self.prim, self.needs, self.list_sizes, self.plan = prim, needs, list_sizes, plan
         self.saved: dict[str, Any] = {}
         self.released = False
+
+    def call(self, name: str) -> None:
+        kind = type(self)
+        if name != kind.__name__:
+            self.__class__ = node_type(self.prim, kind.__base__, name)  # type: ignore[assignment]
 
     def values(self, names: tuple[str, ...], gs: list) -> list:
         """Arguments for a rule, by its parameter names."""

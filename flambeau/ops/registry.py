@@ -41,6 +41,7 @@ from .primitives import (
     pointwise,
     primitive,
     register,
+    spelt,
     view,
 )
 from .replay import replayed
@@ -194,7 +195,8 @@ def operator(fn: None = None, **facets: Any) -> Callable[[F], F]: ...
 def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,    # type: ignore[misc]
              vjp: Callable | Derivative | None = None, lowering: str | None = None, fused: bool = False,
              tags: Iterable[str] = (), batch: batching.Rule | None = None, flops: Flops | None = None,
-             autocast: Autocast = None, shortcut: Any = None, aten: str | Callable[..., str] | InAten = "") -> Any:
+             autocast: Autocast = None, shortcut: Any = None, aten: str | Callable[..., str] | InAten = "",
+             node: bool | str | Callable[..., str] = "") -> Any:
     """Register a typed function over primitives and operators as an operator.
 
     Tagged "view", it answers with a view of its first argument that depends on the layout and constant arguments alone;
@@ -210,11 +212,12 @@ def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Se
     batch as a whole (`batching.py`), where its body would be slower. `flops`: what it costs, where that is not the sum of its steps.
     `autocast`: what its arguments are cast to within autocast. `shortcut`: the primitive of a scalar operation that is all there is to
     operands of one dtype and numbers: it is asked before the body, where the parameters that are called Tensor are none but tensors.
-    `aten`: what ATen calls it (or a function of the arguments that says), where it has a facet and another name.
+    `aten`: what ATen calls it (or a function of the arguments that says), where it has a facet and another name. `node`: where
+    steps of its body are what is recorded, what the last of them is called on the tape (`sum.1` is SumBackward1; True: by its own name).
     """
     if fn is None:
         return functools.partial(operator, name=name, method=method, vjp=vjp, lowering=lowering, fused=fused, tags=tags,
-                                 batch=batch, flops=flops, autocast=autocast, shortcut=shortcut, aten=aten)
+                                 batch=batch, flops=flops, autocast=autocast, shortcut=shortcut, aten=aten, node=node)
     body = fn
     op_name = name or fn.__name__
     if vjp is not None or lowering is not None or fused:
@@ -228,6 +231,8 @@ def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Se
     never_none = _never_none(fn)
     if "view" in tags:  # what is remembered was looked at
         body, never_none = _C.Remembered(_refusing_none(op_name, never_none, body)), ()
+    if node:
+        body = _with_its_node(body, op_name if node is True else node)
     wrapper = _entered(op_name, fn, body, never_none, None if "inplace" in tags else vars(fn).get("into_out"))  # with_out's mark
     methods = (op_name,) if method is True else (method,) if isinstance(method, str) else tuple(method or ())
     wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]
@@ -236,6 +241,25 @@ def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Se
     for m in methods:
         setattr(Tensor, m, as_dunder(wrapper, m) if m.strip("_") in _BINARY and m.startswith("__") else wrapper)
     return register(OPERATORS, op_name, wrapper)
+
+
+def _with_its_node(body: Callable, told: str | Callable[..., str]) -> Callable:
+    """The body, the last step of whose results is called after the whole on the tape."""
+    @functools.wraps(body)
+    def with_its_node(*args: Any, **kwargs: Any) -> Any:
+        out = body(*args, **kwargs)
+        for result in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(result, Tensor) and result._grad is not None and not any(result is a for a in args):
+                on_tape(told if isinstance(told, str) else told(*args, **kwargs), result)
+        return out
+    return with_its_node
+
+
+def on_tape(told: str, result: Tensor) -> Tensor:
+    """A result, the last step of which is called `told` on the tape, if it is there: as `node` of `operator`, for some ways of a body."""
+    if told and (meta := result._grad) is not None and meta.grad_fn is not None:
+        meta.grad_fn.call(spelt(told))
+    return result
 
 
 def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into_out: Callable | None) -> Callable:
@@ -530,4 +554,4 @@ def _refusing(name: str, fn: Callable) -> Callable:
 
 
 __all__ = ["Spec", "Pointwise", "Linear", "General", "Rule", "Primitive", "pointwise", "view", "primitive", "operator", "method",
-           "PRIMITIVES", "OPERATORS", "COMPOSITES", "is_operator"]
+           "on_tape", "PRIMITIVES", "OPERATORS", "COMPOSITES", "is_operator"]
