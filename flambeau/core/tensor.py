@@ -228,7 +228,8 @@ class Tensor(Methods):
                 )
             return
         if flag and is_example(self):
-            raise RuntimeError("requires_grad cannot be set within vmap on a tensor that it batches; use torch.func.grad, vjp or jvp there")
+            raise RuntimeError("You are attempting to call Tensor.requires_grad_() inside of a function being transformed by vmap, on a tensor "
+                               "that it batches; use torch.func.grad, vjp or jvp there, or call requires_grad_() outside")
         if flag and self.is_inference() and not dispatch.state.inference:
             raise RuntimeError("requires_grad=True cannot be set on an inference tensor outside of inference mode; clone() it to get a "
                                "normal tensor")

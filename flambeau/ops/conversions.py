@@ -248,10 +248,9 @@ class DataNeeded:
     array: Any = None
 
 
-VALUE_OF_EXAMPLE = (
-    "vmap: the value of a tensor was asked for, by .item(), bool(), int(), a branch on it or the like, but it stands for all examples of "
-    "a batch at once, and their values differ; use torch.where in place of a branch, or call this outside of vmap"
-)
+_DIFFER = "It stands for all examples of a batch at once, and their values differ; use torch.where in place of a branch, or call this outside"
+VALUE_OF_EXAMPLE = f"vmap: It looks like you're calling .item() on a Tensor, or asked for its value by int(), numpy() or the like. {_DIFFER}"
+BRANCH_ON_EXAMPLE = f"vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. {_DIFFER}"
 
 
 class _LocalScalar:
@@ -326,6 +325,8 @@ def _bool(self: Tensor) -> bool:
     if self._data is not None and self._data.size != 1:
         raise RuntimeError(f"Boolean value of Tensor with {'no' if not self._data.size else 'more than one'} value"
                            f"{'s' if not self._data.size else ''} is ambiguous")
+    if self._data is None and is_example(self):
+        raise RuntimeError(BRANCH_ON_EXAMPLE)
     return bool(item(self))
 
 
