@@ -95,8 +95,8 @@ class Level(Transform):
     def _write(self, target: Tensor, value: Any) -> Tensor:
         if not self.holds(target):
             raise RuntimeError("vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in "
-                               f"extra_args that is vmapped over, but `self`, of shape {list(target.shape)}, is not: it is the same for all examples. "
-                               "Please use the form of the operation that is not in place")
+                               f"extra_args that is vmapped over, but `self`, of shape {list(target.shape)}, is not: it is the same for all "
+                               "examples. Please use the form of the operation that is not in place")
         write(self.behind(target), self.spread(value))
         return target
 
