@@ -415,7 +415,8 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     """Set `requires_grad` and return this tensor."""
     if not isinstance(requires_grad, bool):
         raise TypeError(f"requires_grad_(): argument 'requires_grad' (position 1) must be bool, not {type(requires_grad).__name__}")
-    self.requires_grad = requires_grad
+    if not requires_grad or self.grad_fn is None:
+        self.requires_grad = requires_grad
     return self
 
 
@@ -453,8 +454,10 @@ def _get_data(self: Tensor) -> Tensor:
 
 def _set_data(self: Tensor, value: Tensor) -> None:
     """Let this tensor look at the memory of `value` instead."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
     if self.requires_grad and value.dtype.category < 2:
-        raise RuntimeError(f"data set to a tensor that requires gradients must be floating point or complex, this is {value.dtype}")
+        raise RuntimeError(f"data set to a tensor that requires gradients must be floating point or complex dtype, this is {value.dtype}")
     look_at(self, value)
     value._storage  # noqa: B018
     self._store = value._store

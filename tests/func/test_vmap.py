@@ -128,10 +128,15 @@ FUNCTIONS: dict[str, tuple[Callable, tuple, tuple]] = {
 
 
 class _Cube(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(a, b)
+    def forward(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return a**3 * b
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple:
