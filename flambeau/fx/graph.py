@@ -8,6 +8,7 @@ import copy
 import importlib
 import keyword
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -141,6 +142,10 @@ class Graph:
         """A new node at the insert point; `name` is a wish, made unique."""
         if op not in OPS:
             raise AssertionError(f"create_node: op must be one of {', '.join(OPS)}, got {op!r}")
+        if args is not None and not isinstance(args, tuple):
+            raise AssertionError(f"create_node: args must be a tuple, got {type(args)}")
+        if kwargs is not None and not isinstance(kwargs, dict):
+            raise AssertionError(f"create_node: kwargs must be a dict, got {type(kwargs)}")
         if op == "call_function" and not callable(target):
             raise ValueError(f"create_node: the target of call_function must be callable, got {target!r}")
         if op not in ("call_function",) and not isinstance(target, str):
@@ -220,6 +225,7 @@ class Graph:
         if to_erase.graph is not self:
             raise RuntimeError(f"tried to erase node %{to_erase.name} from a graph that it is not in")
         if to_erase._erased:
+            warnings.warn(f"erase_node({to_erase}) on an already erased node", stacklevel=2)
             return
         if self._cursor is to_erase:
             self._cursor = to_erase._next
@@ -297,17 +303,23 @@ class Graph:
         """Print with another `CodeGen`, for example one with a different signature."""
         self._codegen = codegen
 
-    @contextlib.contextmanager
-    def on_generate_code(self, make_transformer: Callable[[Callable | None], Callable]) -> Iterator[None]:
-        """Within the block the lines of printed code go through a function from lines to lines; `make_transformer` gives it, from the one
-        in force or None."""
+    def on_generate_code(self, make_transformer: Callable[[Callable | None], Callable]) -> contextlib.ExitStack:
+        """From here on, or within a block, the lines of printed code go through a function from lines to lines; `make_transformer` gives it,
+        from the one in force or None."""
         former = self._codegen
         self._codegen = copy.copy(former)
         self._codegen._body_transformer = make_transformer(former._body_transformer)
-        try:
-            yield
-        finally:
-            self._codegen = former
+        scope = contextlib.ExitStack()
+        scope.callback(setattr, self, "_codegen", former)
+        return scope
+
+    def process_inputs(self, *args: Any) -> Any:
+        """The arguments of a call as the placeholders get them."""
+        return self._codegen.process_inputs(*args)
+
+    def process_outputs(self, out: Any) -> Any:
+        """What the output node gives as a call returns it."""
+        return self._codegen.process_outputs(out)
 
     def python_code(self, root_module: str = "self", *, verbose: bool = False) -> PythonCode:
         """The graph as a Python function named `forward`; `verbose` adds the user's lines as comments."""
