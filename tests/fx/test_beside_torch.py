@@ -44,7 +44,8 @@ def test_annotations_and_paths_are_printed_alike(make):
 def test_nodes_are_ordered_as_the_graph_is():
     for lib in (torch, fl):
         nodes = list(lib.fx.symbolic_trace(lambda x: (x + 1) * 2).graph.nodes)
-        assert sorted([nodes[i] for i in (2, 0, 3, 1)]) == nodes and nodes[0] < nodes[1] <= nodes[1] and nodes[2] > nodes[0] and nodes[2] >= nodes[2]
+        assert sorted([nodes[i] for i in (2, 0, 3, 1)]) == nodes
+        assert nodes[0] < nodes[1] <= nodes[1] and nodes[2] > nodes[0] and nodes[2] >= nodes[2]
         assert not nodes[1] < nodes[1]
 
 
