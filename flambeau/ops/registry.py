@@ -121,11 +121,11 @@ def handle_torch_function(public_api: Callable, relevant_args: Iterable[Any], *a
     return _asked_of_classes(public_api, name, owners, args, kwargs)
 
 
-def _asked_of_classes(fn: Callable, name: str, owners: Iterable, args: tuple, kwargs: dict) -> Any:
-    """What the first willing class answers; TypeError where none is."""
+def _asked_of_classes(fn: Callable, name: str, owners: Iterable, args: tuple, kwargs: dict, method: Callable | None = None) -> Any:
+    """What the first willing class answers; TypeError where none is. A program's own are told of the `method` that was called, if one was."""
     types = tuple(type(owner) for owner in owners)
     for kind in types:
-        answer = kind.__torch_function__(fn, types, args, kwargs)
+        answer = kind.__torch_function__(fn if method is None or _is_ours(kind) else method, types, args, kwargs)
         if answer is not NotImplemented:
             return answer
     raise TypeError(f"no implementation found for '{name}' on types that implement "
@@ -146,17 +146,24 @@ def _asks_classes(wrapper: Any) -> bool:
     return asked and "from_data" not in wrapper._operator.tags
 
 
-def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
-    """What the innermost mode, or else the first willing class, or else autocast answers; NotImplemented where there is none."""
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.startswith(_PACKAGE)
+
+
+def call_override(wrapper: Callable, args: tuple, kwargs: dict, method: Callable | None = None) -> Any:
+    """What the innermost mode, or else the first willing class, or else autocast answers; NotImplemented where there is none. `method`: what
+    was called, where programs' classes and modes know it by that."""
     state = dispatch.state
     if len(args) == 2 and isinstance(args[1], (list, tuple)) and "spread" in wrapper._operator.tags:    # type: ignore[attr-defined]
         args = (args[0], *args[1])
     if state.watchers:
         return watched(wrapper._event, wrapper, args, kwargs)    # type: ignore[attr-defined]
     if state.function_modes:
-        mode = state.function_modes[-1]
+        mode, types = state.function_modes[-1], ()
+        if not _is_ours(type(mode)) and dispatch.override_classes:
+            types = tuple([type(owner) for owner in _overriding((*args, *kwargs.values()))])
         with without_top_mode():
-            return mode.__torch_function__(wrapper, (), args, kwargs)
+            return mode.__torch_function__(wrapper if method is None or _is_ours(type(mode)) else method, types, args, kwargs)
     owners: Iterable = ()
     if _asks_classes(wrapper):
         owners = _overriding((*args, *kwargs.values()))
@@ -164,7 +171,7 @@ def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
         owners = [owner for owner in _overriding((*args, *kwargs.values())) if dispatch.takes_every_call(owner)]
     if not owners:
         return casting(wrapper, args, kwargs) if state.autocast is not None and state.autocast[0].on else NotImplemented
-    return _asked_of_classes(wrapper, wrapper.__name__, owners, args, kwargs)
+    return _asked_of_classes(wrapper, wrapper.__name__, owners, args, kwargs, method)
 
 
 # Arguments may also be called as NumPy calls them, and dtypes may be given as Python's types.
@@ -238,6 +245,8 @@ def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Se
     wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]
         op_name, fn, _derivative(vjp), lowering, fused, methods, frozenset(tags),
         dict.fromkeys(("cpu", "cuda"), autocast) if isinstance(autocast, str) else autocast or {})
+    if len(methods) == 1 and methods[0].startswith("__"):
+        wrapper.__name__ = methods[0]       # it is nothing else
     for m in methods:
         setattr(Tensor, m, as_dunder(wrapper, m) if m.strip("_") in _BINARY and m.startswith("__") else wrapper)
     return register(OPERATORS, op_name, wrapper)
@@ -328,6 +337,9 @@ _BINARY = frozenset(
 )
 
 
+# What overrides see as the method, and not as the operator that it is: which ones, PyTorch says.
+_SEEN_AS_METHODS = frozenset({"eq", "floordiv", *(f"{i}{name}" for i in ("", "i") for name in ("and", "or", "xor", "lshift", "rshift")), *(
+    f"r{name}" for name in ("sub", "truediv", "floordiv", "mod", "pow", "lshift", "rshift"))})
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
@@ -345,7 +357,8 @@ def as_dunder(fn: Callable, name: str) -> Callable:
         if mirrored and not isinstance(self, Tensor):
             raise TypeError(f"descriptor '{name}' for 'Tensor' objects doesn't apply to a '{type(self).__name__}' object")
         try:
-            if (dispatch.override_classes or state.overrides) and (answer := call_override(fn, (self, other), {})) is not NotImplemented:
+            if (dispatch.override_classes or state.overrides) and \
+                    (answer := call_override(fn, (self, other), {}, method)) is not NotImplemented:
                 return answer
             return body(self, other)
         except TypeError:
@@ -360,6 +373,9 @@ def as_dunder(fn: Callable, name: str) -> Callable:
             return fn(self, OPERATORS["tensor"](other, device=self.device))
         return NotImplemented if reflected is None else OPERATORS["as_tensor"](reflected(other, self.numpy()), device=self.device)
 
+    method = dunder if plain in _SEEN_AS_METHODS else None
+    if method is not None:
+        dunder.__name__ = "__rdiv__" if plain == "rtruediv" else name
     return dunder
 
 
