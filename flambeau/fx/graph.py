@@ -142,10 +142,6 @@ class Graph:
         """A new node at the insert point; `name` is a wish, made unique."""
         if op not in OPS:
             raise AssertionError(f"create_node: op must be one of {', '.join(OPS)}, got {op!r}")
-        if args is not None and not isinstance(args, tuple):
-            raise AssertionError(f"create_node: args must be a tuple, got {type(args)}")
-        if kwargs is not None and not isinstance(kwargs, dict):
-            raise AssertionError(f"create_node: kwargs must be a dict, got {type(kwargs)}")
         if op == "call_function" and not callable(target):
             raise ValueError(f"create_node: the target of call_function must be callable, got {target!r}")
         if op not in ("call_function",) and not isinstance(target, str):

@@ -11,7 +11,7 @@ import inspect
 import operator as python_operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Number
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, NoneType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -21,6 +21,7 @@ from flambeau import _C
 from ..core import dispatch
 from ..core.device import elsewhere
 from ..core.dtypes import as_dtype
+from ..core.symbolic import is_symbolic
 from ..core.tensor import Tensor, from_array
 from ..core.watching import watched
 from . import batching
@@ -277,6 +278,8 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
     names = set(inspect.signature(fn).parameters)
     checks_out = vars(fn).get("checks_out")     # with_out_apart's
     from_place = never_none[0][0] if never_none else 1 << 30
+    exact = _exact(fn)
+    first_exact = min((place for place, *_ in exact), default=1 << 30)
     aliases = {alias: real for alias, real in (NUMPY_NAMES | SCHEMA_NAMES).items() if real in names and alias not in names}
 
     @functools.wraps(fn)
@@ -285,6 +288,12 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
             _translate(op_name, kwargs, aliases)
         if never_none and (kwargs or len(args) > from_place) and holds_none((*args, *kwargs.values()) if kwargs else args):
             _refuse_none(op_name, never_none, args, kwargs)
+        if exact and (kwargs or len(args) > first_exact):
+            count = len(args)
+            for place, key, kinds in exact:
+                value = args[place] if place < count else kwargs.get(key, _EXACT)
+                if type(value) not in kinds and value is not _EXACT:
+                    _refuse_other(op_name, key, kinds, value)
         try:
             if (dispatch.override_classes or state.overrides) and (answer := call_override(wrapper, args, kwargs)) is not NotImplemented:
                 return answer
@@ -539,6 +548,23 @@ def _never_none(fn: Callable) -> tuple[tuple[int, str, str], ...]:
         if "Absent" in str(p.annotation) or (p.annotation in _PLAIN and p.default is not p.empty):
             found.append((place if p.kind is p.POSITIONAL_OR_KEYWORD else 1 << 30, key, str(p.annotation).removesuffix(" | Absent")))
     return tuple(found)
+
+
+_EXACT: dict[str, tuple[type, ...]] = {"bool": (bool, np.bool_), "str": (str,), "str | None": (str, NoneType)}
+
+
+def _exact(fn: Callable) -> tuple[tuple[int, str, tuple[type, ...]], ...]:
+    """The parameters that take values of certain classes alone, nothing that converts to them: (place, name, the classes). Names of modes in
+    nn.functional are looked up, whatever they are."""
+    told = ("bool",) if ".nn." in fn.__module__ else tuple(_EXACT)
+    return tuple([(place if p.kind is p.POSITIONAL_OR_KEYWORD else 1 << 30, key, _EXACT[p.annotation])
+                  for place, (key, p) in enumerate(inspect.signature(fn).parameters.items()) if p.annotation in told])
+
+
+def _refuse_other(name: str, key: str, kinds: tuple[type, ...], value: Any) -> None:
+    """TypeError for a value that is of none of the classes, and stands for none: symbols and what tracers put in its place may."""
+    if isinstance(value, Tensor) or (getattr(type(value), "__torch_function__", None) is None and not is_symbolic(value)):
+        raise TypeError(f"{name}(): argument '{key}' must be {kinds[0].__name__}, not {type(value).__name__}")
 
 
 def _refusing_none(name: str, parameters: tuple[tuple[int, str, str], ...], fn: Callable) -> Callable:

@@ -1,6 +1,5 @@
 """What graphs print, refuse and warn of, beside torch.fx."""
 
-import operator
 import warnings
 from typing import Dict, List, Optional  # noqa: UP035 - as programs annotate
 
@@ -51,7 +50,6 @@ def test_nodes_are_ordered_as_the_graph_is():
 
 # (the call on a traced module and its first node, the words of torch's message that both have)
 WRONG = (
-    (lambda l, gm, x: gm.graph.create_node("call_function", operator.add, args=[x]), "args must be a tuple, got <class 'list'>"),
     (lambda l, gm, x: x.prepend(l.fx.Graph().placeholder("b")), "Attempting to move a Node into a different Graph"),
     (lambda l, gm, x: setattr(gm, "graph", 3), "Expected a Graph instance, but got <class 'int'>"),
     (lambda l, gm, x: l.fx.GraphModule(3, l.fx.Graph()), "Unsupported type 3 passed for root!"),
