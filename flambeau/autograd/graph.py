@@ -166,6 +166,7 @@ class Saved:
 
     # `tensor`: or what a hook packed it into, and then `edge` is where the tensor is in the graph; `owner`: whose it is, if a program asked
     __slots__ = ("edge", "output", "owner", "tensor", "unpack", "version")
+    owner: Callable[[], PrimitiveNode | None]
 
     def __init__(self, tensor: Tensor, output: int | None = None):
         target = dispatch.state.overwriting
@@ -379,7 +380,7 @@ class PrimitiveNode(Node):
     def call(self, name: str) -> None:
         kind = type(self)
         if name != kind.__name__:
-            self.__class__ = node_type(self.prim, kind.__base__, name)  # type: ignore[assignment]
+            self.__class__ = node_type(self.prim, kind.__base__, name)  # type: ignore[arg-type]
 
     def values(self, names: tuple[str, ...], gs: list) -> list:
         """Arguments for a rule, by its parameter names."""

@@ -160,7 +160,8 @@ def call_override(wrapper: Callable, args: tuple, kwargs: dict, method: Callable
     if state.watchers:
         return watched(wrapper._event, wrapper, args, kwargs)    # type: ignore[attr-defined]
     if state.function_modes:
-        mode, types = state.function_modes[-1], ()
+        types: tuple[type, ...] = ()
+        mode = state.function_modes[-1]
         if not _is_ours(type(mode)) and dispatch.override_classes:
             types = tuple([type(owner) for owner in _overriding((*args, *kwargs.values()))])
         with without_top_mode():
