@@ -184,6 +184,8 @@ def _asks(fn: Any) -> bool:
 
 def _belongs(fn: Any, name: str, space: str) -> bool:
     """Whether a function that a namespace has is at home there, not only known there as well."""
+    if not space and getattr(fn, "__name__", "").startswith("__"):      # of the subscripts' and their kin
+        return False
     if space in ("nn.functional", "fft"):
         return f".{space.partition('.')[0]}" in (getattr(fn, "__module__", "") or "")
     return space not in ("linalg", "special") or getattr(fn, "__name__", "") == f"{space}_{name}"

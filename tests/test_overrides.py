@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -239,3 +240,72 @@ def test_a_property_of_the_program_stays() -> None:
 
     x = fl.ones(2).as_subclass(Mine)
     assert x.dtype == "mine" and (x + 1).dtype == "mine" and x.shape == (2,)
+
+
+def _seen_by_class(lib, call):
+    seen = []
+
+    class Told(lib.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(func.__name__)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    kinds = {"f": lib.tensor([1.0, 2.0]), "i": lib.tensor([1, 2]), "b": lib.tensor([True, False])}
+    given = {name: t.as_subclass(Told) for name, t in kinds.items()}
+    seen.clear()
+    eval(call, {"operator": operator, "plain": kinds}, given)
+    return seen
+
+
+OPERATIONS = (
+    *(f"operator.{name}(f, 2)" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "le", "gt", "ge", "eq", "ne",
+                                            "iadd", "isub", "imul", "itruediv", "ipow")),
+    *(f"operator.{name}(2, f)" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")),
+    *(f"operator.{name}(plain['f'], f)" for name in ("add", "floordiv", "mod", "eq")),
+    *(f"operator.{name}(b, b)" for name in ("and_", "or_", "xor", "iand", "ior", "ixor")),
+    *(f"operator.{name}(i, 1)" for name in ("lshift", "rshift", "ilshift", "irshift")),
+    *(f"operator.{name}(1, i)" for name in ("lshift", "rshift")),
+    *(f"operator.{name}(i)" for name in ("neg", "pos", "abs", "invert")), "f @ f", "f[0]", "operator.setitem(f, 0, 1.0)", "1.0 in f",
+)
+
+
+@pytest.mark.parametrize("call", OPERATIONS)
+def test_classes_are_told_of_operators_of_python_as_in_torch(call):
+    theirs = pytest.importorskip("torch")
+    assert _seen_by_class(fl, call) == _seen_by_class(theirs, call)
+
+
+def test_what_a_class_is_told_of_is_the_method():
+    seen = []
+
+    class Told(fl.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x = fl.ones(2).as_subclass(Told)
+    assert (x // 2).tolist() == [0, 0] and (2 // x).tolist() == [2, 2] and bool((x == x).all()) and x[0] == 1
+    for method in (fl.Tensor.__floordiv__, fl.Tensor.__rfloordiv__, fl.Tensor.__eq__, fl.Tensor.__getitem__):
+        assert any(func is method for func in seen)
+        assert overrides.resolve_name(method) == f"torch.Tensor.{method.__name__}"
+        assert any(fn is method for fn in overrides.get_overridable_functions()[fl.Tensor])
+
+
+def test_modes_are_told_of_classes():
+    seen = []
+
+    class Plain(fl.Tensor):
+        pass
+
+    class Told(overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append((func.__name__, types))
+            return func(*args, **(kwargs or {}))
+
+    x = fl.ones(2).as_subclass(Plain)
+    with Told():
+        x + 1
+        fl.ones(1) // 2
+    assert seen == [("add", (Plain,)), ("ones", ()), ("__floordiv__", ())]

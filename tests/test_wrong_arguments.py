@@ -1,5 +1,6 @@
 """Arguments that no function takes: wherever PyTorch answers with TypeError, so do all operators of the same name."""
 
+import inspect
 import warnings
 
 import pytest
@@ -111,3 +112,38 @@ def test_sizes_and_modes_of_images(lib):
             lib.broadcast_shapes(*shapes)
     with pytest.raises(TypeError):
         lib.arange(lib.ones(3))
+
+
+@pytest.mark.parametrize("value", [1, 0.5, "x", (True,)], ids=repr)
+def test_flags_are_truth_values(value):
+    """Wherever PyTorch takes no such value for a flag, no function of the same name does; and wherever it takes it, all do."""
+    def answer(lib, space, name, flag):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                getattr(members(lib, space), name)(lib.eye(2), **{flag: value})
+        except Exception as error:
+            return type(error)
+        return None
+
+    tried, differ = 0, []
+    for space in SPACES:
+        ours = members(fl, space)
+        for name in dir(members(torch, space)):
+            fn = getattr(ours, name, None)
+            if name.startswith("_") or not is_operator(fn) or not callable(fn):
+                continue
+            for flag in (key for key, p in inspect.signature(fn).parameters.items() if p.annotation == "bool"):
+                theirs = answer(torch, space, name, flag)
+                if theirs is TypeError or theirs is None:
+                    tried += 1
+                    if (answer(fl, space, name, flag) is TypeError) is not (theirs is TypeError):
+                        differ.append(f"{space}.{name} {flag}")
+    assert tried > 50 and differ == []
+
+
+def test_names_of_modes_are_strings():
+    x = fl.ones(2, 2)
+    for call in (lambda: fl.div(x, x, rounding_mode=True), lambda: fl.meshgrid(x[0], indexing=3), lambda: x.scatter_reduce(0, x.long(), x, 1)):
+        with pytest.raises(TypeError, match="must be str, not"):
+            call()

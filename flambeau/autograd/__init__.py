@@ -21,6 +21,7 @@ from .grad_mode import (
     enable_grad,
     inference_mode,
     is_grad_enabled,
+    is_multithreading_enabled,
     no_grad,
     set_grad_enabled,
     set_multithreading_enabled,
@@ -41,6 +42,14 @@ def _seeds(grads: Any, roots: tuple) -> tuple:
     if len(found) != len(roots):
         raise RuntimeError(f"got {len(roots)} tensors and {len(found)} gradients")
     return found
+
+
+def _check_batched(grads: tuple, roots: tuple) -> None:
+    for i, (g, root) in enumerate(zip(grads, roots)):
+        if isinstance(g, Tensor) and isinstance(root, Tensor) and g.shape[1:] != root.shape:
+            raise RuntimeError("If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch dimension. The "
+                               "sizes of the remaining dimensions are expected to match the shape of corresponding output, but a mismatch "
+                               f"was detected: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of {root.shape}.")
 
 
 def _answers_itself(*tensors: Any) -> bool:
@@ -66,7 +75,7 @@ def backward(
     roots = _as_tuple(tensors)
     grads = _seeds(grad_tensors, roots)
     if inputs is not None and not _as_tuple(inputs):
-        raise RuntimeError("'inputs' argument to backward() cannot be empty.")
+        raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
     if create_graph:
         warn_once("Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient which can "
                   "cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this.", 2)
@@ -104,6 +113,8 @@ def grad(
     if materialize_grads and allow_unused is False:
         raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
     grads = _seeds(grad_outputs, roots)
+    if is_grads_batched:
+        _check_batched(grads, roots)
     run = batched.run_backward if is_grads_batched else run_backward
     found = run(
         roots, grads, inputs=wanted, retain_graph=create_graph if retain_graph is None else retain_graph, create_graph=create_graph,
@@ -113,11 +124,10 @@ def grad(
         if any(isinstance(t, graph.GradientEdge) and g is None for g, t in zip(found, wanted)):
             raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
         return tuple(t.new_zeros(t.shape) if g is None else g for g, t in zip(found, wanted))
-    if not allow_unused and any(g is None for g in found):
-        raise RuntimeError(
-            "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this "
-            "is the desired behavior."
-        )
+    missing = [i for i, g in enumerate(found) if g is None]
+    if missing and not allow_unused:
+        raise RuntimeError(f"The differentiated Tensor at index {missing[0]} appears to not have been used in the graph. Set "
+                           "allow_unused=True if this is the desired behavior.")
     return tuple(found)  # type: ignore[arg-type]
 
 

@@ -64,8 +64,8 @@ class Level(Transform):
         if self.randomness == "same":
             return None
         if self.randomness == "error":
-            raise RuntimeError("vmap: called random operation while in randomness error mode. Use randomness='different' for draws of "
-                               "their own for each example, or 'same' for one draw for all")
+            raise RuntimeError("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' "
+                               "randomness flags on vmap or perform the randomness operation out of vmap")
         with below(position_of(self)):
             state, used = draw_state(count * self.size, generator, where)
         return fake((2,), state.dtype, state.device, storage=Examples(state, self)), used   # one state for all: see its rule
@@ -94,8 +94,9 @@ class Level(Transform):
 
     def _write(self, target: Tensor, value: Any) -> Tensor:
         if not self.holds(target):
-            raise RuntimeError(f"vmap: an in-place operation would write values that differ between examples into a tensor of shape "
-                               f"{list(target.shape)} that is the same for all; use the form of the operation that is not in place")
+            raise RuntimeError("vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in "
+                               f"extra_args that is vmapped over, but `self`, of shape {list(target.shape)}, is not: it is the same for all "
+                               "examples. Please use the form of the operation that is not in place")
         write(self.behind(target), self.spread(value))
         return target
 

@@ -65,8 +65,8 @@ def noop_context_fn() -> tuple[contextlib.AbstractContextManager, contextlib.Abs
     return contextlib.nullcontext(), contextlib.nullcontext()
 
 
-def _warn_of_default() -> None:
-    warnings.warn("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. It is False here where it is left out, "
+def _warn_of_default(name: str) -> None:
+    warnings.warn(f"torch.utils.{name}: the use_reentrant parameter should be passed explicitly. It is False here where it is left out, "
                   "which is what PyTorch recommends; there it is True", stacklevel=3)
 
 
@@ -90,7 +90,7 @@ def checkpoint(
     if determinism_check not in ("default", "none"):
         raise ValueError(f"determinism_check should be one of ['default', 'none'], but got {determinism_check}")
     if use_reentrant is None:
-        _warn_of_default()
+        _warn_of_default("checkpoint")
     if use_reentrant:
         if context_fn is not noop_context_fn or debug:
             raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
@@ -207,6 +207,10 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
+        if engine.wants_some():
+            raise RuntimeError("When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` parameter "
+                               "to .backward(). To resolve this error, you can either set use_reentrant=False, or call .backward() without "
+                               "passing the `inputs` argument.")
         inputs = [detached(a).requires_grad_(a.requires_grad) if isinstance(a, Tensor) else a for a in ctx.args]
         with _rng(ctx.state), dispatch.grad_enabled(True), dispatch.autocast_as(ctx.autocast):
             out = ctx.function(*inputs)
@@ -223,7 +227,7 @@ class CheckpointFunction(Function):
 def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any) -> Any:
     """A sequence of modules in `segments` checkpointed parts (the last one runs as it is)."""
     if use_reentrant is None:
-        _warn_of_default()
+        _warn_of_default("checkpoint.checkpoint_sequential")
     modules = list(functions.children()) if hasattr(functions, "children") else list(functions)
     size = len(modules) // segments
 

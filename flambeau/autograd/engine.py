@@ -34,7 +34,9 @@ class _Callbacks:
 
 
 def queue_callback(fn: Callable[[], None]) -> None:
-    """Run `fn` once when the current backward pass has ended."""
+    """Run `fn` once when the current backward pass has ended. RuntimeError where none is under way."""
+    if not _passes.stack:
+        raise RuntimeError("Final callbacks can only be installed during backward pass.")
     _Callbacks.queued.append(fn)
 
 
@@ -70,6 +72,11 @@ _passes = _Passes()
 def current_pass() -> int:
     """The number of the backward pass under way in this thread; -1 where none is."""
     return _passes.stack[-1].number if _passes.stack else -1
+
+
+def wants_some() -> bool:
+    """Whether the backward pass under way in this thread is one for some gradients alone."""
+    return bool(_passes.stack) and _passes.stack[-1].targets is not None
 
 
 def completes(leaves: Sequence[Tensor]) -> bool:
@@ -126,7 +133,17 @@ def run_backward(
                 callback()
     if inputs is None:
         return []
+    if accumulate:
+        _accumulate_in_results(inputs, captured)
     return [_captured(t, captured) for t in inputs]
+
+
+def _accumulate_in_results(inputs: Sequence[Tensor], captured: dict) -> None:
+    """What backward was asked for by results of the graph, added to their `.grad` as to that of leaves."""
+    for t in {id(t): t for t in inputs}.values():
+        if isinstance(t, Tensor) and (meta := t._grad) is not None and meta.grad_fn is not None and not meta.retains_grad \
+                and (g := _captured(t, captured)) is not None:
+            meta.grad = g if meta.grad is None else _plus(meta.grad, g)
 
 
 def _captured(t: Tensor, captured: dict) -> Tensor | None:
@@ -149,6 +166,8 @@ def _seed(place: Tensor | GradientEdge, grad: Tensor | None) -> Tensor:
                                "an output is, a GradientEdge of a node and a number does not; pass its gradient")
         return grad
     if grad is not None:
+        if not isinstance(grad, Tensor):
+            raise TypeError(f"gradients can be either Tensors or None, but got {type(grad).__name__}")
         if grad.shape != root.shape:
             raise RuntimeError(
                 f"Mismatch in shape: grad_output[0] has a shape of {grad.shape} and output[0] has a shape of {root.shape}."
@@ -244,6 +263,8 @@ def _run_post_hooks(node: Node, grads: list, taken: Sequence) -> list:
         answer = hook(tuple(grads), tuple(taken))
         if answer is None:
             continue
+        if not isinstance(answer, (tuple, list)):
+            raise TypeError(f"expected tuple, but hook returned '{type(answer).__name__}'")
         if len(answer) != len(grads):
             raise RuntimeError(f"hook '{_hook_name(hook)}' has returned an incorrect number of values (got {len(answer)}, but expected "
                                f"{len(grads)})")

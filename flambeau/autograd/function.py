@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -60,7 +61,25 @@ class FunctionCtx:
             raise RuntimeError(SECOND_TIME)
         return tuple(s.get(node) if isinstance(s, Saved) else s for s in node.saved)
 
-    saved_variables = saved_tensors
+    def maybe_clear_saved_tensors(self) -> None:
+        """Let go of what is kept for backward, as a backward pass does at its end."""
+        if self._node is not None and (node := self._node()) is not None:
+            node.release()
+
+    @property
+    def _raw_saved_tensors(self) -> tuple:
+        """What is kept, as autograd keeps it: `register_hooks` packs it."""
+        node = None if self._node is None else self._node()
+        if node is None or node.saved is None:
+            raise RuntimeError(SECOND_TIME)
+        return tuple(s for s in node.saved if isinstance(s, Saved))
+
+    @property
+    def saved_variables(self) -> tuple:
+        """The old name of `saved_tensors`."""
+        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
+        return self.saved_tensors
+
     to_save = property(lambda self: self._to_save or None)
     dirty_tensors = property(lambda self: self._dirty or None)
     non_differentiable = property(lambda self: self._non_differentiable or None)
@@ -145,7 +164,12 @@ class Function(metaclass=FunctionMeta):
     """Base of custom functions. `forward(ctx, ...)` (or `forward(...)` with `setup_context(ctx, inputs, output)`) computes,
     `backward(ctx, *grads)` gives a gradient (or None) per argument of forward."""
 
-    generate_vmap_rule = False  # vmap of what has no `vmap` goes through `forward` whether this is set or not
+    generate_vmap_rule = False  # whether vmap of what has no `vmap` goes through `forward`
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn(f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should invoke them on "
+                      "the class itself. Instantiating an autograd function will raise an error in a future version of PyTorch.",
+                      DeprecationWarning, stacklevel=2)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd function "
@@ -176,12 +200,28 @@ class Function(metaclass=FunctionMeta):
         return cls.vjp
 
     @classmethod
+    def _check_vmap(cls) -> None:
+        """RuntimeError for a program's function that says nothing, or too much, of how it is to be called within vmap."""
+        own = cls.vmap is not Function.vmap
+        if cls.__module__.startswith(__name__.partition(".")[0]):
+            return
+        if cls.setup_context is Function.setup_context:
+            raise RuntimeError("In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it "
+                               f"must override the setup_context staticmethod, and {cls.__name__} does not")
+        if own and cls.generate_vmap_rule:
+            raise RuntimeError(f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and an overridden vmap "
+                               "staticmethod. Please set generate_vmap_rule=False or delete the overridden vmap staticmethod to avoid "
+                               "ambiguity.")
+        if not own and not cls.generate_vmap_rule:
+            raise RuntimeError(f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please override and implement the "
+                               "vmap staticmethod or set generate_vmap_rule=True.")
+
+    @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run the function and record it."""
+        if dispatch.batched is not None and levels():
+            cls._check_vmap()
         if dispatch.batched is not None and cls.vmap is not Function.vmap:
-            if cls.generate_vmap_rule:
-                raise RuntimeError(f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and a vmap "
-                                   "staticmethod; leave one out")
             out = by_program(cls.vmap, args)
             if out is not NotImplemented:
                 return out

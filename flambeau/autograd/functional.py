@@ -15,6 +15,20 @@ def _tuple(x: Any) -> tuple:
     return tuple(x) if isinstance(x, (tuple, list)) else (x,)
 
 
+def _tensors(x: Any, what: str) -> tuple:
+    """A tensor, or a tuple of them, as a tuple."""
+    for part in x if isinstance(x, tuple) else (x,):
+        if not isinstance(part, Tensor):
+            raise TypeError(f"The {what} must be either a Tensor or a tuple of Tensors but the given {what} has type {type(x)}.")
+    return x if isinstance(x, tuple) else (x,)
+
+
+def _called(func: Callable, xs: tuple, name: str) -> tuple[Any, tuple]:
+    """What a function gives, and the same as a tuple."""
+    out = func(*xs)
+    return out, _tensors(out, f"outputs of the user-provided function given to {name}")
+
+
 def _fresh(inputs: tuple, create_graph: bool) -> tuple:
     return tuple(x.view_as(x) if create_graph and x.requires_grad else x.detach().requires_grad_() for x in inputs)
 
@@ -32,7 +46,8 @@ def _grads(outs: Sequence, xs: tuple, seeds: Any, create_graph: bool, strict: bo
         found = engine.run_backward([o for o, _ in pairs], [s for _, s in pairs], inputs=xs, retain_graph=True,
                                     create_graph=create_graph, accumulate=False)
     if strict and any(g is None for g in found):
-        raise RuntimeError("Output of the user-provided function is independent of an input. This is not allowed in strict mode.")
+        raise RuntimeError("Output of the user-provided function is independent of an input: they must be computed in a differentiable manner "
+                           "from the input. This is not allowed in strict mode.")
     return [x.new_zeros(x.shape) if g is None else g for g, x in zip(found, xs)]
 
 
@@ -47,38 +62,44 @@ def _results(values: Sequence, create_graph: bool) -> list:
 
 def _of_one_element(out: Any) -> Tensor:
     if not isinstance(out, Tensor) or out.numel() != 1:
-        raise RuntimeError(f"the function must return a tensor of one element, not {getattr(out, 'shape', out)!r}")
+        raise RuntimeError("The Tensor returned by the function given to hessian should contain a single element, and is of shape "
+                           f"{getattr(out, 'shape', out)!r}")
     return out
 
 
 def _checked(v: Any, xs: Sequence, what: str) -> Any:
     """The vector of a product, which has the shapes of `what`."""
-    if v is None and any(x.numel() != 1 for x in xs):
-        raise RuntimeError(f"v may only be None where {what} has a single element, not shapes {[tuple(x.shape) for x in xs]}")
-    if v is not None and [tuple(part.shape) for part in _tuple(v)] != [tuple(x.shape) for x in xs]:
-        raise RuntimeError(f"v has shapes {[tuple(part.shape) for part in _tuple(v)]}, {what} {[tuple(x.shape) for x in xs]}")
-    return v
+    if v is None:
+        if len(xs) != 1 or xs[0].numel() != 1:
+            raise RuntimeError(f"The vector v can only be None if {what} is a single Tensor with a single element, and not of shapes "
+                               f"{[tuple(x.shape) for x in xs]}.")
+        return v
+    parts = _tensors(v, "vector v")
+    if len(parts) != len(xs):
+        raise RuntimeError(f"The given v should contain {'a single Tensor' if len(xs) == 1 else f'{len(xs)} Tensors'}, and has {len(parts)}.")
+    for i, (part, x) in enumerate(zip(parts, xs)):
+        if part.shape != x.shape:
+            raise RuntimeError(f"{'v' if len(xs) == 1 else f'Entry {i} in v'} has invalid size: should be {x.shape} but got {part.shape}.")
+    return parts
 
 
 def vjp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple:
     """(func(inputs), v^T J)."""
     with enable_grad():
-        xs = _fresh(_tuple(inputs), create_graph)
-        out = func(*xs)
-        outs = _tuple(out)
-        found = _grads(outs, xs, _checked(v, outs, "the output"), create_graph, strict)
+        xs = _fresh(_tensors(inputs, "inputs given to vjp"), create_graph)
+        out, outs = _called(func, xs, "vjp")
+        found = _grads(outs, xs, _checked(v, outs, "the output of the user-provided function"), create_graph, strict)
         return _as_given(_results(outs, create_graph), out), _as_given(_results(found, create_graph), inputs)
 
 
 def jvp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple:
     """(func(inputs), J v), by differentiating the vjp in its (linear) seed."""
     with enable_grad():
-        xs = _fresh(_tuple(inputs), create_graph)
-        out = func(*xs)
-        outs = _tuple(out)
+        xs = _fresh(_tensors(inputs, "inputs given to jvp"), create_graph)
+        out, outs = _called(func, xs, "jvp")
         seeds = tuple(o.detach().new_full(o.shape, 1).requires_grad_() for o in outs)
         back = _grads(outs, xs, seeds, True, strict)
-        found = _grads(back, seeds, _checked(v, xs, "the input"), create_graph)
+        found = _grads(back, seeds, _checked(v, xs, "the input to the user-provided function"), create_graph)
         return _as_given(_results(outs, create_graph), out), _as_given(_results(found, create_graph), out)
 
 
@@ -87,23 +108,24 @@ def jacobian(func: Callable, inputs: Any, create_graph: bool = False, strict: bo
     """d func / d inputs; shape (*out.shape, *in.shape), nested as outputs of inputs. By rows whatever the `strategy`."""
     _check_strategy(strategy, create_graph, strict, vectorize)
     with enable_grad():
-        xs = _fresh(_tuple(inputs), create_graph)
-        out = func(*xs)
-        return _as_given([_as_given(_jacobian_of(o, xs, create_graph, strict), inputs) for o in _tuple(out)], out)
+        xs = _fresh(_tensors(inputs, "inputs given to jacobian"), create_graph)
+        out, outs = _called(func, xs, "jacobian")
+        return _as_given([_as_given(_jacobian_of(o, xs, create_graph, strict), inputs) for o in outs], out)
 
 
 def _check_strategy(strategy: str, create_graph: bool, strict: bool, vectorize: bool) -> None:
     """Refuse the combinations that torch refuses: what runs with one has to run with the other."""
     if strategy not in ("forward-mode", "reverse-mode"):
-        raise AssertionError(f'Expected strategy to be either "forward-mode" or "reverse-mode", got {strategy!r}.')
+        raise AssertionError(f'Expected strategy to be either "forward-mode" or "reverse-mode", and not {strategy!r}.')
     forward = strategy == "forward-mode"
     if strict and (forward or vectorize):
         raise RuntimeError(f"`strict=True` and `{'strategy=' + repr(strategy) if forward else 'vectorize=True'}` are not supported "
-                           "together; set one of them only.")
+                           "together. Please set one of them only.")
     if forward and create_graph:
         raise NotImplementedError('`create_graph=True` and `strategy="forward-mode"` are not supported together; use "reverse-mode".')
     if forward and not vectorize:
-        raise NotImplementedError('strategy="forward-mode" is only implemented for `vectorize=True`.')
+        raise NotImplementedError("Computing Jacobian using forward-AD or forward-over-reverse Hessian is only implemented for "
+                                  "`vectorize=True`.")
 
 
 def _jacobian_of(out: Tensor, xs: tuple, create_graph: bool, strict: bool) -> list[Tensor]:
@@ -128,10 +150,10 @@ def hessian(func: Callable, inputs: Any, create_graph: bool = False, strict: boo
 def vhp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple:
     """(func(inputs), v^T H)."""
     with enable_grad():
-        xs = _fresh(_tuple(inputs), create_graph)
+        xs = _fresh(_tensors(inputs, "inputs given to vhp"), create_graph)
         out = _of_one_element(func(*xs))
         first = _grads((out,), xs, None, True, strict)
-        found = _grads(first, xs, _checked(v, xs, "the input"), create_graph)
+        found = _grads(first, xs, _checked(v, xs, "the input to the user-provided function"), create_graph)
         return _results((out,), create_graph)[0], _as_given(_results(found, create_graph), inputs)
 
 

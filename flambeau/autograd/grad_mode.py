@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,10 @@ GRAD, INFERENCE = 1, 2  # of state.recording
 
 def decorated(scope: Any, fn: Callable) -> Callable:
     """`fn` within a fresh scope of this kind at each call; of a generator, while it runs and not between its yields."""
+    if inspect.isclass(fn):
+        warnings.warn("Decorating classes is deprecated and will be disabled in future versions. You should only decorate functions or "
+                      "methods. To preserve the current behavior of class decoration, you can directly decorate the `__init__` method and "
+                      "nothing else.", FutureWarning, stacklevel=2)
     if inspect.isgeneratorfunction(fn):
         return _decorated_generator(scope, fn)
 
@@ -63,17 +68,30 @@ class _Scope(_C.UserScope):
 
 
 class set_multithreading_enabled:
-    """torch's choice of threads for backward, as a function and as a context manager; here backward runs in the calling thread."""
+    """torch's choice of threads for backward, as a function and as a context manager; it is remembered, but here backward runs in the
+    calling thread."""
+
+    chosen = True
 
     def __init__(self, mode: bool) -> None:
-        if not isinstance(mode, bool):
-            raise TypeError(f"set_multithreading_enabled(): mode must be bool, not {type(mode).__name__}")
+        _expect_bool("set_multithreading_enabled", "mode", mode)
+        self.before, set_multithreading_enabled.chosen = set_multithreading_enabled.chosen, mode
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *error: Any) -> None:
-        pass
+        set_multithreading_enabled.chosen = self.before
+
+
+def is_multithreading_enabled() -> bool:
+    """What `set_multithreading_enabled` was told last."""
+    return set_multithreading_enabled.chosen
+
+
+def _expect_bool(function: str, name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{function}(): argument '{name}' (position 1) must be bool, not {type(value).__name__}")
 
 
 class no_grad(_Scope):
@@ -97,6 +115,7 @@ class set_grad_enabled(_Scope):
     """Sets the flag at once; as a context manager it restores the old value on exit."""
 
     def __init__(self, mode: bool):
+        _expect_bool("set_grad_enabled", "enabled", mode)
         self.flag, self.before = bool(mode), state.recording
         state.grad_mode = self.flag
 

@@ -101,8 +101,12 @@ def _rows(out: Tensor) -> Iterator[tuple[int, complex]]:
 # -- the checks ----------------------------------------------------------------------------------------------------------------
 def _check_jacobians(fn: _Function, eps: float, atol: float, rtol: float, nondet_tol: float) -> None:
     outs = fn.outputs()
+    recorded = any(out.requires_grad for out in outs)
     for index, x in enumerate(fn.wanted):
         numerical = _numerical(fn, x, eps)
+        if not recorded and any(np.abs(j).max(initial=0) > eps for j in numerical):
+            raise GradcheckError(f"Numerical gradient for function expected to be zero, as no output requires a gradient; for input {index} it "
+                                 f"is {numerical}")
         for k, out in enumerate(outs):
             for element, part in _rows(out) if out.requires_grad else ():
                 got, again = (_values(_gradients([out], [_unit(out, element, part)], fn)[index], x).reshape(-1) for _ in range(2))
@@ -207,7 +211,7 @@ def _check_batches(fn: _Function) -> None:
 def _wanted(inputs: tuple) -> list[Tensor]:
     found = [(k, x) for k, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
     if not found:
-        raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True.")
+        raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True.")
     for k, x in found:
         if x.dtype.to_real().itemsize < 8:
             warnings.warn(f"Input #{k} requires gradient and is not a double precision floating point or complex. This check will likely "
@@ -246,6 +250,8 @@ def gradcheck(
     """
     if not (check_forward_ad or check_backward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
+    if check_batched_grad and not check_backward_ad:
+        raise AssertionError("Setting check_batched_grad=True requires check_backward_ad to be True")
     if check_batched_forward_grad and not check_forward_ad:
         raise AssertionError("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)

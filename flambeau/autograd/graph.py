@@ -99,6 +99,9 @@ class Node:
         """The node's name, as torch spells it: `MulBackward0`."""
         return self.place + type(self).__name__
 
+    def call(self, name: str) -> None:
+        """Give it the name of a node of the operator that it is the last step of. What isn't a primitive's keeps its own."""
+
     def _sequence_nr(self) -> int:
         """Its number in the order in which operations were recorded; a leaf's is the largest."""
         return self.sequence
@@ -161,7 +164,9 @@ class AccumulateGrad(Node):
 class Saved:
     """A tensor kept for backward, with the version it had; unpacking checks that nobody wrote to it since."""
 
-    __slots__ = ("output", "tensor", "unpack", "version")  # `tensor`: or what a hook packed it into
+    # `tensor`: or what a hook packed it into, and then `edge` is where the tensor is in the graph; `owner`: whose it is, if a program asked
+    __slots__ = ("edge", "output", "owner", "tensor", "unpack", "version")
+    owner: Callable[[], PrimitiveNode | None]
 
     def __init__(self, tensor: Tensor, output: int | None = None):
         target = dispatch.state.overwriting
@@ -173,21 +178,31 @@ class Saved:
         if output is not None:
             tensor = bare(tensor)
         if (hooks := dispatch.state.saved_hooks) is not None:
-            pack, self.unpack = hooks
-            with dispatch.grad_enabled(False):
-                self.tensor = pack(tensor)
+            self._pack(tensor, *hooks)
         else:
             self.tensor = tensor
 
     def register_hooks(self, pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor]) -> None:
         """Keep `pack(tensor)` instead, of which `unpack` makes the tensor again."""
+        owner = getattr(self, "owner", None)
+        if owner is not None and (node := owner()) is not None and node.released:
+            raise RuntimeError("Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values of the graph are "
+                               "freed when you call .backward() or autograd.grad(); retain_graph=True keeps them.")
         if self.unpack is not None:
-            raise RuntimeError("Setting hooks on a saved tensor that already has hooks is not supported")
+            raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is "
+                               "allowed at a time.")
+        self._pack(self.tensor, pack, unpack)
+
+    def _pack(self, tensor: Tensor, pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor]) -> None:
+        self.edge, self.unpack, writes = edge_of(tensor) if self.output is None else None, unpack, tensor._writes
         with dispatch.grad_enabled(False):
-            self.tensor, self.unpack = pack(self.tensor), unpack
+            self.tensor = pack(tensor)
+        if tensor._writes != writes:
+            raise RuntimeError("A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook cannot be "
+                               "modified by in-place operations, as autograd keeps them as they are: clone() them first.")
 
     def get(self, node: Node) -> Tensor:
-        """The tensor; an output comes back attached to `node` where that is recorded."""
+        """The tensor; an output comes back attached to `node` where that is recorded, and what hooks unpack to where the tensor was."""
         tensor = self.tensor
         if self.unpack is not None:
             tensor = self.unpack(tensor)
@@ -198,10 +213,15 @@ class Saved:
             store = tensor._store
             if store is not None and store.version != self.version:
                 raise RuntimeError(_modified(tensor, self.version, node if self.output is not None else None))
-        if self.output is None or not dispatch.state.grad_enabled:
+        edge = (node, self.output) if self.output is not None else None if self.unpack is None else self.edge
+        if edge is None or not dispatch.state.grad_enabled:
             return tensor
         attached = bare(tensor)
-        _C.attach(attached, node, self.output)
+        if isinstance(edge[0], AccumulateGrad):
+            attached._grad = AutogradMeta(True)
+            attached._grad.accumulator = weakref.ref(edge[0])
+        else:
+            _C.attach(attached, *edge)
         return carried(tensor, attached) if dispatch.state.modes else attached
 
 
@@ -212,7 +232,7 @@ def version_to_save(tensor: Tensor) -> int:
         return 0
     if store.inference and not dispatch.state.inference:
         raise RuntimeError(
-            f"an inference tensor (of shape {list(tensor.shape)}) cannot be saved for backward. Use clone() to get a normal tensor, "
+            f"Inference tensors cannot be saved for backward, as this one of shape {list(tensor.shape)}. Use clone() to get a normal tensor, "
             "and that in what autograd records; or torch.no_grad() in place of torch.inference_mode() where it is made."
         )
     return store.version
@@ -357,6 +377,11 @@ class PrimitiveNode(Node):
         self.saved: dict[str, Any] = {}
         self.released = False
 
+    def call(self, name: str) -> None:
+        kind = type(self)
+        if name != kind.__name__:
+            self.__class__ = node_type(self.prim, kind.__base__, name)  # type: ignore[arg-type]
+
     def values(self, names: tuple[str, ...], gs: list) -> list:
         """Arguments for a rule, by its parameter names."""
         return [gs[0] if name == "g" else self._value(name, gs) for name in names]
@@ -426,12 +451,18 @@ class PrimitiveNode(Node):
         spelt = {"out": "result", **dict(zip(tensors, ("self", "other")))}
         return {spelt.get(name, name): name for name in self.saved}
 
+    def _raw(self, name: str) -> Any:
+        value = self.saved[name]
+        if type(value) is Saved:
+            value.owner = weakref.ref(self)
+        return value
+
     def __dir__(self) -> list[str]:
         raw = [f"_raw_saved_{shown}" for shown, name in self._shown().items() if type(self.saved[name]) is Saved]
         return [*super().__dir__(), *(f"_saved_{shown}" for shown in self._shown()), *raw]
 
     def __getattr__(self, name: str) -> Any:
-        for prefix, read in (("_saved_", lambda name: self._value(name, [])), ("_raw_saved_", self.saved.__getitem__)):
+        for prefix, read in (("_saved_", lambda name: self._value(name, [])), ("_raw_saved_", self._raw)):
             shown = name.removeprefix(prefix)
             if shown != name and (kept := self._shown().get(shown, shown)) in self.saved:
                 return read(kept)

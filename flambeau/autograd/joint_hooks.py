@@ -11,7 +11,7 @@ from .engine import queue_callback, tensor_hook
 from .handles import HookDict, RemovableHandle
 
 
-class _Handle(RemovableHandle):
+class _MultiHandle(RemovableHandle):
     """Takes the hooks of all tensors away."""
 
     def __init__(self, handles: Sequence[Any]) -> None:
@@ -24,7 +24,7 @@ class _Handle(RemovableHandle):
             handle.remove()
 
 
-def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable, *, mode: str = "all") -> _Handle:
+def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable, *, mode: str = "all") -> _MultiHandle:
     """`fn(gradients)` once in each backward that reaches any of `tensors`: as soon as all are there, or at its end with None for those
     not reached; or, with mode="any", `fn(gradient)` as soon as the first of them is there."""
     if mode not in ("all", "any"):
@@ -51,7 +51,7 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable, *, mode: s
         if len(seen) == len(tensors):
             tell()
 
-    return _Handle([tensor_hook(t, functools.partial(reached, i)) for i, t in enumerate(tensors)])
+    return _MultiHandle([tensor_hook(t, functools.partial(reached, i)) for i, t in enumerate(tensors)])
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:

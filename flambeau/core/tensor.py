@@ -170,7 +170,7 @@ class Tensor(Methods):
         if store is None:
             return 0
         if store.inference:
-            raise RuntimeError("_version: inference tensors have no version counter; clone() one to get a tensor that has")
+            raise RuntimeError("Inference tensors do not track version counter; clone() one to get a tensor that does")
         return store.version
 
     @property
@@ -236,15 +236,15 @@ class Tensor(Methods):
 
     @requires_grad.setter
     def requires_grad(self, flag: bool) -> None:
+        if not isinstance(flag, bool):
+            raise RuntimeError("requires_grad must be a bool")
         if self.grad_fn is not None:
-            if not flag:
-                raise RuntimeError(
-                    "you can only change requires_grad flags of leaf variables. If you want to use a "
-                    "computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
-                )
-            return
+            raise RuntimeError("you can only change requires_grad flags of leaf variables." + (
+                "" if flag else " If you want to use a computed variable in a subgraph that doesn't require differentiation use "
+                                "var_no_grad = var.detach()."))
         if flag and is_example(self):
-            raise RuntimeError("requires_grad cannot be set within vmap on a tensor that it batches; use torch.func.grad, vjp or jvp there")
+            raise RuntimeError("You are attempting to call Tensor.requires_grad_() inside of a function being transformed by vmap, on a tensor "
+                               "that it batches; use torch.func.grad, vjp or jvp there, or call requires_grad_() outside")
         if flag and self.is_inference() and not dispatch.state.inference:
             raise RuntimeError("requires_grad=True cannot be set on an inference tensor outside of inference mode; clone() it to get a "
                                "normal tensor")
@@ -277,16 +277,22 @@ class Tensor(Methods):
         if not isinstance(value, Tensor):
             raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
         if value.shape != self.shape:
-            raise RuntimeError(f"assigned grad has data of a different size: expected {list(self.shape)}, got {list(value.shape)}")
+            raise RuntimeError(f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size '{list(self.shape)}'. "
+                               "Please ensure that the gradient and the tensor are the same size")
         if value is self:
-            raise RuntimeError("a tensor cannot be its own grad; assign grad.detach() or a clone()")
+            raise RuntimeError("can't assign Variable as its own grad; assign grad.detach() or a clone()")
         kind = vars(self).get("_grad_dtype", self.dtype)
         if kind is not None and value.dtype is not kind:
-            raise RuntimeError(f"assigned grad has data of a different type: expected {kind}, got {value.dtype}; set grad_dtype to that, "
-                               "or to None for any")
+            raise RuntimeError(f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with grad_dtype '{kind}'. The gradient "
+                               "must match the tensor's grad_dtype (defaults to the tensor's dtype); set that to the gradient's, or to None "
+                               "for any")
         if self._grad is None:
             self._grad = AutogradMeta()
         self._grad.grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
 
     @property
     def grad_dtype(self) -> Any:
@@ -479,7 +485,7 @@ def refuse_inference_write(tensor: Tensor) -> None:
     store = tensor._store
     if store is not None and store.inference and not dispatch.state.inference:
         raise RuntimeError(
-            f"an inference tensor (of shape {list(tensor.shape)}) may be written to in place in inference mode alone; clone() it to "
+            f"Inplace update to inference tensor outside InferenceMode is not allowed (of shape {list(tensor.shape)}); clone() it to "
             "get a normal tensor"
         )
 

@@ -13,7 +13,7 @@ from ..core import dispatch
 from ..core.tensor import Tensor, fake
 from ..func.higher_order import call_step, choose, mapped, repeat, scanned
 from ..func.trees import flatten, unflatten
-from ..func.vmap import _spread, call_with
+from ..func.vmap import _out_dims, call_with
 from .break_kinds import graph_break
 from .exceptions import GraphBreak, RaisedInTrace
 from .variables.autocast import exit_autocast
@@ -80,7 +80,7 @@ def _map_examples(tx: Any, func: Variable, batches: Variable, has: Variable, spe
     body = _Body(tx, tx.literal(call_with), [func, ListVariable(given), spec], may_alias=True)
     if len(body.tensors()) < len(body.leaves):
         graph_break("unknown operation", "a function that gives other things than tensors")
-    wanted = tuple(d is not None for d in _spread(tx.constant_of(out_dims), body.spec, "out_dims"))
+    wanted = tuple(d is not None for d in _out_dims(tx.constant_of(out_dims), body.spec, "function"))
     shared = [node for node in _inputs_of([body]) if node not in places]
     graph = body.graph(tx, [*places, *shared])
     for node in places:

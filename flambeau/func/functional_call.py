@@ -20,6 +20,11 @@ def functional_call(module: Any, parameter_and_buffer_dicts: Mapping[str, Tensor
     """
     given: dict[str, Tensor] = {}
     dicts = [parameter_and_buffer_dicts] if isinstance(parameter_and_buffer_dicts, Mapping) else parameter_and_buffer_dicts
+    if not isinstance(dicts, Sequence):
+        raise ValueError("Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
+                         f"{type(parameter_and_buffer_dicts)}")
+    if not all(isinstance(part, Mapping) for part in dicts):
+        raise ValueError("Expected all elements of parameter_and_buffer_dicts to be dictionaries")
     for part in dicts:
         repeated = set(part) & set(given)
         if repeated:
@@ -36,7 +41,11 @@ def _replaced(module: Any, given: Mapping[str, Tensor], tie_weights: bool, stric
     own = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
     chosen = dict(given)
     if tie_weights:
-        by_identity = {id(own[name]): value for name, value in given.items() if name in own}
+        by_identity: dict[int, Any] = {}
+        for name, value in given.items():
+            if name in own and by_identity.setdefault(id(own[name]), value) is not value:
+                tied = [other for other in own if own[other] is own[name] and other in given]
+                raise ValueError(f"functional_call got multiple values for keys {tied}, which are tied. Consider using tie_weights=False")
         for name, tensor in own.items():
             if name not in chosen and id(tensor) in by_identity:
                 chosen[name] = by_identity[id(tensor)]
@@ -51,6 +60,8 @@ def _replaced(module: Any, given: Mapping[str, Tensor], tie_weights: bool, stric
             owner = module.get_submodule(path)
             table = next((t for t in (owner._parameters, owner._buffers, owner.__dict__) if leaf in t), None)
             if table is not None:
+                if value is not None and not isinstance(value, Tensor):
+                    raise TypeError(f"{value} is not an instance of torch.Tensor")
                 undo.append((table, leaf, table[leaf]))
                 table[leaf] = value
             elif leaf in owner._modules:
@@ -67,6 +78,8 @@ def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Tensor], dict[s
         raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
     if len({type(m) for m in models}) > 1:
         raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+    if len({m.training for m in models}) > 1:
+        raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
     stack = OPERATORS["stack"]
 
     def stacked(kind: str) -> dict[str, Tensor]:

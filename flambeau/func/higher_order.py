@@ -106,14 +106,17 @@ def mapped(function: Function, batches: Sequence[Tensor], shared: Sequence[Any],
     return tuple([whole(r, w, level) for r, w in zip(results, wanted, strict=True)])
 
 
-def whole(result: Any, wanted: bool, level: Level) -> Tensor:
-    """What the function answered for one example, for all of them."""
+def whole(result: Any, wanted: bool, level: Level, name: str = "f") -> Tensor:
+    """What the function, of this name, answered for one example, for all of them. What isn't a tensor is, where no dimension is `wanted`."""
     if not isinstance(result, Tensor):
-        raise ValueError(f"vmap: expected the function to return Tensors, got {type(result).__name__}")
+        if not wanted:
+            return result
+        raise ValueError(f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(result)}. Did you mean to set out_dims= to "
+                         "None for output?")
     if wanted:
         return level.spread(result)
     if level.holds(result):
-        raise ValueError("vmap: out_dims is None for a result that differs between examples; give the dimension for them")
+        raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None: it differs between examples")
     return result
 
 

@@ -27,8 +27,8 @@ class _WithoutDraws:
         return dispatch.run(prim, args)
 
     def rng_state(self, count: Any, where: Any, generator: Any) -> None:
-        raise RuntimeError("jacfwd: called random operation while in randomness error mode. Use randomness='different' for draws of "
-                           "their own for each column, or 'same' for one draw for all")
+        raise RuntimeError("jacfwd: called random operation while in randomness error mode. Please either use the 'same' or 'different' "
+                           "randomness flags on jacfwd or perform the randomness operation out of it")
 
 
 def fresh(x: Tensor) -> Tensor:

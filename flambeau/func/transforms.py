@@ -15,26 +15,48 @@ from .vmap import RANDOMNESS, vmap
 
 def _fresh(x: Any) -> Tensor:
     if not isinstance(x, Tensor):
-        raise RuntimeError(f"expected Tensors to differentiate by, got {type(x).__name__}")
+        raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
     if not x.dtype.is_floating_point and not x.dtype.is_complex:
         raise RuntimeError(f"only Tensors of floating point and complex dtype can require gradients, got {x.dtype}")
     return tape.fresh(x)
 
 
-def _split_aux(out: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
+def _split_aux(out: Any, has_aux: bool, call: str) -> tuple[Any, Any]:
+    """(output, aux) of what a function gave in a `call`."""
     if not has_aux:
         return out, None
     if not isinstance(out, tuple) or len(out) != 2:
-        raise RuntimeError(f"{name}(f, has_aux=True)(*args): expected f to return a tuple (output, aux), got {type(out).__name__}")
+        raise RuntimeError(f"{call}: output of function f should be a tuple: (output, aux) if has_aux is True")
+    for leaf in flatten(out[1])[0]:
+        if not isinstance(leaf, Tensor):
+            raise RuntimeError(f"{call}: Expected tensors, got unsupported type {type(leaf)} in aux")
     return out
 
 
+def _tensors(out: Any, call: str, what: str = "f(*primals)") -> tuple[list, Any]:
+    """The leaves and the structure of results that are to be differentiated."""
+    leaves, spec = flatten(out)
+    if not leaves:
+        raise RuntimeError(f"{call}: Expected f to be a function that has non-empty output (got output = {out})")
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            raise RuntimeError(f"{call}: expected {what} to return only tensors, got unsupported type {type(leaf)}")
+    return leaves, spec
+
+
 def _chosen(args: tuple, argnums: int | tuple[int, ...]) -> tuple[int, ...]:
-    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if not isinstance(argnums, (int, tuple)) or not all(isinstance(p, int) for p in ((argnums,) if isinstance(argnums, int) else argnums)):
+        raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
+    positions = (argnums,) if isinstance(argnums, int) else argnums
+    if not positions:
+        raise RuntimeError("argnums must be non-empty")
     for p in positions:
         if not -len(args) <= p < len(args):
             raise RuntimeError(f"Got argnum={p}, but only {len(args)} positional inputs")
-    return tuple(p % len(args) for p in positions)
+    found = tuple(p % len(args) for p in positions)
+    if len(set(found)) != len(found):
+        raise RuntimeError(f"argnums elements must be unique, got {argnums}")
+    return found
 
 
 def _differentiable(args: tuple, argnums: int | tuple[int, ...]) -> tuple[tuple, list, Any]:
@@ -61,12 +83,12 @@ def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with tape.recording():
             replaced, leaves, spec = _differentiable(args, argnums)
-            out, aux = _split_aux(func(*replaced, **kwargs), has_aux, "grad")
+            out, aux = _split_aux(func(*replaced, **kwargs), has_aux, "grad_and_value(f)(*args)")
             if not isinstance(out, Tensor):
-                raise RuntimeError(f"grad(f)(*args): Expected f(*args) to return a tensor, got {type(out).__name__}")
+                raise RuntimeError(f"grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got {type(out)}")
             if out.ndim != 0:
-                raise RuntimeError("grad(f)(*args): Expected f(*args) to return a scalar tensor (0 dimensions), got "
-                                   f"tensor of shape {list(out.shape)}")
+                raise RuntimeError(f"grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got tensor with {out.ndim} "
+                                   "dims. Maybe you wanted to use the vjp or jacrev APIs instead?")
             found = unflatten(tape.gradients([out], [None], leaves), spec)
         return _released((found, (out, aux)) if has_aux else (found, out), leaves)
 
@@ -90,14 +112,14 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
     with tape.recording():
         replaced = tuple(map_tree(_fresh, p) for p in primals)
         leaves, spec = flatten(replaced)
-        out, aux = _split_aux(func(*replaced), has_aux, "vjp")
-    outs, out_spec = flatten(out)
+        out, aux = _split_aux(func(*replaced), has_aux, "vjp(f, *primals)")
+    outs, out_spec = _tensors(out, "vjp(f, *primals)")
 
     def pullback(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
         seeds, seed_spec = flatten(cotangents)
         if seed_spec != out_spec:
-            raise RuntimeError("Expected pytree structure of cotangents to be the same as that of the outputs: got "
-                               f"{seed_spec}, expected {out_spec}")
+            raise RuntimeError("Expected pytree structure of cotangents to be the same as pytree structure of outputs to the function. "
+                               f"cotangents: {seed_spec}, primal output: {out_spec}")
         with tape.recording():
             found = unflatten(tape.gradients(outs, seeds, leaves), spec)
         return _released(found, leaves)
@@ -111,8 +133,8 @@ def _linearized(func: Callable, primals: tuple, has_aux: bool, name: str, strict
     own transpose is the pushforward. `strict`: RuntimeError for outputs that don't depend on the primals."""
     replaced = tuple(map_tree(_fresh, p) for p in primals)
     leaves = flatten(replaced)[0]
-    out, aux = _split_aux(func(*replaced), has_aux, name)
-    outs, out_spec = flatten(out)
+    out, aux = _split_aux(func(*replaced), has_aux, "jvp(f, primals, tangents)")
+    outs, out_spec = _tensors(out, "jvp(f, primals, tangents)")
     if strict and tape.independent(outs, leaves):
         raise RuntimeError(f"{name}(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not "
                            "allowed with strict=True.")
@@ -128,8 +150,10 @@ def _linearized(func: Callable, primals: tuple, has_aux: bool, name: str, strict
 def jvp(func: Callable, primals: tuple, tangents: tuple, *, strict: bool = False, has_aux: bool = False) -> tuple:
     """`(func(*primals), J tangents)`. `strict`: RuntimeError for outputs that don't depend on the primals."""
     if not isinstance(primals, tuple) or not isinstance(tangents, tuple):
-        raise RuntimeError("jvp(f, primals, tangents): expected primals and tangents to be tuples, got "
-                           f"{type(primals).__name__} and {type(tangents).__name__}")
+        what = "primals" if not isinstance(primals, tuple) else "tangents"
+        raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to be a tuple. E.g. it should be valid to call f(*primals).")
+    _tangible(primals, "primals")
+    _tangible(tangents, "tangents")
     with tape.recording():
         directions = _directions(primals, tangents)
         out, aux, push, inputs = _linearized(func, primals, has_aux, "jvp", strict)
@@ -137,11 +161,34 @@ def jvp(func: Callable, primals: tuple, tangents: tuple, *, strict: bool = False
     return _released((out, pushed, *([aux] if has_aux else ())), inputs)
 
 
-def _directions(primals: tuple, tangents: tuple) -> list:
+def _tangible(tree: tuple, what: str) -> None:
+    leaves = flatten(tree)[0]
+    if not leaves:
+        raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to contain at least one Tensor.")
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to only contain Tensors, got {type(leaf)}")
+        if what == "primals" and not (leaf.dtype.is_floating_point or leaf.dtype.is_complex):
+            raise ValueError(f"Expected primal to be floating point or complex, but got: {leaf.dtype}")
+
+
+def _directions(primals: tuple, tangents: tuple, linear: bool = False) -> list:
     directions, structure = flatten(tangents)
-    expected = flatten(primals)[1]
+    points, expected = flatten(primals)
     if structure != expected:
-        raise RuntimeError(f"jvp(f, primals, tangents): structures differ: {expected} and {structure}")
+        raise RuntimeError(f"Expected the tangents {structure} to have the same argspec as the primals {expected}" if linear else
+                           "jvp(f, primals, tangents): Expected primals and tangents to have the same python structure. For example, if "
+                           "primals is a tuple of 3 tensors, tangents also must be. Got primals with structure "
+                           f"{expected} and tangents with structure {structure}")
+    for i, (x, t) in enumerate(zip(points, directions)):
+        if x.shape != t.shape:
+            raise RuntimeError(f"tangent:{i} with shape {t.shape} in flattened pytree doesn't match the shape {x.shape} of the corresponding "
+                               "primal." if linear else "Trying to set a forward gradient that has a different size than that of the "
+                               f"original Tensor, this is not supported. Tensor is of size {list(x.shape)} while the given forward gradient "
+                               f"is of size {list(t.shape)}.")
+        if linear and x.dtype is not t.dtype:
+            raise RuntimeError(f"tangent:{i} with dtype {t.dtype} in flattened pytree doesn't match the dtype {x.dtype} of the corresponding "
+                               "primal.")
     return directions
 
 
@@ -152,7 +199,7 @@ def linearize(func: Callable, *primals: Any) -> tuple[Any, Callable]:
 
     def pushforward(*tangents: Any) -> Any:
         with tape.recording():
-            pushed = push(_directions(primals, tangents))
+            pushed = push(_directions(primals, tangents, linear=True))
         return _released(pushed, inputs)
 
     return _released(out, inputs), pushforward
@@ -177,11 +224,15 @@ def jacrev(func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool 
            _preallocate_and_copy: bool = False) -> Callable:
     """The Jacobian, by a pullback of all rows at once (`chunk_size` at once); entries have shape (*out.shape, *in.shape)."""
 
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError("jacrev: `chunk_size` should be greater than 0.")
+
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with tape.recording():
             replaced, leaves, spec = _differentiable(args, argnums)
-            out, aux = _split_aux(func(*replaced, **kwargs), has_aux, "jacrev")
+            out, aux = _split_aux(func(*replaced, **kwargs), has_aux, "vjp(f, *primals)")
+            _tensors(out, "vjp(f, *primals)")
 
             def rows(o: Tensor) -> Any:
                 found = _along_basis(lambda seed: tape.gradients([o], [seed], leaves), o, 0, chunk_size)
@@ -205,30 +256,34 @@ def jacfwd(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = F
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         aux: Any = None
+        spec: Any = None
 
         def columns(p: int) -> Any:
-            nonlocal aux
+            nonlocal aux, spec
             call = lambda x: func(*args[:p], x, *args[p + 1 :], **kwargs)  # noqa: E731
+            points, in_spec = flatten(args[p])
             with tape.recording(randomness):
                 out, aux, push, inputs = _linearized(call, (args[p],), has_aux, "jacfwd")
                 outs, out_spec = flatten(out)
 
-                def column(direction: Tensor) -> list[Tensor]:
+                def column(i: int, direction: Tensor) -> list[Tensor]:
                     pushed = push
                     if randomness == "different":
                         _, _, pushed, more = _linearized(call, (args[p],), has_aux, "jacfwd")
                         inputs.extend(more)
-                    return flatten(pushed([direction]))[0]
+                    return flatten(pushed([direction if j == i else x.new_zeros(x.shape) for j, x in enumerate(points)]))[0]
 
-                found = along_basis(column, args[p], -1)
-                joined = unflatten([f.reshape((*o.shape, *args[p].shape)) for f, o in zip(found, outs)], out_spec)
-            return _released(joined, inputs)
+                found = [along_basis(lambda direction, i=i: column(i, direction), x, -1) for i, x in enumerate(points)]  # type: ignore[misc]
+                joined = unflatten([unflatten([f.reshape((*o.shape, *x.shape)) for f, x in zip(of_o, points)], in_spec)
+                                    for of_o, o in zip(zip(*found), outs)], out_spec)
+            joined, aux = _released((joined, aux), inputs)
+            spec = out_spec
+            return joined
 
         tables = [columns(p) for p in _chosen(args, argnums)]
         result = tables[0]
         if not isinstance(argnums, int):
-            spec = flatten(result)[1]
-            result = unflatten(list(zip(*[flatten(t)[0] for t in tables])), spec)
+            result = unflatten(list(zip(*[spec.flatten_up_to(t) for t in tables])), spec)
         return (result, aux) if has_aux else result
 
     return wrapped

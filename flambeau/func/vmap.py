@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import NoneType
 from typing import Any
 
 from ..autograd.batched import Level, stripped
@@ -16,28 +17,59 @@ from .trees import Spec, _broadcast_to_and_flatten, flatten, unflatten
 RANDOMNESS = ("error", "different", "same")
 
 
-def _spread(dims: Any, spec: Spec, what: str) -> list:
-    """`dims` (a number, None, or a tree that begins like the arguments) for each leaf."""
-    found = _broadcast_to_and_flatten(dims, spec)
-    if found is None or not all(d is None or isinstance(d, int) for d in found):
-        raise ValueError(f"vmap: {what} does not fit the structure of the values: got {dims!r} for {spec}")
+def _in_dims(in_dims: Any, spec: Spec, name: str) -> list:
+    """`in_dims` (a number, or a tuple that begins like the arguments) for each leaf."""
+    called = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>)"
+    if not isinstance(in_dims, (int, tuple)):
+        raise ValueError(f"{called}: expected `in_dims` to be int or a (potentially nested) tuple matching the structure of inputs, got: "
+                         f"{type(in_dims)}.")
+    if not spec.num_leaves:
+        raise ValueError(f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a function "
+                         "with no inputs. The latter is unsupported.")
+    found = _broadcast_to_and_flatten(in_dims, spec)
+    if found is None:
+        raise ValueError(f"{called}: in_dims is not compatible with the structure of `inputs`. in_dims has structure {flatten(in_dims)[1]} "
+                         f"but inputs has structure {spec}.")
+    for dim in found:
+        if not isinstance(dim, (int, NoneType)):
+            raise ValueError(f"{called}: Got in_dim={dim} for an input but in_dim must be either an integer dimension or None.")
     return found
 
 
-def _batch_size(leaves: list, dims: list) -> int:
+def _out_dims(out_dims: Any, spec: Spec, name: str) -> list:
+    """`out_dims` (a number, None, or a tree that begins like the results) for each leaf."""
+    if not all(isinstance(d, (int, NoneType)) for d in flatten(out_dims)[0]):
+        raise ValueError(f"vmap({name}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python collection of ints "
+                         "representing where in the outputs the vmapped dimension should appear.")
+    # `(0,)` may be said of a lone result
+    found = [out_dims[0]] if isinstance(out_dims, tuple) and len(out_dims) == 1 and spec.is_leaf() else _broadcast_to_and_flatten(
+        out_dims, spec)
+    if found is None:
+        raise ValueError(f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure of `outputs`. "
+                         f"out_dims has structure {flatten(out_dims)[1]} but outputs has structure {spec}.")
+    return found
+
+
+def name_of(func: Callable) -> str:
+    """What a function is called in messages."""
+    return getattr(func, "__name__", None) or repr(func)
+
+
+def _batch_size(leaves: list, dims: list, name: str, in_dims: Any) -> int:
     sizes: list = []
+    called = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>)"
     for leaf, dim in zip(leaves, dims):
         if dim is None:
             continue
         if not isinstance(leaf, Tensor) and not _is_collection(leaf):
-            raise ValueError(f"vmap: in_dims asks to map over dimension {dim} of an input of type "
-                             f"{type(leaf).__name__}, which is no Tensor")
+            raise ValueError(f"{called}: Got in_dim={dim} for an input but the input is of type {type(leaf)}. We cannot vmap over "
+                             "non-Tensor arguments, please use None as the respective in_dim")
         if not -leaf.ndim <= dim < leaf.ndim:
-            raise ValueError(f"vmap: got in_dim={dim} for an input of shape {list(leaf.shape)}, but it must lie in "
-                             f"[-{leaf.ndim}, {leaf.ndim})")
+            raise ValueError(f"{called}: Got in_dim={dim} for some input, but that input is a Tensor of dimensionality {leaf.ndim} so "
+                             f"expected in_dim to satisfy -{leaf.ndim} <= in_dim < {leaf.ndim}.")
         sizes.append(leaf.shape[dim])
     if not sizes:
-        raise ValueError("vmap: at least one input must be mapped over, but in_dims is None for all of them")
+        raise ValueError(f"{called}: Expected at least one Tensor to vmap over: in_dims is None for all inputs")
     if any(size != sizes[0] for size in sizes):
         raise ValueError(f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped "
                          "dimension")
@@ -85,11 +117,11 @@ def _over_collections(func: Callable, leaves: list, dims: list, spec: Spec, size
 
     results, out_spec = flatten(level.call(call, [v.movedim(d, 0) if m else v for v, d, m in zip(leaves, dims, mine)], tuple(mine)))
     made = []
-    for result, d in zip(results, _spread(out_dims, out_spec, "out_dims")):
+    for result, d in zip(results, _out_dims(out_dims, out_spec, name_of(func))):
         if _is_collection(result) and d is not None:
             made.append(result._remove_batch_dim(vmap_level=level, batch_size=size, out_dim=d))
         else:
-            found = whole(result, d is not None, level)
+            found = whole(result, d is not None, level, name_of(func))
             made.append(found if d is None else found.movedim(0, _checked(d, found)))
     return unflatten(made, out_spec)
 
@@ -102,22 +134,23 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
     Raises ValueError for dims that do not fit or sizes that differ.
     """
     if randomness not in RANDOMNESS:
-        raise RuntimeError(f"Only allowed values for randomness are {', '.join(RANDOMNESS)}. Got {randomness}")
+        raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
     if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"vmap: chunk_size should be None or greater than 0, got {chunk_size}")
+        raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = flatten((args, kwargs))
-        dims = _spread(tuple(in_dims) if isinstance(in_dims, list) else in_dims, flatten(args)[1], "in_dims")
-        dims += [0 if isinstance(v, Tensor) or _is_collection(v) else None for v in leaves[len(dims):]]
-        size = _batch_size(leaves, dims)
+        given = tuple(in_dims) if isinstance(in_dims, list) else in_dims
+        dims = _in_dims(given, flatten(args)[1], name_of(func))
+        dims += [None] * (len(leaves) - len(dims))      # what is given by name is the same for all examples
+        size = _batch_size(leaves, dims, name_of(func), given)
         if any(map(_is_collection, leaves)):
             return _over_collections(func, leaves, dims, spec, size, out_dims, randomness)
         batches = [v if d is None else v.movedim(d, 0) for v, d in zip(leaves, dims)]
         has = tuple([d is not None for d in dims])
         if chunk_size is None or chunk_size >= size:
-            return _placed(map_examples(func, batches, has, spec, size, out_dims, randomness), out_dims)
+            return _placed(map_examples(func, batches, has, spec, size, out_dims, randomness), out_dims, name_of(func))
         parts, drawn = [], all_states() if randomness == "same" else None
         for start in range(0, size, chunk_size):
             count = min(chunk_size, size - start)
@@ -125,26 +158,27 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
                 set_all_states(drawn)
             chunk = [v.narrow(0, start, count) if h else v for v, h in zip(batches, has)]
             parts.append(map_examples(func, chunk, has, spec, count, out_dims, randomness))
-        return _placed(_joined(parts, out_dims), out_dims)
+        return _placed(_joined(parts, out_dims, name_of(func)), out_dims, name_of(func))
 
     return wrapped
 
 
-def _joined(parts: list, out_dims: Any) -> Any:
+def _joined(parts: list, out_dims: Any, name: str) -> Any:
     columns, spec = [flatten(part)[0] for part in parts], flatten(parts[0])[1]
-    dims = _spread(out_dims, spec, "out_dims")
+    dims = _out_dims(out_dims, spec, name)
     return unflatten([c[0] if d is None else OPERATORS["cat"](list(c)) for c, d in zip(zip(*columns), dims)], spec)
 
 
-def _placed(results: Any, out_dims: Any) -> Any:
+def _placed(results: Any, out_dims: Any, name: str) -> Any:
     """Results with the batch, which is in front, where it is wanted."""
     leaves, spec = flatten(results)
-    return unflatten([v if d is None else v.movedim(0, _checked(d, v)) for v, d in zip(leaves, _spread(out_dims, spec, "out_dims"))], spec)
+    return unflatten([v if d is None else v.movedim(0, _checked(d, v)) for v, d in zip(leaves, _out_dims(out_dims, spec, name))], spec)
 
 
 def _checked(dim: int, value: Tensor) -> int:
     if not -value.ndim <= dim < value.ndim:
-        raise IndexError(f"vmap: Dimension out of range: out_dims is {dim} for a result of {value.ndim} dimensions, the batch's included")
+        raise IndexError(f"Dimension out of range (expected to be in range of [-{value.ndim}, {value.ndim - 1}], but got {dim}): out_dims of "
+                         f"vmap for a result of {value.ndim} dimensions, the batch's included")
     return dim
 
 
@@ -159,4 +193,6 @@ def map_examples(func: Callable, batches: list, has: tuple, spec: Spec, size: in
     have one. Capture has a graph for `func`, and calls `mapped`."""
     level = Level(size, randomness)
     results, out_spec = flatten(level.call(lambda *leaves: call_with(func, list(leaves), spec), batches, has))
-    return unflatten([whole(r, d is not None, level) for r, d in zip(results, _spread(out_dims, out_spec, "out_dims"))], out_spec)
+    name = name_of(func)
+    dims = _out_dims(out_dims, out_spec, name)
+    return unflatten([whole(r, d is not None, level, name) for r, d in zip(results, dims)], out_spec)

@@ -6,6 +6,7 @@ import builtins
 import keyword
 import math
 import sys
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, SimpleNamespace
@@ -138,7 +139,7 @@ def attribute_expression(root: str, target: str) -> str:
     text = root
     for atom in target.split("."):
         plain = atom.isidentifier() and not keyword.iskeyword(atom)
-        text = f"{text}.{atom}" if plain else f"getattr({text}, {atom!r})"
+        text = f"{text}.{atom}" if plain else f'getattr({text}, "{atom}")'
     return text
 
 
@@ -244,7 +245,8 @@ class CodeGen:
                 text += f";  {' = '.join(dead)} = None"
             lines[node.name] = len(body) + 2
             body.append(f"    {text}")
-        signature = self.gen_fn_def([_parameter(node, names) for node in placeholders], "")
+        returned = next((_annotation(node.type, names, " -> ") for node in reversed(graph.nodes) if node.op == "output"), "")
+        signature = self.gen_fn_def([_parameter(node, names) for node in placeholders], returned)
         if self._body_transformer is not None:
             body = _indented(self._body_transformer([f"{line[4:]}\n" for line in body]))
         source = "\n".join([*signature.split("\n"), *(body or ["    pass"])]) + "\n"
@@ -258,7 +260,7 @@ class CodeGen:
             target, value = (argument_expression(a, names) for a in node.args)
             return f"{node.name} = {target}; {node.name} {_AUGMENTED[_function_name(node)]} {value}"
         described = describe_value(node.meta.get("val"))
-        annotation = f': "{described}"' if described else ""
+        annotation = f': "{described}"' if described else _annotation(node.type, names)
         return f"{node.name}{annotation} = {_expression(node, root, names)}"
 
 
@@ -270,10 +272,31 @@ def _parameter(node: Node, names: _Globals) -> str:
     target = str(node.target)
     stars = len(target) - len(target.lstrip("*"))
     described = describe_value(node.meta.get("val"))
-    kind = getattr(node.type, "__name__", None) if isinstance(node.type, type) and node.type.__module__ == "builtins" else None
-    annotation = f': "{described}"' if described and not stars else f" : {kind}" if kind else ""
+    annotation = f': "{described}"' if described and not stars else _annotation(node.type, names)
     default = f" = {argument_expression(node.args[0], names)}" if node.args else ""
     return f"{target}{annotation}{default}"
+
+
+def _annotation(kind: Any, names: _Globals, before: str = " : ") -> str:
+    """What is annotated, if it is; annotations that are text may mean anything, and are left out."""
+    return "" if kind is None or isinstance(kind, str) else f"{before}{_type_expression(kind, names)}"
+
+
+def _type_expression(kind: Any, names: _Globals) -> str:
+    """A class or a generic of `typing` as source text: `typing_List[torch.Tensor]`."""
+    if kind is type(None):
+        return names.name_of("NoneType", kind)
+    origin = typing.get_origin(kind)
+    if origin is None:
+        return callable_expression(kind, names) if isinstance(kind, type) else names.name_of(_identifier(str(kind).replace(".", "_")), kind)
+    parts = typing.get_args(kind)
+    if not parts or not all(isinstance(part, type) or typing.get_origin(part) is not None for part in parts):
+        return names.name_of(_identifier(f"_{type(kind).__name__}"), kind)
+    name = getattr(kind, "_name", None) or "Union"
+    base = names.name_of(f"typing_{name}", getattr(typing, name)) if type(kind).__module__ == "typing" else callable_expression(origin, names)
+    if name == "Optional":
+        base = names.name_of("typing_Union", typing.Union)
+    return f"{base}[{','.join(_type_expression(part, names) for part in parts)}]"
 
 
 def _function_name(node: Node) -> str:

@@ -8,6 +8,7 @@ import copy
 import importlib
 import keyword
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -220,6 +221,7 @@ class Graph:
         if to_erase.graph is not self:
             raise RuntimeError(f"tried to erase node %{to_erase.name} from a graph that it is not in")
         if to_erase._erased:
+            warnings.warn(f"erase_node({to_erase}) on an already erased node", stacklevel=2)
             return
         if self._cursor is to_erase:
             self._cursor = to_erase._next
@@ -297,17 +299,23 @@ class Graph:
         """Print with another `CodeGen`, for example one with a different signature."""
         self._codegen = codegen
 
-    @contextlib.contextmanager
-    def on_generate_code(self, make_transformer: Callable[[Callable | None], Callable]) -> Iterator[None]:
-        """Within the block the lines of printed code go through a function from lines to lines; `make_transformer` gives it, from the one
-        in force or None."""
+    def on_generate_code(self, make_transformer: Callable[[Callable | None], Callable]) -> contextlib.ExitStack:
+        """From here on, or within a block, the lines of printed code go through a function from lines to lines; `make_transformer` gives it,
+        from the one in force or None."""
         former = self._codegen
         self._codegen = copy.copy(former)
         self._codegen._body_transformer = make_transformer(former._body_transformer)
-        try:
-            yield
-        finally:
-            self._codegen = former
+        scope = contextlib.ExitStack()
+        scope.callback(setattr, self, "_codegen", former)
+        return scope
+
+    def process_inputs(self, *args: Any) -> Any:
+        """The arguments of a call as the placeholders get them."""
+        return self._codegen.process_inputs(*args)
+
+    def process_outputs(self, out: Any) -> Any:
+        """What the output node gives as a call returns it."""
+        return self._codegen.process_outputs(out)
 
     def python_code(self, root_module: str = "self", *, verbose: bool = False) -> PythonCode:
         """The graph as a Python function named `forward`; `verbose` adds the user's lines as comments."""

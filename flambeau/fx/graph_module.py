@@ -154,6 +154,8 @@ class GraphModule(PlainModule):
     _class_name = "GraphModule"
 
     def __init__(self, root: Any, graph: Graph, class_name: str = "GraphModule") -> None:
+        if not isinstance(root, (dict, module_base(), PlainModule)):
+            raise RuntimeError(f"Unsupported type {root} passed for root!")
         super().__init__()
         self.__dict__["_class_name"] = class_name
         self.__dict__["meta"] = {}
@@ -183,6 +185,8 @@ class GraphModule(PlainModule):
 
     @graph.setter
     def graph(self, graph: Graph) -> None:
+        if not isinstance(graph, Graph):
+            raise AssertionError(f"Expected a Graph instance, but got {type(graph)}")
         graph.owning_module = self
         self.__dict__["_graph"] = graph
         self._forget_code()

@@ -103,8 +103,11 @@ class Interpreter:
     # -- helpers -----------------------------------------------------------------------------------------------------
 
     def fetch_attr(self, target: str) -> Any:
-        """An attribute of the module by dotted path."""
-        return resolve_attr(self.module, target)
+        """An attribute of the module by dotted path; RuntimeError if there is none."""
+        try:
+            return resolve_attr(self.module, target)
+        except AttributeError as error:
+            raise RuntimeError(f"Node referenced nonexistent target {target}: {error}") from error
 
     def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple, dict]:
         """The node's arguments with nodes replaced by values; containers are plain, writable ones."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import keyword
 import sys
+import typing
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,9 +25,8 @@ OPS = ("placeholder", "get_attr", "call_function", "call_method", "call_module",
 
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    raise NotImplementedError(f"{type(self).__name__} holds a node's arguments and cannot be written to, because the "
-                              "node's inputs and users would no longer agree with it; build new arguments and assign "
-                              "node.args or node.kwargs")
+    raise TypeError(f"{type(self).__name__!r} object does not support mutation: it holds a node's arguments, and the node's inputs and users "
+                    "would no longer agree with it; build new arguments and assign node.args or node.kwargs")
 
 
 class immutable_list(list):
@@ -236,7 +236,7 @@ class Node:
         if x is self:
             return
         if x.graph is not self.graph:
-            raise ValueError(f"cannot move node %{x.name} beside %{self.name}: they are in different graphs")
+            raise AssertionError(f"Attempting to move a Node into a different Graph: %{x.name} beside %{self.name}")
         x._unlink()
         before = self._prev
         before._next, x._prev = x, before
@@ -246,6 +246,22 @@ class Node:
         """Move `x` to the place just after this node."""
         if x is not self and x is not self._next:
             self._next.prepend(x)
+
+    def __lt__(self, other: Node) -> bool:
+        """Whether it comes before another node of its graph."""
+        node = self._next
+        while node is not other and node is not self.graph._root:
+            node = node._next
+        return node is other and other is not self
+
+    def __gt__(self, other: Node) -> bool:
+        return other < self
+
+    def __le__(self, other: Node) -> bool:
+        return self is other or self < other
+
+    def __ge__(self, other: Node) -> bool:
+        return other <= self
 
     def _unlink(self) -> None:
         self._prev._next, self._next._prev = self._next, self._prev
@@ -288,16 +304,17 @@ class Node:
 
     def format_node(self) -> str:
         """One line: `%name : [num_users=N] = op[target=...](args = ..., kwargs = ...)`."""
+        kind = "" if self.type is None or isinstance(self.type, str) else f"{type_name(self.type)} "
         if self.op == "placeholder":
             default = f"(default={self._args[0]!r})" if self._args else ""
-            return f"%{self.name} : [num_users={len(self.users)}] = placeholder[target={self.target}]{default}"
+            return f"%{self.name} : {kind}[num_users={len(self.users)}] = placeholder[target={self.target}]{default}"
         if self.op == "get_attr":
-            return f"%{self.name} : [num_users={len(self.users)}] = get_attr[target={self.target}]"
+            return f"%{self.name} : {kind}[num_users={len(self.users)}] = get_attr[target={self.target}]"
         if self.op == "output":
             return f"return {self._args[0] if self._args else None}"
         kwargs = ", ".join(f"{key}: {_show(value)}" for key, value in self._kwargs.items())
         return (
-            f"%{self.name} : [num_users={len(self.users)}] = {self.op}[target={target_name(self.target)}]"
+            f"%{self.name} : {kind}[num_users={len(self.users)}] = {self.op}[target={target_name(self.target)}]"
             f"(args = {_show(self._args)}, kwargs = {{{kwargs}}})"
         )
 
@@ -315,6 +332,15 @@ def _show(a: Argument) -> str:
     if isinstance(a, slice):
         return f"slice({_show(a.start)}, {_show(a.stop)}, {_show(a.step)})"
     return getattr(a, "__name__", None) or repr(a)
+
+
+def type_name(kind: Any) -> str:
+    """An annotation as text: a class by its name, torch's with their module, also within a generic of `typing`."""
+    if not isinstance(kind, type) or hasattr(kind, "__origin__"):
+        generic, bracket, _ = str(kind).partition("[")
+        parts = [part for part in typing.get_args(kind) if not (generic == "typing.Optional" and part is type(None))]
+        return f"{generic}[{', '.join(map(type_name, parts))}]" if bracket and parts else str(kind)
+    return kind.__name__ if kind.__module__ == "builtins" else target_name(kind)
 
 
 def function_name(fn: Any) -> str:
@@ -379,6 +405,9 @@ def mark_impure(fn: Callable) -> Callable:
     """Declare that calls of `fn` must stay in a graph even when nobody uses their value. Usable as a decorator."""
     _impure_functions.add(fn)
     return fn
+
+
+has_side_effect = mark_impure
 
 
 def is_impure_function(fn: Any) -> bool:

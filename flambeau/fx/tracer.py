@@ -175,7 +175,7 @@ class Tracer(TracerBase):
         args = self._arguments(fn, len(receiver), concrete_args or {})
         with self._patched(fn):
             result = _all_positional(fn)(*receiver, *args)
-        self.graph.output(self.create_arg(result))
+        self.graph.output(self.create_arg(result), getattr(fn, "__annotations__", {}).get("return"))
         return self.graph
 
     def _arguments(self, fn: Callable, skip: int, concrete: dict[str, Any]) -> list:

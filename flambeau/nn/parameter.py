@@ -120,6 +120,11 @@ class UninitializedTensorMixin:
         look_at(self, made)
         self.__class__ = self._materialize_as
 
+    def share_memory_(self) -> Any:
+        """Refused: there is nothing to share yet."""
+        raise RuntimeError("Can't share memory on an uninitialized parameter or buffer. Call `forward` to initialize the parameters before "
+                           "calling `module.share_memory()`.")
+
     def __getattribute__(self, name: str) -> Any:
         if name in ("shape", "size", "numel"):
             raise RuntimeError("Can't access the shape of an uninitialized parameter or buffer. This error usually happens in "

@@ -75,8 +75,8 @@ def stacked(tensors: Sequence[Tensor]) -> Tensor:
 
 def refused(prim: Any, size: int, args: tuple, has: tuple) -> Any:
     """Of what has as many results as the values say: examples would not have the same shape."""
-    raise RuntimeError(f"vmap: the shape of the result of {prim.name}() depends on values, which differ between examples; use "
-                       "masks and torch.where in place of selections")
+    raise RuntimeError("vmap: We do not support batching operators that can output dynamic shape: the shape of the result of "
+                       f"{prim.name}() depends on values, which differ between examples; use masks and torch.where in place of selections")
 
 
 def first_alone(record: Any, size: int, args: tuple, has: tuple) -> Any:

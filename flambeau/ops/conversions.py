@@ -249,10 +249,9 @@ class DataNeeded:
     array: Any = None
 
 
-VALUE_OF_EXAMPLE = (
-    "vmap: the value of a tensor was asked for, by .item(), bool(), int(), a branch on it or the like, but it stands for all examples of "
-    "a batch at once, and their values differ; use torch.where in place of a branch, or call this outside of vmap"
-)
+_DIFFER = "It stands for all examples of a batch at once, and their values differ; use torch.where in place of a branch, or call this outside"
+VALUE_OF_EXAMPLE = f"vmap: It looks like you're calling .item() on a Tensor, or asked for its value by int(), numpy() or the like. {_DIFFER}"
+BRANCH_ON_EXAMPLE = f"vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. {_DIFFER}"
 
 
 class _LocalScalar:
@@ -327,6 +326,8 @@ def _bool(self: Tensor) -> bool:
     if self._data is not None and self._data.size != 1:
         raise RuntimeError(f"Boolean value of Tensor with {'no' if not self._data.size else 'more than one'} value"
                            f"{'s' if not self._data.size else ''} is ambiguous")
+    if self._data is None and is_example(self):
+        raise RuntimeError(BRANCH_ON_EXAMPLE)
     return bool(item(self))
 
 
@@ -415,7 +416,8 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     """Set `requires_grad` and return this tensor."""
     if not isinstance(requires_grad, bool):
         raise TypeError(f"requires_grad_(): argument 'requires_grad' (position 1) must be bool, not {type(requires_grad).__name__}")
-    self.requires_grad = requires_grad
+    if not requires_grad or self.grad_fn is None:
+        self.requires_grad = requires_grad
     return self
 
 
@@ -454,8 +456,10 @@ def _get_data(self: Tensor) -> Tensor:
 
 def _set_data(self: Tensor, value: Tensor) -> None:
     """Let this tensor look at the memory of `value` instead."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
     if self.requires_grad and value.dtype.category < 2:
-        raise RuntimeError(f"data set to a tensor that requires gradients must be floating point or complex, this is {value.dtype}")
+        raise RuntimeError(f"data set to a tensor that requires gradients must be floating point or complex dtype, this is {value.dtype}")
     look_at(self, value)
     value._storage  # noqa: B018
     self._store = value._store

@@ -290,13 +290,13 @@ def _shifted(x: Tensor, dim: Any, half: Callable[[Any], Any]) -> Tensor:
     return roll(x, tuple(half(x.shape[d]) for d in dims), dims) if dims else x.clone()
 
 
-@operator(name="fft_fftshift")
+@operator(name="fft_fftshift", node="roll")
 def fftshift(input: Tensor, dim: Any = None) -> Tensor:
     """The zero frequency moved to the middle."""
     return _shifted(input, dim, lambda n: n // 2)
 
 
-@operator(name="fft_ifftshift")
+@operator(name="fft_ifftshift", node="roll")
 def ifftshift(input: Tensor, dim: Any = None) -> Tensor:
     """The inverse of fftshift."""
     return _shifted(input, dim, lambda n: (n + 1) // 2)

@@ -18,7 +18,7 @@ from .registry import Pointwise, operator
 from .writing import assign, inplace, new_value, with_out
 
 
-@operator(method=True, autocast={"cuda": "promote"})
+@operator(method=True, autocast={"cuda": "promote"}, node=True)
 @with_out
 @elementwise
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
@@ -38,7 +38,7 @@ def _in_common(name: str, *tensors: Tensor) -> tuple:
     return kind, *[cast(cast(t, kind), compute_dtype(kind)) for t in tensors]
 
 
-@operator(method=True, autocast={"cuda": "promote"})
+@operator(method=True, autocast={"cuda": "promote"}, node=True)
 @with_out
 @elementwise
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
@@ -59,7 +59,7 @@ def _scaled_quotient(tensor1: Tensor, tensor2: Tensor, value: Any) -> Tensor:
     return div(mul(tensor1, value), tensor2)
 
 
-@operator(method=True, fused=True)
+@operator(method=True, fused=True, node=lambda input, end, weight: "lerp.1" if isinstance(weight, Tensor) else "lerp")
 @with_out
 @elementwise
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
@@ -205,7 +205,7 @@ def frac(input: Tensor) -> Tensor:
     return input - trunc(input)
 
 
-@operator(method=True, fused=True, tags=("keeps_zero",))
+@operator(method=True, fused=True, tags=("keeps_zero",), node=True)
 @with_out
 def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """NaN, inf and -inf replaced (by 0 and the dtype's largest and smallest numbers unless given)."""
@@ -254,21 +254,21 @@ def _xlogy(x: Tensor, y: Tensor) -> Tensor:
     return (x * y.masked_fill(zero, 1).log()).masked_fill(zero, 0)
 
 
-@operator(method=True, tags=("keeps_zero",))
+@operator(method=True, tags=("keeps_zero",), node=True)
 @with_out
 def deg2rad(input: Tensor) -> Tensor:
     """Degrees to radians."""
     return to_float(input) * (math.pi / 180)
 
 
-@operator(method=True, tags=("keeps_zero",))
+@operator(method=True, tags=("keeps_zero",), node=True)
 @with_out
 def rad2deg(input: Tensor) -> Tensor:
     """Radians to degrees."""
     return to_float(input) * (180 / math.pi)
 
 
-@operator(method=True, fused=True)
+@operator(method=True, fused=True, node=True)
 @with_out
 def angle(input: Tensor) -> Tensor:
     """The argument of a complex number; 0 or pi by sign for real ones (NaN stays)."""

@@ -27,7 +27,7 @@ from .primitives import read
 from .prims.indexing import grown, of_one_rank
 from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, prepare, together
-from .registry import OPERATORS, Linear, Spec, method, operator, primitive
+from .registry import OPERATORS, Linear, Spec, method, on_tape, operator, primitive
 from .subscript import _check_broadcast, _value_for, check_step, index_list, put_, slice_bounds
 from .writing import assign, inplace, refuse_repeated, store_apart, with_out, with_out_apart, with_out_in_rows
 
@@ -57,7 +57,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False,
     elif input.ndim and index.ndim:
         result = prims.gather(input, d, index)
     else:
-        result = prims.gather(_vector(input), d, _vector(index)).reshape(tuple(index.shape))
+        result = on_tape("gather", prims.gather(_vector(input), d, _vector(index)).reshape(tuple(index.shape)))
     return result if out is None else store_apart(out, result, input, index)
 
 
@@ -143,7 +143,7 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
     return _scatter(input, dim, index, value if src is None else src, "set" if reduce is None else _REDUCE[reduce])
 
 
-@operator(method=True, autocast={"cuda": "promote"})
+@operator(method=True, autocast={"cuda": "promote"}, node=True)
 @with_out
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with `src` added at `index` along `dim`."""
@@ -164,7 +164,7 @@ def _identity(mode: str, kind: dtype) -> Any:
     return limits.min if mode == "amax" else limits.max
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 @with_out
 def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """A copy of `input` with `src` combined at `index` along `dim`: sum, prod, mean, amax or amin."""
@@ -194,7 +194,7 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
     d = canonical_dim(dim, input.ndim)
     result = prims.index_select(_vector(input), d, _vector(_index(index, "index_select")))
     if not input.ndim:
-        result = result.reshape(())
+        result = on_tape("index_select", result.reshape(()))
     return result if out is None else store_apart(out, result, input, index)
 
 
@@ -242,7 +242,7 @@ def _check_slices(name: str, input: Tensor, d: int, index: Tensor, source: Tenso
         f"index of {count} elements along dimension {d} of shape {list(input.shape)}, got {list(source.shape)}")
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 @with_out
 @functools.partial(along_a_number, alike=True)
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
@@ -254,7 +254,7 @@ def _at(dim: int, index: Tensor) -> list:
     return [None] * dim + [index]
 
 
-@operator(method=True, autocast="promote")
+@operator(method=True, autocast="promote", node=True)
 @with_out
 @functools.partial(along_a_number, alike=False)
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
@@ -262,7 +262,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     return prims.index_put(input, _at(dim, index), source, False)
 
 
-@operator(method=True)
+@operator(method=True, node=lambda input, dim, index, value: "index_fill.1" if isinstance(value, Tensor) else "index_fill")
 @along_a_number
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A copy of `input` with `value` in the slices at `index` along `dim`."""
@@ -337,7 +337,7 @@ def argwhere(input: Tensor) -> Tensor:
     return nonzero(input)
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 @with_out_apart
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements of `input` where `mask` (broadcast against it) is true, as a 1-D tensor."""
@@ -347,7 +347,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     return prims.index(input.reshape(-1), list(nonzero(mask.reshape(-1), as_tuple=True)))
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the elements of `source`, in order, where `mask` is true."""
     if mask.dtype is not bool_:
@@ -369,7 +369,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 inplace(masked_scatter, "masked_scatter_")
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 @with_out_apart
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at `index` of the flattened input."""
@@ -381,7 +381,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     return prims.index(flat, [in_rows(index)])
 
 
-@operator(name="put", method=True)
+@operator(name="put", method=True, node=True)
 def put_elements(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy with `source` written, or added, at `index` of the flattened tensor."""
     if not accumulate:
@@ -599,7 +599,7 @@ def _same_region(src: Tensor, view: Tensor, name: str) -> Tensor:
     return cast(src, view.dtype)
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 @with_out_in_rows
 def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
     """A copy of `input` with input[start:end:step] along `dim` replaced by `src`."""
@@ -613,7 +613,7 @@ def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = 
     return like(out, input)
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of `input` with the slice at `index` along `dim` replaced by `src`."""
     d = canonical_dim(dim, input.ndim)
@@ -621,7 +621,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     return like(view_scatter(input, ((prims.select, (d, i)),), _same_region(src, input.select(d, index), "select_scatter")), input)
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A copy of `input` with a diagonal replaced by `src`."""
     attrs = (offset, canonical_dim(dim1, input.ndim), canonical_dim(dim2, input.ndim))
@@ -656,7 +656,7 @@ def zero_(self: Tensor) -> Tensor:
     return self
 
 
-@operator
+@operator(node=lambda input, value: "fill.1" if isinstance(value, Tensor) else "fill")
 def fill(input: Tensor, value: Any) -> Tensor:
     """A tensor like `input` filled with `value`."""
     return input.clone().fill_(value)   # so that input gets a gradient: of zeros

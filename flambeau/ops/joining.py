@@ -156,7 +156,7 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 # -- repeating and reordering --------------------------------------------------------------------------------------------
-@operator(method=True)
+@operator(method=True, node=True)
 def repeat(self: Tensor, *sizes: Ints, **named: Any) -> Tensor:
     """The tensor repeated that many times along each dimension (leading dimensions are added)."""
     times = as_ints(_by_name(sizes, named, "repeat", "repeats"))
@@ -178,7 +178,7 @@ def repeat(self: Tensor, *sizes: Ints, **named: Any) -> Tensor:
     return wide.clone(memory_format=contiguous_format).view([r * n for r, n in zip(times, shape)])  # never a view of `self`
 
 
-@operator(method=True)
+@operator(method=True, node="repeat")
 def tile(input: Tensor, *dims: Ints, **named: Any) -> Tensor:
     """repeat, with missing leading repeats taken as 1."""
     times = as_ints(_by_name(dims, named, "tile", "dims"))
@@ -248,7 +248,7 @@ def flipud(input: Tensor) -> Tensor:
     return flip(input, 0)
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     """The elements shifted cyclically along `dims` (the flattened input without dims)."""
     if dims is None or (isinstance(dims, (tuple, list)) and not dims):
@@ -273,7 +273,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     return as_images(apart(x, input), images)
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Turned by k quarter turns in the plane of `dims`, from the first towards the second."""
     if input.ndim < 2:

@@ -142,6 +142,9 @@ def _wide(fn: Callable) -> Callable:
     return kernel
 
 
+_SPECIAL = frozenset({"i0e", "i1", "i1e", "ndtri", "erfcx", "log_ndtr", "zeta"})    # whose ATen names begin with special_
+
+
 def _library(name: str, fn: Callable, d: dict[str, Any] | None = None, *, params: Sequence[str] = ("x",),
              why: str = "", samples: Any = None) -> Primitive:
     """An elementwise primitive computed by a library function."""
@@ -154,7 +157,7 @@ def _library(name: str, fn: Callable, d: dict[str, Any] | None = None, *, params
     record = primitive(name, kernel=_wide(fn), derivative=Pointwise(**d) if d else None, tensors=len(params), why_absent=why_absent,
                        doc=f"Elementwise {name}, as scipy.special has "
                            f"it.", tags=("recomputable",), samples=samples or (lambda r: [(r.uniform(0.3, 0.9, (2, 3)),)]))(shape)
-    record.params = tuple(params)
+    record.params, record.aten = tuple(params), InAten(node=f"special_{name}" if name in _SPECIAL else "")
     return record
 
 
@@ -292,7 +295,7 @@ special_ops = {
 inplace(i0, "i0_")
 
 
-@operator(method=False)
+@operator(method=False, node=True)
 @with_out
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The n-th derivative of digamma."""
@@ -334,7 +337,7 @@ igammac = _binary("igammac", igammac_prim, "The regularised upper incomplete gam
 special_zeta = _binary("special_zeta", zeta_prim, "The Hurwitz zeta function.", numbers=True)
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 @with_out
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The log of the p-variate gamma function."""
@@ -438,7 +441,7 @@ def _areas(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
     return pair * x.diff(dim=d) / 2
 
 
-@operator
+@operator(node=lambda y, x=None, **_: "mul.1" if x is None else "div.1")
 def trapezoid(y: Tensor, x: Tensor | Absent = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """The trapezoidal rule along `dim`, over the points `x` or at distance dx."""
     return _trapezoid(y, x, dx, dim)
@@ -551,7 +554,7 @@ inplace(renorm, "renorm_")
 
 
 # -- the rest of torch.special -----------------------------------------------------------------------------------------
-@operator
+@operator(node="mul.1")
 @with_out_in_rows
 def special_ndtr(input: Tensor) -> Tensor:
     """The area under the standard normal density up to each element."""
@@ -566,7 +569,7 @@ def special_entr(input: Tensor) -> Tensor:
     return _entr(to_float(input))
 
 
-@operator(name="_entr", vjp=Pointwise(x=lambda x: -x.log() - 1))
+@operator(name="_entr", aten=InAten(node="special_entr"), vjp=Pointwise(x=lambda x: -x.log() - 1))
 def _entr(x: Tensor) -> Tensor:
     safe = x.masked_fill(x <= 0, 1)
     return (-x * safe.log()).masked_fill(x < 0, -math.inf)
@@ -580,8 +583,9 @@ def special_xlog1py(input: Any, other: Any) -> Tensor:
     return _xlog1py(*pair(input, other))
 
 
-@operator(name="_xlog1py", vjp=Pointwise(x=lambda g, x, y: _xlog1py(g, y).masked_fill((x == 0) & (y <= -1), 0),
-                                         y=lambda g, x, y: (g * x / (y + 1)).masked_fill((x == 0) & (y == -1), 0)))
+@operator(name="_xlog1py", aten=InAten(node="special_xlog1py"), vjp=Pointwise(
+    x=lambda g, x, y: _xlog1py(g, y).masked_fill((x == 0) & (y <= -1), 0),
+    y=lambda g, x, y: (g * x / (y + 1)).masked_fill((x == 0) & (y == -1), 0)))
 def _xlog1py(x: Tensor, y: Tensor) -> Tensor:
     zero = (x == 0) & ~y.isnan()
     return (x * prims.log1p(y.masked_fill(zero, 0))).masked_fill(zero, 0)

@@ -59,7 +59,7 @@ def _triangle(name: str, compare: Callable) -> Callable:
 
     side = "lower" if name == "tril" else "upper"
     fn.__name__, fn.__doc__ = name, f"The {side} triangle of the last two dimensions; zeros elsewhere."
-    return operator(fn, method=True)
+    return operator(fn, method=True, node=True)
 
 
 tril, triu = _triangle("tril", lambda gap, k: gap <= k), _triangle("triu", lambda gap, k: gap >= k)
@@ -161,7 +161,7 @@ def _one_hot(places: Tensor, classes: Tensor) -> Tensor:
     return cast(prims.eq(places, classes), int64)
 
 
-@operator
+@operator(node=True)
 def block_diag(*tensors: Tensor) -> Tensor:
     """The matrices along the diagonal of one matrix."""
     for i, t in enumerate(tensors):

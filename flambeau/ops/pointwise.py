@@ -31,7 +31,7 @@ from .promotion import (
     times_alpha,
     to_float,
 )
-from .registry import OPERATORS, PRIMITIVES, Autocast, Pointwise, Primitive, as_dunder, operator
+from .registry import OPERATORS, PRIMITIVES, Autocast, Pointwise, Primitive, as_dunder, on_tape, operator
 from .writing import inplace, store_out, with_out, with_out_apart
 
 
@@ -98,7 +98,7 @@ def _rounding(name: str) -> Callable:
 floor, ceil, trunc = (_rounding(n) for n in ("floor", "ceil", "trunc"))
 
 
-@operator(method=True, tags=("keeps_zero",))
+@operator(method=True, tags=("keeps_zero",), node=lambda input, *, decimals=None: "round" if decimals is None else "round.1")
 @with_out
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """To the nearest integer (or multiple of 10^-decimals), halves to even."""
@@ -121,7 +121,7 @@ def sign(input: Tensor) -> Tensor:
     return input.clone() if input.dtype.category == BOOL else prims.sign(input)
 
 
-@operator(method=True, tags=("keeps_zero",))
+@operator(method=True, tags=("keeps_zero",), node=True)
 @with_out
 @elementwise
 def sgn(input: Tensor) -> Tensor:
@@ -304,7 +304,7 @@ for _dunder, _fn in (("__iadd__", add_), ("__isub__", sub_), ("__imul__", OPERAT
     setattr(Tensor, _dunder, as_dunder(_fn, _dunder))
 
 
-@operator(method=("rsub", "__rsub__"))
+@operator(method=("rsub", "__rsub__"), node=lambda input, other, *_, **__: "rsub" if isinstance(other, Tensor) else "rsub.1")
 def rsub(input: Tensor, other: Any, alpha: Any = 1) -> Tensor:
     """other - alpha * input."""
     if not isinstance(input, Tensor):
@@ -324,7 +324,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
     x, y = prepare(input, other)
     y = _check_zero_division(x, y)
-    return (prims.truncdiv if rounding_mode == "trunc" else prims.floordiv)(x, y)
+    return on_tape("div.2", (prims.truncdiv if rounding_mode == "trunc" else prims.floordiv)(x, y))
 
 
 def _integral(x: Any) -> bool:
@@ -509,7 +509,7 @@ def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
 Tensor.where = _where_method  # type: ignore[assignment, method-assign]
 
 
-@operator(method=True)
+@operator(method=True, node=lambda input, mask, value: "masked_fill.1" if isinstance(value, Tensor) else "masked_fill")
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """`value` where `mask` is true, else `input`."""
     if not isinstance(mask, Tensor) or mask.dtype is not bool_:
@@ -588,7 +588,7 @@ def _limited(extremum: Primitive, beyond: Primitive, within: Primitive, x: Tenso
     return prims.where(beyond(x, bound), bound, x)
 
 
-@operator(method=True)
+@operator(method=True, node=lambda input, min: "clamp_min.1" if isinstance(min, Tensor) else "clamp_min")
 @with_out
 def clamp_min(input: Tensor, min: Any) -> Tensor:
     """clamp with a lower bound alone."""
@@ -597,7 +597,7 @@ def clamp_min(input: Tensor, min: Any) -> Tensor:
     return clamp(input, min=min)
 
 
-@operator(method=True)
+@operator(method=True, node=lambda input, max: "clamp_max.1" if isinstance(max, Tensor) else "clamp_max")
 @with_out
 def clamp_max(input: Tensor, max: Any) -> Tensor:
     """clamp with an upper bound alone."""
@@ -626,7 +626,7 @@ def isfinite(input: Tensor) -> Tensor:
     return logical_and(prims.logical_not(isinf(input)), prims.logical_not(isnan(input)))
 
 
-@operator(method=True, tags=("keeps_zero",))
+@operator(method=True, tags=("keeps_zero",), node="pow")
 @with_out
 def square(input: Tensor) -> Tensor:
     """input * input; bools as int64."""

@@ -70,11 +70,12 @@ class InAten(NamedTuple):
 def node_name(record: Any, args: tuple) -> str:
     """What the node of a recorded call is called, as PyTorch spells it: `NativeLayerNormBackward0`."""
     told = record.aten.node or record.aten.name or record.name
-    return _spelt(told if isinstance(told, str) else told(*args))
+    return spelt(told if isinstance(told, str) else told(*args))
 
 
 @functools.cache
-def _spelt(told: str) -> str:
+def spelt(told: str) -> str:
+    """A step of ATen as nodes are called: `sum.1` is SumBackward1, `view_copy` with a mark ViewBackward0_copy."""
     base, _, number = told.partition(".")
     return f"{base.replace('_', ' ').title().replace(' ', '')}Backward{number or 0}"
 

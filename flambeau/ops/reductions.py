@@ -18,7 +18,7 @@ from .ints import Ints
 from .order import in_rows
 from .primitives import InAten, told_by_dimensions
 from .promotion import apart, broadcast, cast, result_type, to_float
-from .registry import OPERATORS, Absent, General, Primitive, method, operator
+from .registry import OPERATORS, Absent, General, Primitive, method, on_tape, operator
 from .return_types import named
 from .writing import assign, new_value, store_out, with_out, with_out_apart
 
@@ -40,7 +40,10 @@ def _spread(x: Tensor, dim: Dims, keepdim: bool, rank: int) -> Tensor:
 def _reduce(prim: Primitive, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     dims = canonical_dims(dim, x.ndim)
     out = prim(x, dims)
-    return keep_dims(out, dims) if keepdim else out
+    if keepdim or (dim is not None and len(dims) == x.ndim):    # by whose number the form of ATen is told
+        told = prim.name if prim.name in ("amax", "amin") else f"{prim.name}.1"
+        return on_tape(told, keep_dims(out, dims) if keepdim else out)
+    return out
 
 
 def _count(x: Tensor, dims: Sequence[int]) -> Any:
@@ -88,7 +91,7 @@ def _sum_as(input: Tensor, dims: tuple[int, ...], keepdim: bool, kind: dtype) ->
     return _reduce(prims.sum, cast(input, kind), dims, keepdim)
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 def nansum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
     """Sum over `dim` with NaN counted as zero."""
     if input.dtype.category < FLOAT or dtype is not None or out is not None:
@@ -295,7 +298,8 @@ def _extremum(name: str) -> Callable:
         d = canonical_dim(dim, input.ndim)
         if input.ndim and _is_zero(input.shape[d]):
             raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
-        pair = _pick(input, d, arg_of(input, d), keepdim)
+        values, places = _pick(input, d, arg_of(input, d), keepdim)
+        pair = on_tape(name, values), places
         if out is not None:
             pair = tuple(store_out(o, r) for o, r in zip(out, pair))  # type: ignore[assignment]
         return named(name, *pair)
@@ -308,7 +312,7 @@ def _extremum(name: str) -> Callable:
 max, min = _extremum("max"), _extremum("min")
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 @with_out_apart
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
     """(minimum, maximum) over `dim` or over everything."""
@@ -397,7 +401,7 @@ def _moment(name: str, compute: Callable, doc: str, method: bool = False) -> Cal
         return compute(input, dim, correction, keepdim)
 
     fn.__name__, fn.__doc__ = name, doc
-    return operator(with_out(fn), method=method)
+    return operator(with_out(fn), method=method, node=name if name.endswith("_mean") else "")
 
 
 var = _moment("var", _var, "Variance over `dim`, divided by n - correction (1 unless given; `unbiased=False` means 0).", True)
@@ -519,7 +523,7 @@ def norm(input: Tensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False,
     return linalg_vector_norm(input, 2.0 if p is None else p, dim, keepdim, dtype=dtype, out=out)
 
 
-@operator(method=True, autocast={"cuda": "wide"})
+@operator(method=True, autocast={"cuda": "wide"}, node=True)
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of input - other."""
     return linalg_vector_norm(input - other, p)
@@ -563,7 +567,7 @@ def _running_extremum(name: str) -> Callable:
         return named(name, *prim(input, d))
 
     fn.__name__, fn.__doc__ = name, f"Running {name[3:]}imum along `dim` and where it stands (the last of equals)."
-    return operator(with_out(fn), method=True)
+    return operator(with_out(fn), method=True, node=True)
 
 
 cummax, cummin = _running_extremum("cummax"), _running_extremum("cummin")

@@ -11,7 +11,7 @@ import inspect
 import operator as python_operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Number
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, NoneType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -21,6 +21,7 @@ from flambeau import _C
 from ..core import dispatch
 from ..core.device import elsewhere
 from ..core.dtypes import as_dtype
+from ..core.symbolic import is_symbolic
 from ..core.tensor import Tensor, from_array
 from ..core.watching import watched
 from . import batching
@@ -41,6 +42,7 @@ from .primitives import (
     pointwise,
     primitive,
     register,
+    spelt,
     view,
 )
 from .replay import replayed
@@ -121,11 +123,11 @@ def handle_torch_function(public_api: Callable, relevant_args: Iterable[Any], *a
     return _asked_of_classes(public_api, name, owners, args, kwargs)
 
 
-def _asked_of_classes(fn: Callable, name: str, owners: Iterable, args: tuple, kwargs: dict) -> Any:
-    """What the first willing class answers; TypeError where none is."""
+def _asked_of_classes(fn: Callable, name: str, owners: Iterable, args: tuple, kwargs: dict, method: Callable | None = None) -> Any:
+    """What the first willing class answers; TypeError where none is. A program's own are told of the `method` that was called, if one was."""
     types = tuple(type(owner) for owner in owners)
     for kind in types:
-        answer = kind.__torch_function__(fn, types, args, kwargs)
+        answer = kind.__torch_function__(fn if method is None or _is_ours(kind) else method, types, args, kwargs)
         if answer is not NotImplemented:
             return answer
     raise TypeError(f"no implementation found for '{name}' on types that implement "
@@ -146,17 +148,25 @@ def _asks_classes(wrapper: Any) -> bool:
     return asked and "from_data" not in wrapper._operator.tags
 
 
-def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
-    """What the innermost mode, or else the first willing class, or else autocast answers; NotImplemented where there is none."""
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.startswith(_PACKAGE)
+
+
+def call_override(wrapper: Callable, args: tuple, kwargs: dict, method: Callable | None = None) -> Any:
+    """What the innermost mode, or else the first willing class, or else autocast answers; NotImplemented where there is none. `method`: what
+    was called, where programs' classes and modes know it by that."""
     state = dispatch.state
     if len(args) == 2 and isinstance(args[1], (list, tuple)) and "spread" in wrapper._operator.tags:    # type: ignore[attr-defined]
         args = (args[0], *args[1])
     if state.watchers:
         return watched(wrapper._event, wrapper, args, kwargs)    # type: ignore[attr-defined]
     if state.function_modes:
+        types: tuple[type, ...] = ()
         mode = state.function_modes[-1]
+        if not _is_ours(type(mode)) and dispatch.override_classes:
+            types = tuple([type(owner) for owner in _overriding((*args, *kwargs.values()))])
         with without_top_mode():
-            return mode.__torch_function__(wrapper, (), args, kwargs)
+            return mode.__torch_function__(wrapper if method is None or _is_ours(type(mode)) else method, types, args, kwargs)
     owners: Iterable = ()
     if _asks_classes(wrapper):
         owners = _overriding((*args, *kwargs.values()))
@@ -164,7 +174,7 @@ def call_override(wrapper: Callable, args: tuple, kwargs: dict) -> Any:
         owners = [owner for owner in _overriding((*args, *kwargs.values())) if dispatch.takes_every_call(owner)]
     if not owners:
         return casting(wrapper, args, kwargs) if state.autocast is not None and state.autocast[0].on else NotImplemented
-    return _asked_of_classes(wrapper, wrapper.__name__, owners, args, kwargs)
+    return _asked_of_classes(wrapper, wrapper.__name__, owners, args, kwargs, method)
 
 
 # Arguments may also be called as NumPy calls them, and dtypes may be given as Python's types.
@@ -195,7 +205,8 @@ def operator(fn: None = None, **facets: Any) -> Callable[[F], F]: ...
 def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,    # type: ignore[misc]
              vjp: Callable | Derivative | None = None, lowering: str | None = None, fused: bool = False,
              tags: Iterable[str] = (), batch: batching.Rule | None = None, flops: Flops | None = None,
-             autocast: Autocast = None, shortcut: Any = None, aten: str | Callable[..., str] | InAten = "") -> Any:
+             autocast: Autocast = None, shortcut: Any = None, aten: str | Callable[..., str] | InAten = "",
+             node: bool | str | Callable[..., str] = "") -> Any:
     """Register a typed function over primitives and operators as an operator.
 
     Tagged "view", it answers with a view of its first argument that depends on the layout and constant arguments alone;
@@ -211,11 +222,12 @@ def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Se
     batch as a whole (`batching.py`), where its body would be slower. `flops`: what it costs, where that is not the sum of its steps.
     `autocast`: what its arguments are cast to within autocast. `shortcut`: the primitive of a scalar operation that is all there is to
     operands of one dtype and numbers: it is asked before the body, where the parameters that are called Tensor are none but tensors.
-    `aten`: what ATen calls it (or a function of the arguments that says), where it has a facet and another name.
+    `aten`: what ATen calls it (or a function of the arguments that says), where it has a facet and another name. `node`: where
+    steps of its body are what is recorded, what the last of them is called on the tape (`sum.1` is SumBackward1; True: by its own name).
     """
     if fn is None:
         return functools.partial(operator, name=name, method=method, vjp=vjp, lowering=lowering, fused=fused, tags=tags,
-                                 batch=batch, flops=flops, autocast=autocast, shortcut=shortcut, aten=aten)
+                                 batch=batch, flops=flops, autocast=autocast, shortcut=shortcut, aten=aten, node=node)
     body = fn
     op_name = name or fn.__name__
     if vjp is not None or lowering is not None or fused:
@@ -231,14 +243,45 @@ def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Se
     never_none = _never_none(fn)
     if "view" in tags:  # what is remembered was looked at
         body, never_none = _C.Remembered(_refusing_none(op_name, never_none, body)), ()
+    if node:
+        body = _with_its_node(body, op_name if node is True else node)
     wrapper = _entered(op_name, fn, body, never_none, None if "inplace" in tags else vars(fn).get("into_out"))  # with_out's mark
     methods = (op_name,) if method is True else (method,) if isinstance(method, str) else tuple(method or ())
     wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]
         op_name, fn, _derivative(vjp), lowering, fused, methods, frozenset(tags),
         dict.fromkeys(("cpu", "cuda"), autocast) if isinstance(autocast, str) else autocast or {})
+    if len(methods) == 1 and methods[0].startswith("__"):
+        wrapper.__name__ = methods[0]       # it is nothing else
     for m in methods:
         setattr(Tensor, m, as_dunder(wrapper, m) if m.strip("_") in _BINARY and m.startswith("__") else wrapper)
     return register(OPERATORS, op_name, wrapper)
+
+
+def _with_its_node(body: Callable, told: str | Callable[..., str]) -> Callable:
+    """The body, the last step of whose results is called after the whole on the tape."""
+    @functools.wraps(body)
+    def with_its_node(*args: Any, **kwargs: Any) -> Any:
+        out = body(*args, **kwargs)
+        for result in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(result, Tensor) and (_names_kept() or result._grad is not None) and not any(result is a for a in args):
+                on_tape(told if isinstance(told, str) else told(*args, **kwargs), result)
+        return out
+    return with_its_node
+
+
+def _names_kept() -> Callable | None:
+    """What keeps names of nodes where a body is traced."""
+    modes = dispatch.state.modes
+    return getattr(modes[-1], "named", None) if modes else None
+
+
+def on_tape(told: str, result: Tensor) -> Tensor:
+    """A result, the last step of which is called `told` on the tape, if it is there: as `node` of `operator`, for some ways of a body."""
+    if told and (kept := _names_kept()) is not None:
+        return kept(on_tape, told, result)
+    if told and (meta := result._grad) is not None and meta.grad_fn is not None:
+        meta.grad_fn.call(spelt(told))
+    return result
 
 
 def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into_out: Callable | None) -> Callable:
@@ -247,6 +290,8 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
     names = set(inspect.signature(fn).parameters)
     checks_out = vars(fn).get("checks_out")     # with_out_apart's
     from_place = never_none[0][0] if never_none else 1 << 30
+    exact = _exact(fn)
+    first_exact = min((place for place, *_ in exact), default=1 << 30)
     aliases = {alias: real for alias, real in (NUMPY_NAMES | SCHEMA_NAMES).items() if real in names and alias not in names}
 
     @functools.wraps(fn)
@@ -255,6 +300,12 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
             _translate(op_name, kwargs, aliases)
         if never_none and (kwargs or len(args) > from_place) and holds_none((*args, *kwargs.values()) if kwargs else args):
             _refuse_none(op_name, never_none, args, kwargs)
+        if exact and (kwargs or len(args) > first_exact):
+            count = len(args)
+            for place, key, kinds in exact:
+                value = args[place] if place < count else kwargs.get(key, _EXACT)
+                if type(value) not in kinds and value is not _EXACT:
+                    _refuse_other(op_name, key, kinds, value)
         try:
             if (dispatch.override_classes or state.overrides) and (answer := call_override(wrapper, args, kwargs)) is not NotImplemented:
                 return answer
@@ -306,6 +357,9 @@ _BINARY = frozenset(
 )
 
 
+# What overrides see as the method, and not as the operator that it is: which ones, PyTorch says.
+_SEEN_AS_METHODS = frozenset({"eq", "floordiv", *(f"{i}{name}" for i in ("", "i") for name in ("and", "or", "xor", "lshift", "rshift")), *(
+    f"r{name}" for name in ("sub", "truediv", "floordiv", "mod", "pow", "lshift", "rshift"))})
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
@@ -323,7 +377,8 @@ def as_dunder(fn: Callable, name: str) -> Callable:
         if mirrored and not isinstance(self, Tensor):
             raise TypeError(f"descriptor '{name}' for 'Tensor' objects doesn't apply to a '{type(self).__name__}' object")
         try:
-            if (dispatch.override_classes or state.overrides) and (answer := call_override(fn, (self, other), {})) is not NotImplemented:
+            if (dispatch.override_classes or state.overrides) and \
+                    (answer := call_override(fn, (self, other), {}, method)) is not NotImplemented:
                 return answer
             return body(self, other)
         except TypeError:
@@ -338,6 +393,9 @@ def as_dunder(fn: Callable, name: str) -> Callable:
             return fn(self, OPERATORS["tensor"](other, device=self.device))
         return NotImplemented if reflected is None else OPERATORS["as_tensor"](reflected(other, self.numpy()), device=self.device)
 
+    method = dunder if plain in _SEEN_AS_METHODS else None
+    if method is not None:
+        dunder.__name__ = "__rdiv__" if plain == "rtruediv" else name
     return dunder
 
 
@@ -504,6 +562,23 @@ def _never_none(fn: Callable) -> tuple[tuple[int, str, str], ...]:
     return tuple(found)
 
 
+_EXACT: dict[str, tuple[type, ...]] = {"bool": (bool, np.bool_), "str": (str,), "str | None": (str, NoneType)}
+
+
+def _exact(fn: Callable) -> tuple[tuple[int, str, tuple[type, ...]], ...]:
+    """The parameters that take values of certain classes alone, nothing that converts to them: (place, name, the classes). Names of modes in
+    nn.functional are looked up, whatever they are."""
+    told = ("bool",) if ".nn." in fn.__module__ else tuple(_EXACT)
+    return tuple([(place if p.kind is p.POSITIONAL_OR_KEYWORD else 1 << 30, key, _EXACT[p.annotation])
+                  for place, (key, p) in enumerate(inspect.signature(fn).parameters.items()) if p.annotation in told])
+
+
+def _refuse_other(name: str, key: str, kinds: tuple[type, ...], value: Any) -> None:
+    """TypeError for a value that is of none of the classes, and stands for none: symbols and what tracers put in its place may."""
+    if isinstance(value, Tensor) or (getattr(type(value), "__torch_function__", None) is None and not is_symbolic(value)):
+        raise TypeError(f"{name}(): argument '{key}' must be {kinds[0].__name__}, not {type(value).__name__}")
+
+
 def _refusing_none(name: str, parameters: tuple[tuple[int, str, str], ...], fn: Callable) -> Callable:
     """The function behind a look at those arguments."""
     @functools.wraps(fn)
@@ -533,4 +608,4 @@ def _refusing(name: str, fn: Callable) -> Callable:
 
 
 __all__ = ["Spec", "Pointwise", "Linear", "General", "Rule", "Primitive", "pointwise", "view", "primitive", "operator", "method",
-           "PRIMITIVES", "OPERATORS", "COMPOSITES", "is_operator"]
+           "on_tape", "PRIMITIVES", "OPERATORS", "COMPOSITES", "is_operator"]

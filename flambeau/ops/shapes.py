@@ -47,7 +47,7 @@ def adjoint(input: Tensor) -> Tensor:
     return input.mT.conj() if input.dtype.is_complex else input.mT
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 @with_out
 def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """narrow, copied."""
@@ -71,7 +71,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     return OPERATORS["unbind"](OPERATORS["stack"](found[::-1], -1), -1) if found else ()
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A copy of `input`, which lies as it does, with what as_strided shows of it replaced by `src`; in rows where some of its elements
     are one place."""
@@ -86,7 +86,7 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: 
     return like(view_scatter(input, ((prims.as_strided, (as_ints((size,)), as_ints((stride,)), offset)),), cast(src, input.dtype)), input)
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 @with_out
 def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """A copy of `input` with the slices of `source` combined at `index` along `dim`: prod, mean, amax or amin."""
@@ -118,11 +118,19 @@ def slice_copy(input: Tensor, dim: int = 0, start: int | None = None, end: int |
 @with_out
 def alias_copy(input: Tensor) -> Tensor:
     """The tensor, copied."""
-    return _in_rows(input)
+    return _copy_of(prims.alias(input))
 
 
 def _in_rows(x: Tensor) -> Tensor:
     return x.clone(memory_format=contiguous_format)
+
+
+def _copy_of(view: Tensor) -> Tensor:
+    """The copy, whose node is called after the view's."""
+    copy = _in_rows(view)
+    if copy._grad is not None and copy._grad.grad_fn is not None and view._grad is not None and view._grad.grad_fn is not None:
+        copy._grad.grad_fn.call(f"{type(view._grad.grad_fn).__name__}_copy")
+    return copy
 
 
 def _copied(name: str, mark: Callable[[Callable], Callable] = with_out) -> None:
@@ -130,7 +138,7 @@ def _copied(name: str, mark: Callable[[Callable], Callable] = with_out) -> None:
 
     def copy(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         out = fn(input, *args, **kwargs)
-        return tuple([_in_rows(o) for o in out]) if isinstance(out, tuple) else _in_rows(out)
+        return tuple([_copy_of(o) for o in out]) if isinstance(out, tuple) else _copy_of(out)
 
     copy.__name__, copy.__doc__ = f"{name}_copy", f"{name}, copied instead of a view."
     operator(mark(copy))
@@ -149,4 +157,4 @@ def view_copy(input: Tensor, *shape: Ints, **named: Any) -> Tensor:
     """view, copied: also of what lies so that it has no such view."""
     shape = _by_name(shape, named, "view_copy", "size", "dtype")
     by_dtype = len(shape) == 1 and isinstance(shape[0], (dtype, type))
-    return _in_rows(input.view(*shape) if by_dtype else input.reshape(*shape))
+    return _copy_of(input.view(*shape) if by_dtype else input.reshape(*shape))

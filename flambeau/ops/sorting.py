@@ -21,12 +21,12 @@ from .pointwise import where
 from .primitives import InAten
 from .promotion import apart, cast
 from .reductions import _is_zero, _pick, keep_dims
-from .registry import OPERATORS, Absent, General, Spec, operator, primitive
+from .registry import OPERATORS, Absent, General, Spec, on_tape, operator, primitive
 from .return_types import named
 from .writing import with_out, with_out_apart, with_out_in_rows
 
 
-@operator(method=True)
+@operator(method=True, node=lambda input, *args, stable=None, **_: "sort" if stable is None and len(args) < 3 else "sort.1")
 @with_out
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool | None = False) -> Any:
     """(values, indices) in order along `dim`; NaN counts as the largest. Always stable."""
@@ -62,7 +62,7 @@ def _needs_elements(input: Tensor, dim: int, name: str) -> None:
         raise IndexError(f"{name}(): Expected reduction dim {dim} to have non-zero size.")
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 @with_out_apart
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th smallest value along `dim` (k counts from 1) and its index."""
@@ -90,7 +90,7 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, name: str) -> Any:
         return _median_of_all(flat, name)
     d = canonical_dim(dim, input.ndim)
     if not input.ndim:
-        return named(name, input.clone(), input.new_full((), 0, dtype=int64))
+        return named(name, on_tape(f"{name}.1", input.clone()), input.new_full((), 0, dtype=int64))
     _needs_elements(input, d, name)
     if input.dtype is bool_:
         raise NotImplementedError(f'"{name}_out" not implemented for \'Bool\': convert the input to a number type first')
@@ -101,7 +101,8 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, name: str) -> Any:
             place = ((input.shape[d] - nans - 1) // 2).clamp(min=0)
         else:
             place = nans.new_full((), place).expand(nans.shape).masked_fill(nans > 0, input.shape[d] - 1)
-    return named(name, *_pick(input, d, _nth(input, place, d), keepdim))
+    values, places = _pick(input, d, _nth(input, place, d), keepdim)
+    return named(name, on_tape(f"{name}.1", values), places)
 
 
 def _shared_by_equals(g: Tensor, input: Tensor, out: Tensor) -> Tensor:
@@ -213,7 +214,7 @@ def mode_index(x: Tensor, dim: int) -> Spec:
     return Spec(_without(x._layout.shape, dim), int64)
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 @with_out
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The most frequent value along `dim` and an index where it stands."""
@@ -290,13 +291,13 @@ def _chosen(answers: tuple, return_inverse: bool, return_counts: bool) -> Any:
     return chosen if len(chosen) > 1 else values
 
 
-@operator(method=True)
+@operator(method=True, node=lambda *args, dim=None, **_: "_unique2" if dim is None and len(args) < 5 else "unique_dim")
 def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
     """Distinct values in ascending order (of slices along `dim`), with inverse indices and counts on request."""
     return _chosen(unique_prim(input, _slices_of(input, dim), False), return_inverse, return_counts)
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
     """The first of each run of equal neighbours, with inverse indices and counts on request."""
     return _chosen(unique_prim(input, _slices_of(input, dim), True), return_inverse, return_counts)

@@ -138,6 +138,13 @@ class Tracer:
         self.count += 1
         return target
 
+    def named(self, call: Callable, told: str, result: Any) -> Any:
+        """A name on the tape, where there will be one."""
+        if self.recording:
+            self.steps.append((None, call, (self.part(told), self.part(result)), -1))
+            self.count += 1
+        return result
+
     def part(self, a: Any) -> tuple:
         """How an argument or a result is made of values and constants."""
         if isinstance(a, Tensor):

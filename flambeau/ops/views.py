@@ -25,7 +25,7 @@ from .conversions import clone, contiguous, counted_apart
 from .ints import Ints, as_int, as_ints
 from .primitives import waiting
 from .promotion import expand_to
-from .registry import Absent, operator
+from .registry import Absent, on_tape, operator
 from .writing import InPlace
 
 
@@ -332,7 +332,10 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
             raise RuntimeError(f"split expects split_size be non-negative, but got split_size={step}")
         whole = max(int((size + step - 1) // max(step, 1)), 1) - 1      # all but the last
         sizes = [step] * whole + [size - whole * step]
-    return _split(tensor, tuple(sizes), d)
+    pieces = _split(tensor, tuple(sizes), d)
+    if pieces and isinstance(split_size_or_sections, (list, tuple)):
+        on_tape("split_with_sizes", pieces[0])      # all have one node
+    return pieces
 
 
 @operator(method=True)
@@ -360,7 +363,7 @@ def _unsafe(of: Callable, name: str) -> Callable:
 
 
 for _name, _fn in (("unsafe_split", split), ("unsafe_split_with_sizes", split), ("unsafe_chunk", chunk)):
-    operator(name=_name, method=True)(_unsafe(_fn, _name))
+    operator(name=_name, method=True, node="unsafe_split_with_sizes" if "sizes" in _name else "unsafe_split")(_unsafe(_fn, _name))
 
 
 @operator(method=True)

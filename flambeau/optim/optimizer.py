@@ -319,6 +319,10 @@ def options(arguments: dict[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
     if found.get("foreach") and found.get("fused"):
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+    if found.get("fused") and found.get("differentiable"):
+        raise RuntimeError("`fused` does not support `differentiable`")
+    if isinstance(found.get("lr"), Tensor) and found.get("foreach") and found.get("capturable") is False:
+        raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")
     for name, value in found.items():
         if name in _BOUNDS and not _BOUNDS[name][1](value):
             raise ValueError(_BOUNDS[name][0].format(value))

@@ -71,6 +71,8 @@ def test_every_primitive_beside_differences_and_the_backward_pass(prim, sample):
     def call(*xs):
         return tuple(_outs(prim(*_with(args, {id(x): v for x, v in zip(found, xs)}))))
 
+    if not got:
+        pytest.skip("no result that has a tangent")
     _, back = fl.func.jvp(call, tuple(found), tuple(tangents))
     for g, b in zip(got, back, strict=True):
         forwards = np.zeros_like(_numbers(b)) if g.tangent is None else _numbers(g.tangent)

@@ -475,10 +475,10 @@ def test_as_torch_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("call, words", [
-    (lambda x: x.add_(1), ["[3]", "in place", "clone()"]),
+    (lambda x: x.add_(1), ["[3]", "Inplace update", "clone()"]),
     (lambda x: leaf(fl) * x, ["[3]", "saved for backward", "clone()"]),
     (lambda x: x.requires_grad_(), ["requires_grad=True", "clone()"]),
-    (lambda x: x._version, ["_version", "clone()"]),
+    (lambda x: x._version, ["version counter", "clone()"]),
 ])  # fmt: skip
 def test_errors_say_what_would_work(call: Callable, words: list[str]) -> None:
     with pytest.raises(RuntimeError) as error:

@@ -125,15 +125,15 @@ def test_same_and_different_randomness() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: func.grad(lambda a: a)(fl.ones(2)), RuntimeError, "scalar tensor"),
-        (lambda: func.grad(lambda a: 1.0)(fl.ones(2)), RuntimeError, "return a tensor"),
+        (lambda: func.grad(lambda a: a)(fl.ones(2)), RuntimeError, "scalar Tensor"),
+        (lambda: func.grad(lambda a: 1.0)(fl.ones(2)), RuntimeError, "return a Tensor"),
         (lambda: func.grad(lambda a: a.sum(), argnums=2)(fl.ones(2)), RuntimeError, "argnum=2"),
         (lambda: func.grad(lambda a: a.sum())(fl.ones(2, dtype=fl.int64)), RuntimeError, "floating point"),
         (lambda: func.vmap(lambda a, b: a)(fl.ones(2), fl.ones(3)), ValueError, "same size"),
         (lambda: func.vmap(lambda a: a, in_dims=2)(fl.ones(2)), ValueError, "in_dim=2"),
-        (lambda: func.vmap(lambda a: a, in_dims=None)(fl.ones(2)), ValueError, "at least one"),
-        (lambda: func.vmap(lambda a: 1)(fl.ones(2)), ValueError, "return Tensors"),
-        (lambda: func.jvp(lambda a: a, fl.ones(2), fl.ones(2)), RuntimeError, "tuples"),
+        (lambda: func.vmap(lambda a: a, in_dims=None)(fl.ones(2)), ValueError, "expected `in_dims` to be int"),
+        (lambda: func.vmap(lambda a: 1)(fl.ones(2)), ValueError, "must only return Tensors"),
+        (lambda: func.jvp(lambda a: a, fl.ones(2), fl.ones(2)), RuntimeError, "to be a tuple"),
     ],
 )
 def test_bad_use(call: Callable[[], Any], error: type[Exception], message: str) -> None:

@@ -128,10 +128,15 @@ FUNCTIONS: dict[str, tuple[Callable, tuple, tuple]] = {
 
 
 class _Cube(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(a, b)
+    def forward(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return a**3 * b
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple:
@@ -310,7 +315,7 @@ def test_what_an_example_looks_like() -> None:
         (lambda: vmap(lambda a: a[a > 0])(X), RuntimeError, "depends on values"),
         (lambda: vmap(lambda a, b: b.add_(a), in_dims=(0, None))(X, Y[0]), RuntimeError, "the same for all"),
         (lambda: vmap(lambda a: a.requires_grad_())(X), RuntimeError, "torch.func.grad"),
-        (lambda: vmap(lambda a: a, out_dims=None)(X), ValueError, "out_dims is None"),
+        (lambda: vmap(lambda a: a, out_dims=None)(X), ValueError, "when out_dim is None"),
         (lambda: vmap(lambda a: a, out_dims=3)(X), IndexError, "out of range"),
         (lambda: vmap(lambda a: a, chunk_size=0)(X), ValueError, "chunk_size"),
         (lambda: vmap(lambda a: a + torch.zeros(7))(X), RuntimeError, "7"),

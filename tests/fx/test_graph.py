@@ -51,9 +51,9 @@ def test_nested_arguments_are_seen_and_cannot_be_written(chain):
     node = graph.call_function(max, ([x, (a, {"k": b})], Point(x, 1)))
     assert node.all_input_nodes == [x, a, b]
     assert isinstance(node.args[1], Point) and node.args[1].x is x
-    with pytest.raises(NotImplementedError, match=r"assign node\.args"):
+    with pytest.raises(TypeError, match=r"assign node\.args"):
         node.args[0].append(1)
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(TypeError):
         node.args[0][1][1]["k"] = 1
     assert hash(node.args[0]) == hash(node.args[0])
 
@@ -113,7 +113,7 @@ def test_moving_and_insert_points(chain):
     b.append(b.prev)
     assert names(graph) == ["x", "first", "third", "fourth", "add", "mul", "second", "output"]
     assert b.next.name == "second" and x.next is first and len(graph.nodes) == 8
-    with pytest.raises(ValueError, match="different graph"):
+    with pytest.raises(AssertionError, match="different Graph"):
         b.prepend(fx.Graph().placeholder("y"))
     with pytest.raises(ValueError, match="different graph"):
         graph.inserting_before(fx.Graph().placeholder("y"))

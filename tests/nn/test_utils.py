@@ -117,6 +117,7 @@ def test_fusing_batch_norm():
     assert fl.allclose(nn.utils.fuse_linear_bn_eval(linear, bn1)(y), bn1(linear(y)), atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.*stateless.functional_call:FutureWarning")
 def test_functional_call_swaps_and_restores():
     from flambeau.nn.utils.stateless import functional_call
     m = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))

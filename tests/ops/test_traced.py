@@ -111,7 +111,8 @@ def test_most_operators_are_traced() -> None:
 
 def test_random_numbers_are_drawn_anew(at_once: None) -> None:
     x = torch.ones(100)
-    for draw in (lambda: functional.dropout(x), lambda: torch.rand_like(x), lambda: functional.gumbel_softmax(x), lambda: functional.rrelu(-x, training=True),
+    for draw in (lambda: functional.dropout(x), lambda: torch.rand_like(x), lambda: functional.gumbel_softmax(x),
+                 lambda: functional.rrelu(-x, training=True),
                  lambda: torch.bernoulli(x / 2), lambda: functional.feature_alpha_dropout(x[None], training=True)):
         assert not all(torch.equal(draw(), draw()) for _ in range(4))
 

@@ -161,6 +161,19 @@ for _dtype in DTYPES:
     READINGS[_dtype] = _forward(_dtype)
 
 
+@reading("nodes")
+def nodes(entry: Any, most: int) -> int:
+    """What the nodes on the tape are called that made the results, where torch has a gradient."""
+    def called(results: Any) -> list[str]:
+        return [type(t.grad_fn).__name__ for t in leaves(results)]
+
+    def check(fn: Any, call: Call) -> None:
+        theirs, ours = called(call.run_theirs()), called(call.run_ours(fn))
+        if any(a != b for a, b in zip(ours, theirs) if b not in ("NotImplemented", "NoneType")):
+            raise Differs("node", f"{ours}, torch {theirs}")
+    return _each(entry, "float32", most, check, gradient=True) if offers(entry, "float32") else 0
+
+
 def _scalar(library: Any, results: Any, weights: list[np.ndarray]) -> Any:
     """A weighted sum of all results that have a gradient; None where there is none."""
     total = None

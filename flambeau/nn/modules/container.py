@@ -94,7 +94,9 @@ class Sequential(_Listed):
         return self.extend(other)
 
     def __mul__(self, times: int) -> Sequential:
-        if not isinstance(times, int) or times <= 0:
+        if not isinstance(times, int):
+            raise TypeError(f"unsupported operand type(s) for *: {type(self)} and {type(times)}")
+        if times <= 0:
             raise ValueError(f"Non-positive multiplication factor {times} for {type(self)}")
         return Sequential(*(module for _ in range(times) for module in self))
 

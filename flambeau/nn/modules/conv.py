@@ -155,6 +155,9 @@ class _LazyConvMixin(LazyModuleMixin):
         """Take the shapes from the input."""
         if not self.has_uninitialized_params():
             return
+        if input.ndim not in (self.spatial + 1, self.spatial + 2):
+            raise RuntimeError(f"Expected {self.spatial + 1}D (unbatched) or {self.spatial + 2}D (batched) input to {type(self).__name__}, but "
+                               f"got input of size: {input.shape}")
         self.in_channels = input.shape[-self.spatial - 1]
         if self.in_channels % self.groups:
             raise ValueError("in_channels must be divisible by groups")

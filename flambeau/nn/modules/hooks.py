@@ -120,6 +120,8 @@ class BackwardHooks:
         single = isinstance(output, Tensor)
         outputs = (output,) if single else output
         if not isinstance(outputs, tuple):
+            warnings.warn("For backward hooks to be called, module output should be a Tensor or a tuple of Tensors but received "
+                          f"{type(output)}", stacklevel=4)
             return output
         positions = [i for i, o in enumerate(outputs) if isinstance(o, Tensor)]
         tensors = [outputs[i] for i in positions]

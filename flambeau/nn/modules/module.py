@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
@@ -172,10 +173,12 @@ class Module:
         always = {**GlobalHooks.always, **self._forward_hooks_always_called}
         for key, hook in (*GlobalHooks.forward.items(), *self._forward_hooks.items()):
             if key in always and key not in called:
-                if key in self._forward_hooks_with_kwargs or key in GlobalHooks.with_kwargs:
-                    hook(self, args, kwargs, None)
-                else:
-                    hook(self, args, None)
+                named = (kwargs,) if key in self._forward_hooks_with_kwargs or key in GlobalHooks.with_kwargs else ()
+                try:
+                    hook(self, args, *named, None)
+                except Exception as error:
+                    warnings.warn("module forward hook with ``always_call=True`` raised an exception that was silenced as another error was "
+                                  f"raised in forward: {error}", stacklevel=2)
 
     def _backward_scope(self) -> BackwardHooks | None:
         pre = [*GlobalHooks.backward_pre.values(), *self._backward_pre_hooks.values()]
@@ -494,6 +497,8 @@ class Module:
     def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
         """The parameters and persistent buffers of the tree by dotted name (detached unless `keep_vars`)."""
         if args:
+            warnings.warn("Positional args are being deprecated, use kwargs instead. Refer to torch.nn.Module.state_dict for details.",
+                          FutureWarning, stacklevel=2)
             destination = args[0] if destination is None else destination
             prefix = args[1] if len(args) > 1 and prefix == "" else prefix
             keep_vars = args[2] if len(args) > 2 else keep_vars

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import warnings
+from collections.abc import Generator, Iterable
 from typing import Any
 
 from ...core import dispatch
@@ -49,6 +50,8 @@ def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0, er
                     foreach: bool | None = None) -> Tensor:
     """Scale the gradients, in place, so that their norm together is at most `max_norm`; returns the norm before."""
     params = [parameters] if isinstance(parameters, Tensor) else parameters_in(parameters, "clip_grad_norm_")
+    if not params and isinstance(parameters, Generator):
+        warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=2)
     with dispatch.grad_enabled(False):
         norm = get_total_norm(_grads(params), norm_type, error_if_nonfinite)
     clip_grads_with_norm_(params, max_norm, norm)

@@ -33,6 +33,12 @@ def cached() -> Iterator[None]:
             _Cache.values = {}
 
 
+def _of_tensors(value: Any) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise ValueError(f"A parametrization must return a tensor. Got {type(value).__name__}.")
+    return value
+
+
 class ParametrizationList(ModuleList):
     """The parametrizations of one tensor, applied in order to `original` (or original0, original1, ...)."""
 
@@ -58,7 +64,7 @@ class ParametrizationList(ModuleList):
             for i, value in enumerate(new):
                 self._keep(f"original{i}", original, value)
         if not unsafe:
-            value = self()
+            value = _of_tensors(self())
             if value.dtype is not original.dtype or value.shape != original.shape:
                 raise ValueError("Registering a parametrization may not change the shape or dtype of the tensor (got "
                                  f"{value.dtype} {list(value.shape)}, had {original.dtype} {list(original.shape)}); "
@@ -147,14 +153,11 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
         owner: Any = module.parametrizations[tensor_name]
         if not unsafe:
             value = getattr(module, tensor_name)
-            after = parametrization(value)
+            after = _of_tensors(parametrization(value))
             if after.shape != value.shape or after.dtype is not value.dtype:
                 raise ValueError(f"Registering a parametrization may not change the shape or dtype of the tensor: "
                                  f"{type(parametrization).__name__}"
                                  f" makes {after.dtype} {list(after.shape)} of {value.dtype} {list(value.shape)}")
-        inverse = getattr(parametrization, "right_inverse", None)
-        if inverse is not None:
-            owner.right_inverse(inverse(getattr(module, tensor_name)))
         owner.append(parametrization)
         return module
     if tensor_name not in module._parameters and tensor_name not in module._buffers:

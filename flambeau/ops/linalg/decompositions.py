@@ -171,7 +171,7 @@ solve_prim = _routine("solve", np.linalg.solve, _solve_vjp, lambda a, b: columns
                       failure="torch.linalg.solve: The solver failed because the input matrix is singular.")
 
 
-@operator(autocast={"cpu": "wide"})
+@operator(autocast={"cpu": "wide"}, node="linalg_solve_ex")
 @with_out
 def linalg_solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """X with A X = B (X A = B if not left); B is a matrix, or a vector (a batch of them if its shape is A's without the last)."""
@@ -227,7 +227,7 @@ triangular_prim = _routine("solve_triangular", _triangular_kernel, _triangular_v
                            lambda r: (_square(r), r.standard_normal((2, 3, 2)), True, False), tensors=2)
 
 
-@operator
+@operator(node=True)
 @with_out
 def linalg_solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     """X with A X = B (X A = B if not left) for triangular A."""
@@ -383,7 +383,7 @@ cholesky_prim = _routine(
     failure="linalg.cholesky: The factorization could not be completed because the input is not positive-definite.")
 
 
-@operator(autocast={"cpu": "wide"})
+@operator(autocast={"cpu": "wide"}, node="linalg_cholesky_ex")
 @with_out
 def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """L with A = L L^H for hermitian positive-definite A (only its lower triangle is read); U = L^H if `upper` (only the upper one)."""
@@ -392,7 +392,7 @@ def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     return in_columns(_h(lower)) if upper else lower
 
 
-@operator(method=True, autocast={"cpu": "wide"})
+@operator(method=True, autocast={"cpu": "wide"}, node=True)
 @with_out_in_rows
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """torch.cholesky: see linalg.cholesky. What is empty, of any shape and dtype, is its own factor."""
@@ -401,7 +401,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     return linalg_cholesky(input, upper=upper)
 
 
-@operator(autocast={"cpu": "wide"})
+@operator(autocast={"cpu": "wide"}, node=True)
 @with_out
 def linalg_cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """(L, info): info is 0 where the factorization succeeded, 1 where it did not (L is then NaN)."""
@@ -420,7 +420,7 @@ def _with_info(name: str, compute: Callable[[], Tensor], like: Tensor, check_err
         return named(name, like * math.nan, like.new_ones(batch, dtype=int32))
 
 
-@operator(method=True, autocast={"cpu": "wide"})
+@operator(method=True, autocast={"cpu": "wide"}, node=True)
 @with_out_in_rows
 def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with A X = input, given the Cholesky factor of A."""
@@ -439,7 +439,7 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     return linalg_solve_triangular(_h(lower), y, upper=True)
 
 
-@operator(method=True, autocast={"cpu": "wide"})
+@operator(method=True, autocast={"cpu": "wide"}, node=True)
 @with_out
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     """The inverse of A, given its Cholesky factor."""

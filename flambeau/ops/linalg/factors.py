@@ -134,7 +134,7 @@ def _lu(A: Tensor, pivot: bool, name: str, check: bool) -> tuple[Tensor, Tensor,
     return _regular(lu, info, f"torch.{name}: {why}") if check else lu, pivots, info
 
 
-@operator
+@operator(node=True)
 @with_out
 def linalg_lu(A: Tensor, *, pivot: bool = True) -> Any:
     """(P, L, U) with A = P L U, by partial pivoting."""
@@ -163,7 +163,7 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool | None = False) -> tuple:
     return tuple(linalg_lu_factor_ex(A, pivot=pivot) if get_infos else linalg_lu_factor(A, pivot=pivot))
 
 
-@operator
+@operator(node=True)
 @with_out
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
     """(P, L, U) out of lu_factor's answer; empty tensors for what isn't asked for."""
@@ -186,7 +186,7 @@ def _eye(like: Tensor, m: Any, n: Any) -> Tensor:
     return _identity(like, m)[:, :n]
 
 
-@operator
+@operator(node=True)
 @with_out
 def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """X with A X = B (X A = B if not left, and A^H for A if adjoint), given lu_factor's answer for A."""
@@ -205,14 +205,14 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
     return linalg_solve_triangular(LU, linalg_solve_triangular(LU, _rows(b, rows), upper=False, unitriangular=True), upper=True)
 
 
-@operator(method=True, autocast={"cpu": "wide"})
+@operator(method=True, autocast={"cpu": "wide"}, node="linalg_lu_solve")
 @with_out
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """linalg.lu_solve with the right side first."""
     return linalg_lu_solve(LU_data, LU_pivots, b)
 
 
-@operator(method=True, autocast={"cpu": "wide"})
+@operator(method=True, autocast={"cpu": "wide"}, node=True)
 @with_out
 def triangular_solve(b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False) -> Any:
     """(X with A X = b, or A^T X = b, for triangular A; a copy of A)."""
@@ -235,14 +235,14 @@ def _with_lu(name: str, compute: Callable[[], Tensor], A: Tensor, B: Callable[[]
     return named(name, in_columns(solution), info)
 
 
-@operator(autocast={"cpu": "wide"})
+@operator(autocast={"cpu": "wide"}, node=True)
 @with_out
 def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     """(inverse, info): for each matrix info is 0 where it exists, else which element of U's diagonal is zero (NaN then)."""
     return _with_lu("linalg_inv_ex", lambda: linalg_inv(A), A, lambda: _identity(A, A.shape[-1]), True, check_errors)
 
 
-@operator
+@operator(node=True)
 @with_out
 def linalg_solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """(solution, info) of linalg.solve: for each matrix info is 0, or which element of U's diagonal is zero (NaN then)."""
@@ -398,7 +398,7 @@ def _check_reflections(a: Tensor, tau: Tensor, name: str) -> None:
                            f"{list(tau.shape)}")
 
 
-@operator(name="linalg_householder_product", method="orgqr", autocast={"cpu": "wide"})
+@operator(name="linalg_householder_product", method="orgqr", autocast={"cpu": "wide"}, node=True)
 @with_out
 def linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
     """The first columns of H_1 ... H_k with H_i = I - tau_i v_i v_i^H: v_i is 0 above its i-th element, which is 1, and the i-th
@@ -411,7 +411,7 @@ def linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
     return in_columns(_reflected(input, tau, expand_to(_eye(input, m, n), tuple(input.shape)), False))
 
 
-@operator(method=True, autocast={"cpu": "wide"})
+@operator(method=True, autocast={"cpu": "wide"}, node=True)
 @with_out
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """Q other (other Q if not left; Q^H if transpose) for the square Q that geqrf's answer (input, tau) stands for."""

@@ -117,7 +117,7 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     return linalg_pinv(input, rtol=rcond)
 
 
-@operator(autocast={"cpu": "wide"})
+@operator(autocast={"cpu": "wide"}, node=True)
 @with_out
 def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """(solution, residuals, rank, singular_values) of min |A X - B|. B may hold a vector for each matrix. `driver` names LAPACK's routine,

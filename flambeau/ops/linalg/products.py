@@ -80,7 +80,7 @@ def _grouped_mm(input: Tensor, mat2: Tensor, offs: Tensor | None = None, bias: T
     return prims.grouped_mm(input, mat2, offs)
 
 
-@operator(method=True, autocast={"cuda": "promote"})
+@operator(method=True, autocast={"cuda": "promote"}, node=True)
 def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The sum of products of two vectors (nothing is conjugated)."""
     if input.ndim != 1 or tensor.ndim != 1:
@@ -96,7 +96,7 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _finish(added(prims.mul(input, tensor), (0,)), out)
 
 
-@operator(method=True)
+@operator(method=True, node=True)
 @with_out
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """dot of the conjugate of `input` with `other`."""
@@ -115,7 +115,7 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     return tensordot(input, other, ([-1], [-1]))
 
 
-@operator(method=True, autocast={"cuda": "narrow"})
+@operator(method=True, autocast={"cuda": "narrow"}, node=True)
 def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     """(n, k) x (k,) -> (n,)."""
     if input.ndim != 2 or vec.ndim != 1:
@@ -240,7 +240,7 @@ def _added_wide(input: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> T
     return _added(cast(input, float32), wide_product(a, b), a, beta, alpha)
 
 
-@operator(method=True, autocast="narrow")
+@operator(method=True, autocast="narrow", node=True)
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """beta * input + alpha * (mat1 @ mat2)."""
     wide = _added_wide(input, mat1[None], mat2[None], beta, alpha) if mat1.ndim == mat2.ndim == 2 and input.ndim < 3 else None
@@ -249,7 +249,7 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
     return _finish(_added(input, mm(mat1, mat2), mat1, beta, alpha), out)
 
 
-@operator(method=True, autocast="narrow")
+@operator(method=True, autocast="narrow", node=True)
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """beta * input + alpha * bmm(batch1, batch2)."""
     wide = _added_wide(input, batch1, batch2, beta, alpha)
@@ -258,21 +258,21 @@ def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alp
     return _finish(_added(input, bmm(batch1, batch2), batch1, beta, alpha), out)
 
 
-@operator(method=True, autocast="narrow")
+@operator(method=True, autocast="narrow", node=True)
 @with_out
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * the sum over the batch of bmm(batch1, batch2)."""
     return _added(input, prims.sum(bmm(batch1, batch2), (0,)), batch1, beta, alpha)
 
 
-@operator(method=True, autocast={"cuda": "narrow"})
+@operator(method=True, autocast={"cuda": "narrow"}, node=True)
 @with_out
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * (mat @ vec)."""
     return _added(input, mv(mat, vec), mat, beta, alpha)
 
 
-@operator(method=True, autocast={"cuda": "narrow"})
+@operator(method=True, autocast={"cuda": "narrow"}, node=True)
 @with_out
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * outer(vec1, vec2)."""
@@ -518,7 +518,7 @@ def _cross(x: Tensor, y: Tensor, d: int) -> Tensor:
     return prims.cat([b * w - c * v, c * u - a * w, a * v - b * u], d)
 
 
-@operator(method=True, autocast={"cuda": "promote"})
+@operator(method=True, autocast={"cuda": "promote"}, node="linalg_cross")
 @with_out
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along `dim`, of size 3 (the first such dimension if None)."""
@@ -529,7 +529,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     return _cross(input, other, canonical_dim(dim, input.ndim))
 
 
-@operator(autocast={"cuda": "promote"})
+@operator(autocast={"cuda": "promote"}, node=True)
 @with_out
 def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The vector product along `dim`, of size 3."""
@@ -582,7 +582,7 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
     return linalg_multi_dot(matrices) if len(matrices) > 1 else matrices[0].clone()
 
 
-@operator(method=True, autocast={"cpu": "wide"})
+@operator(method=True, autocast={"cpu": "wide"}, node=True)
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal."""
     if input.ndim != 2:
@@ -679,7 +679,7 @@ def _lengths(apart: Tensor, p: float) -> Tensor:
     return linalg_vector_norm(apart, p, -1) if p else prims.minimum(prims.ceil(prims.abs(apart)), 1.0).sum(-1)
 
 
-@operator(autocast={"cuda": "wide"})
+@operator(autocast={"cuda": "wide"}, node=True)
 def pdist(input: Tensor, p: float = 2) -> Tensor:
     """p-norm distances between all pairs of rows of a matrix, those of the first row first."""
     if input.ndim != 2:

@@ -18,7 +18,7 @@ from ..order import in_rows
 from ..pointwise import clamp, where
 from ..primitives import InAten
 from ..promotion import as_elements, broadcast, cast, factor, fitting, to_float
-from ..registry import OPERATORS, operator
+from ..registry import OPERATORS, on_tape, operator
 from ..writing import assign, inplace, new_value, with_out
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -108,13 +108,13 @@ def _along(kernel: Callable, input: Tensor, dim: int, kind: dtype | None, name: 
     x = input if kind is None else cast(input, as_dtype(kind, name))
     if x.ndim and 0 in x.shape:
         canonical_dim(dim, x.ndim)
-        return in_rows(x.clone())
+        return on_tape(name, in_rows(x.clone()))
     x = check_float(x, name)
     if x.dtype.is_complex and x.shape.numel() != 0:
         raise NotImplementedError(f'"{name}" not implemented for \'{x.dtype}\': complex numbers have no largest')
     d = canonical_dim(dim, x.ndim)
     if not x.ndim:
-        return prims.squeeze(kernel(prims.unsqueeze(x, 0), 0), (0,))
+        return on_tape(name, prims.squeeze(kernel(prims.unsqueeze(x, 0), 0), (0,)))
     return kernel(in_rows(x), d)
 
 
@@ -132,7 +132,7 @@ def log_softmax(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
     return _along(_log_softmax, input, dim, dtype, "log_softmax")
 
 
-@operator(autocast={"cuda": "wide"})
+@operator(autocast={"cuda": "wide"}, node="softmax")
 def softmin(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
     """softmax(-x)."""
     return softmax(-input, dim, dtype)
@@ -336,7 +336,7 @@ def selu(input: Tensor, inplace: bool | None = False) -> Tensor:
     return _or_inplace(_elu, check_float(input, "selu"), inplace, SELU_ALPHA, SELU_SCALE, 1.0)
 
 
-@operator
+@operator(node=True)
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool | None = False) -> Tensor:
     """x where positive, else alpha * (e^(x / alpha) - 1)."""
     if alpha == 0:
@@ -425,7 +425,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
                        prims.where(prims.lt(input, -low), prims.add(input, low), prims.mul(input, 0.0)))
 
 
-@operator
+@operator(node=True)
 @with_out
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool | None = False) -> Tensor:
     """x where it exceeds `threshold`, else `value`."""

@@ -75,7 +75,7 @@ def _fractional(spatial: int) -> Callable:
     fn.__name__ = name
     fn.__doc__ = (f"Maximum over windows of `kernel_size` at random distances in {spatial} dimensions, as many as `output_size`, or "
                   "`output_ratio` times the input's size.")
-    return operator(fn, autocast={"cpu": "wide"})
+    return operator(fn, autocast={"cpu": "wide"}, node=True)
 
 
 fractional_max_pool2d, fractional_max_pool3d = _fractional(2), _fractional(3)

@@ -211,7 +211,7 @@ def _check_offsets(offsets: Tensor, length: int) -> None:
         raise RuntimeError(f"offsets[-1] can not be greater than input's length {length} but got offsets[-1] of {last}")
 
 
-@operator(name="functional_embedding_bag")
+@operator(name="functional_embedding_bag", node="embedding_bag")
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
                   norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
                   per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None) -> Tensor:

@@ -20,7 +20,7 @@ from ..order import like
 from ..pointwise import where
 from ..primitives import InAten
 from ..promotion import broadcast, cast, fitting, prepare
-from ..registry import COMPOSITES, operator
+from ..registry import COMPOSITES, on_tape, operator
 from .activations import log_softmax, logsigmoid, widened
 
 _REDUCTIONS = ("none", "mean", "sum")
@@ -170,6 +170,12 @@ def _kept_rows(input: Tensor, target: Tensor, weight: Tensor | None, ignore_inde
     return x, t.masked_fill(~kept, 0), kept
 
 
+def _nll_node(input: Tensor, *args: Any, **kwargs: Any) -> str:
+    """What ATen makes of it: planes of classes, into which other dimensions are flattened, or rows."""
+    unreduced = (args[5] if len(args) > 5 else kwargs.get("reduction")) == "none"
+    return "nll_loss" if input.ndim < 3 else "view" if input.ndim != 4 and unreduced else "nll_loss2d"
+
+
 def _weighted(losses: Tensor, counts: Tensor, reduction: str, shape: tuple) -> Tensor:
     return losses.sum() / counts.sum() if reduction == "mean" else reduced(losses.reshape(shape), reduction)
 
@@ -194,7 +200,8 @@ def _index_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, i
     classes = x.shape[1]
     nll, top, above = _cross_entropy_rows(x, safe)
     if weight is None and not smoothing and reduction == "mean":
-        return cast(mean_of_kept(nll.reshape(-1), kept.reshape(-1)), input.dtype)
+        mean = cast(mean_of_kept(nll.reshape(-1), kept.reshape(-1)), input.dtype)
+        return mean if input.ndim < 3 else on_tape("nll_loss2d", mean)
     w = cast(weight, nll.dtype) if weight is not None else None
     counts = kept.to(nll.dtype) if w is None else w[safe] * kept
     losses = (nll if w is None else nll * counts).masked_fill(~kept, 0)
@@ -205,7 +212,8 @@ def _index_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, i
         else:
             spread = above * w.sum() + (below * (w if x.ndim == 2 else w.unsqueeze(1))).sum(1)
         losses = losses * (1 - smoothing) + spread.masked_fill(~kept, 0) * (smoothing / classes)
-    return cast(_weighted(losses, counts, reduction, tuple(target.shape) if input.ndim > 1 else ()), input.dtype)
+    loss = cast(_weighted(losses, counts, reduction, tuple(target.shape) if input.ndim > 1 else ()), input.dtype)
+    return loss if smoothing else on_tape(_nll_node(input, reduction=reduction), loss)
 
 
 def _soft_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float) -> Tensor:
@@ -269,7 +277,7 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
                          label_smoothing=label_smoothing)
 
 
-@operator(autocast="wide")
+@operator(autocast="wide", node=_nll_node)
 def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
              ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """-input[target] over the classes (dimension 1): input holds log-probabilities."""
@@ -304,7 +312,7 @@ def _bce(input: Tensor, target: Tensor) -> Tensor:
     return prims.sub(prims.mul(prims.sub(target, 1.0), no), prims.mul(target, yes))
 
 
-@operator(autocast={"cpu": "wide"})
+@operator(autocast={"cpu": "wide"}, node=True)
 def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
                          reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """-(t log x + (1 - t) log(1 - x)) of probabilities x, the logarithms limited to -100 from below."""
@@ -343,7 +351,7 @@ def _bce_with_logits(input: Tensor, target: Tensor) -> Tensor:
     return prims.add(prims.add(above, prims.mul(prims.relu(prims.neg(input)), target)), tail)
 
 
-@operator(autocast="wide")
+@operator(autocast="wide", node=True)
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None,
                                      size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
                                      pos_weight: Tensor | None = None) -> Tensor:
@@ -369,7 +377,7 @@ def _pair(input: Tensor, target: Tensor, name: str) -> tuple[Tensor, Tensor]:
     return x, t
 
 
-@operator(autocast="wide")
+@operator(autocast="wide", node=True)
 def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
              reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """(input - target)^2."""
@@ -420,7 +428,7 @@ def _rounded_distance(input: Tensor, target: Tensor, width: float, slope: float)
     return prims.where(prims.lt(d, width), inner, prims.mul(prims.sub(d, 0.5 * width), slope))
 
 
-@operator(autocast="wide")
+@operator(autocast="wide", node=lambda *_, beta=1.0, **__: "smooth_l1_loss" if beta else "mean")
 def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                    reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """d^2 / (2 beta) where d = |input - target| is below beta, else d - beta / 2."""
@@ -431,7 +439,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = No
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 
 
-@operator(autocast={"cpu": "wide"})
+@operator(autocast={"cpu": "wide"}, node=True)
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None) -> Tensor:
     """d^2 / 2 where d = |input - target| is at most delta, else delta (d - delta / 2)."""
     if delta <= 0:
@@ -521,7 +529,7 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 
 
-@operator(autocast="wide")
+@operator(autocast="wide", node=True)
 def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                      reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * input))."""
@@ -532,7 +540,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
     return reduced(like(-logsigmoid(product), product), legacy_reduction(size_average, reduce, reduction))
 
 
-@operator(autocast={"cuda": "wide"})
+@operator(autocast={"cuda": "wide"}, node="sum.1")
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`."""
     a, b = prepare(x1, x2)
@@ -560,7 +568,7 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     return reduced(loss, legacy_reduction(size_average, reduce, reduction))
 
 
-@operator
+@operator(node="norm.1")
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """norm_p(x1 - x2 + eps) over the last dimension."""
     apart = x1 - x2 + sym_float(eps)
@@ -592,7 +600,7 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
     return reduced((near + margin - far).clamp_min(0), reduction)
 
 
-@operator(autocast="wide")
+@operator(autocast="wide", node=True)
 def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
                       size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """Mean over the other classes i of max(0, margin - x[target] + x[i])^p."""
@@ -616,7 +624,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
     return reduced(loss.reshape(()) if input.ndim < 2 else loss, reduction)
 
 
-@operator(autocast="wide")
+@operator(autocast="wide", node=True)
 def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                            reduction: str = "mean") -> Tensor:
     """Mean of max(0, 1 - x[y] + x[i]) over target classes y (up to the first -1 in each row) and other classes i."""

@@ -406,7 +406,7 @@ def channel_affine(input: Tensor, weight: Tensor | None, bias: Tensor | None) ->
     return cast(out, input.dtype)
 
 
-@operator(autocast={"cuda": "wide"})
+@operator(autocast={"cuda": "wide"}, node="native_group_norm")
 def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     """Normalise each group of channels of each sample; weight and bias are per channel."""
     shape = tuple(input.shape)

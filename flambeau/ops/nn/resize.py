@@ -29,7 +29,7 @@ from .windows import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool
 
 
 # -- padding -----------------------------------------------------------------------------------------------
-@operator(name="_surrounded", fused=True, vjp=lambda g, low, high: (
+@operator(name="_surrounded", fused=True, aten=InAten(node="constant_pad_nd"), vjp=lambda g, low, high: (
     prims.pad_zeros(g, tuple(-n for n in low), tuple(-n for n in high), (0,) * len(low)),))
 def _surrounded(input: Tensor, low: tuple, high: tuple, value: Any) -> Tensor:
     """`input` with `value` around it."""
@@ -95,7 +95,13 @@ def _check_extent(mode: str, n: Any, low: int, high: int, shape: Sequence) -> No
         raise RuntimeError(f"replicate padding needs a non-empty dimension, got input {list(shape)}")
 
 
-@operator
+def _pad_node(input: Tensor, pad: Sequence[int], mode: str = "constant", *_: Any, **__: Any) -> str:
+    """Edges by the number of dimensions that have some."""
+    edges = {"reflect": "reflection", "replicate": "replication"}.get(mode)
+    return f"{edges}_pad{len(pad) // 2}d" if edges else "constant_pad_nd" if mode == "constant" else ""
+
+
+@operator(node=_pad_node)
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
     """`pad` gives (before, after) of the last dimension, then of the one before it, and so on; negative numbers crop.
 
@@ -387,7 +393,13 @@ def _output_sizes(input: Tensor, size: Any, scale_factor: Any, recompute: bool |
 _AREA: tuple[Callable, ...] = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)
 
 
-@operator
+def _interpolate_node(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", *more: Any, **named: Any) -> str:
+    """Of an area the pool has its name already."""
+    smooth = "_aa" if named.get("antialias", len(more) > 2 and more[2]) else ""
+    return "" if mode == "area" else f"upsample_{mode.replace('-', '_')}{input.ndim - 2}d{smooth}"
+
+
+@operator(node=_interpolate_node)
 def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
                 align_corners: bool | None = None, recompute_scale_factor: bool | None = None, antialias: bool | None = False) -> Tensor:
     """Resize the spatial dimensions of (n, c, *sizes) to `size` or by `scale_factor`.
@@ -478,7 +490,7 @@ def _pixels_gathered(input: Tensor, r: int) -> Tensor:
     return _merged(parts, (*lead, c * r * r, h // r, w // r), input, (0, 4, 5, 1, 2, 3))
 
 
-@operator
+@operator(node=True)
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """(n, g k, *) -> channels read across the groups: (n, k g, *)."""
     shape = tuple(input.shape)
@@ -665,7 +677,7 @@ def _row_products(g_: Tensor, rows: Tensor, index: Tensor) -> Tensor:
     return (cast(prims.index(rows, _places(index)), kind) * cast(g_, kind).unsqueeze(1)).sum(3)
 
 
-@operator(autocast={"cpu": "wide", "cuda": "promote"})
+@operator(autocast={"cpu": "wide", "cuda": "promote"}, node=lambda input, *_, **__: f"grid_sampler_{input.ndim - 2}d")
 def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
                 align_corners: bool | None = None) -> Tensor:
     """The input (n, c, *sizes) read at the positions `grid` (n, *out sizes, rank), given in [-1, 1] from the last dimension on; NaN

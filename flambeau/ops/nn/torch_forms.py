@@ -113,7 +113,7 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
     return in_rows(windows.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1))
 
 
-@operator
+@operator(node=True)
 def native_group_norm(input: Tensor, weight: Stats, bias: Stats, N: int, C: int, HxW: int, group: int,
                       eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(group_norm, mean, 1 / sqrt(var + eps)), the statistics for each sample and group."""

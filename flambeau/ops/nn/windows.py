@@ -30,7 +30,7 @@ from ..pointwise import where
 from ..primitives import InAten, channels_last_like
 from ..prims.windows import convolution_flops, convolution_in_aten
 from ..promotion import apart, cast, expand_to
-from ..registry import COMPOSITES, Linear, operator
+from ..registry import COMPOSITES, Linear, on_tape, operator
 from ..writing import with_out
 from .activations import check_float
 
@@ -217,7 +217,7 @@ def _conv_transpose(spatial: int) -> Callable:
         return prims.squeeze(out, (0,)) if single else out
 
     fn.__name__, fn.__doc__ = name, f"The transpose of conv{spatial}d in its input, applied to `input`."
-    return operator(fn, autocast="narrow")
+    return operator(fn, autocast="narrow", node=lambda input, *_, **__: "convolution" if input.ndim == spatial + 2 else "squeeze.1")
 
 
 conv_transpose1d, conv_transpose2d, conv_transpose3d = _conv_transpose(1), _conv_transpose(2), _conv_transpose(3)
@@ -399,7 +399,7 @@ def _max_pool_nd(spatial: int) -> Callable:
 
     fn.__name__ = name
     fn.__doc__ = f"Maximum over sliding windows of {spatial} dimension(s); with return_indices also where it stood."
-    return operator(fn, autocast={"cpu": "wide"} if spatial == 3 else None)
+    return operator(fn, autocast={"cpu": "wide"} if spatial == 3 else None, node=f"{name}_with_indices" if spatial > 1 else "squeeze.1")
 
 
 max_pool1d, max_pool2d, max_pool3d = _max_pool_nd(1), _max_pool_nd(2), _max_pool_nd(3)
@@ -429,7 +429,7 @@ def _max_unpool(spatial: int) -> Callable:
         return as_laid_out(filled, input) if spatial == 2 else filled
 
     fn.__name__, fn.__doc__ = name, f"Zeros with the values of a max_pool{spatial}d back at their indices."
-    return operator(fn, autocast={"cpu": "wide"} if spatial > 1 else None)
+    return operator(fn, autocast={"cpu": "wide"} if spatial > 1 else None, node=True if spatial > 1 else "squeeze.1")
 
 
 max_unpool1d, max_unpool2d, max_unpool3d = _max_unpool(1), _max_unpool(2), _max_unpool(3)
@@ -510,6 +510,7 @@ def _averaged(x: Tensor, single: bool) -> tuple[Tensor, bool]:
 
 def _avg_pool_nd(spatial: int) -> Callable:
     name = f"avg_pool{spatial}d"
+    told = name if spatial > 1 else "squeeze.1"
 
     def fn(input: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
            count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:
@@ -526,7 +527,7 @@ def _avg_pool_nd(spatial: int) -> Callable:
         _check_sizes(x, [pool_size(n, k, s, p, 1, ceil_mode) for n, k, s, p in zip(x.shape[2:], kernel, step, pad)], name)
         x, last = _averaged(x, single)
         out = as_images(_avg_pool(x, kernel, step, pad, bool(ceil_mode), bool(count_include_pad), divisor_override), last)
-        return prims.squeeze(out, (0,)) if single else out
+        return on_tape(told, prims.squeeze(out, (0,)) if single else out)
 
     fn.__name__, fn.__doc__ = name, f"Mean over sliding windows of {spatial} dimension(s)."
     return operator(with_out(fn) if spatial > 1 else fn, autocast={"cpu": "wide"} if spatial == 3 else None)
@@ -597,7 +598,8 @@ def _adaptive_avg_backward(g_: Tensor, shape: tuple) -> Tensor:
     return as_laid_out(out, g_)
 
 
-@operator(name="_adaptive_avg_cells", batch=merged, vjp=lambda g, input_shape: (_adaptive_avg_backward(g, tuple(input_shape)),))
+@operator(name="_adaptive_avg_cells", batch=merged, aten=InAten(node=lambda x, wanted: f"adaptive_avg_pool{len(wanted)}d"),
+          vjp=lambda g, input_shape: (_adaptive_avg_backward(g, tuple(input_shape)),))
 def _adaptive_avg_cells(input: Tensor, wanted: tuple) -> Tensor:
     """The means of overlapping cells, one dimension at a time."""
     out = input
@@ -643,14 +645,14 @@ def _adaptive_avg(spatial: int) -> Callable:
             out = x.mean(tuple(range(2, x.ndim)), keepdim=True)
         elif all(_even(n, m) for n, m in zip(have, wanted)):
             kernel = tuple(n // m for n, m in zip(have, wanted))
-            out = _avg_pool(x, kernel, kernel, (0,) * spatial, False, True, None)
+            out = on_tape(name, _avg_pool(x, kernel, kernel, (0,) * spatial, False, True, None))
         else:
             out = _adaptive_avg_cells(x, wanted)
         out = as_images(out, last)
         return prims.squeeze(out, (0,)) if single else out
 
     fn.__name__, fn.__doc__ = name, "Mean over windows that divide the input evenly into `output_size`."
-    return operator(fn, autocast={"cpu": "wide"} if spatial == 3 else None)
+    return operator(fn, autocast={"cpu": "wide"} if spatial == 3 else None, node="squeeze.1" if spatial == 1 else "")
 
 
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = _adaptive_avg(1), _adaptive_avg(2), _adaptive_avg(3)
@@ -678,7 +680,7 @@ def _adaptive_max(spatial: int) -> Callable:
         return (values, indices) if return_indices else values
 
     fn.__name__, fn.__doc__ = name, "Maximum over windows that divide the input evenly into `output_size`."
-    return operator(fn, autocast={"cpu": "wide"} if spatial == 3 else None)
+    return operator(fn, autocast={"cpu": "wide"} if spatial == 3 else None, node="squeeze.1" if spatial == 1 else name)
 
 
 @operator(name="_adaptive_max_backward", vjp=_max_pool_backward_vjp)

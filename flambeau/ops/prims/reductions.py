@@ -298,7 +298,7 @@ def _picked(x: np.ndarray, index: np.ndarray, dim: int) -> np.ndarray:
     """np.take_along_axis, whose own work is more than that of few elements."""
     if dim != x.ndim - 1 or not x.flags.c_contiguous:
         return np.take_along_axis(x, index, dim)
-    rows = np.arange(0, x.size, x.shape[-1] or 1).reshape((*x.shape[:-1], 1)) if x.ndim > 1 and x.size else 0
+    rows: Any = np.arange(0, x.size, x.shape[-1] or 1).reshape((*x.shape[:-1], 1)) if x.ndim > 1 and x.size else 0
     return x.reshape(-1).take(index + rows)
 
 
