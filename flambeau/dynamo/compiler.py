@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from .. import _C, fx
+from ..aot.unknown import Pieces
 from ..core import dispatch
 from ..core.locks import reentrant_lock
 from ..core.symbolic import ConstraintViolationError
@@ -99,12 +100,6 @@ class Compiler:
             if dispatch.state.watchers:
                 return watched(f"torch.compile {self.name or code.co_name}", self._compile, (function, code, values), {})
             return self._compile(function, code, values)
-
-    def piece(self, module: fx.GraphModule) -> Callable[..., Any]:
-        """A part of a graph of this compiler as a function of its own; what is told of captures does not tell of it."""
-        compiler = Compiler(self.backend, False, None, self.options)
-        compiler.told = False
-        return optimize(module.forward, compiler)
 
     def _compile(self, function: types.FunctionType, code: types.CodeType, values: tuple[Any, ...]) -> Any:
         families = self.states.setdefault(id(code), Families(code)).states
@@ -346,6 +341,16 @@ def optimize(function: Callable[..., Any], compiler: Compiler) -> Callable[..., 
 
     _C.skip_code(compiled.__code__)
     return compiled
+
+
+def _compile_piece(module: fx.GraphModule, backend: Any) -> Callable[..., Any]:
+    """A part of a graph as a function of its own; what is told of captures does not tell of it."""
+    compiler = Compiler(backend, False, None, {})
+    compiler.told = False
+    return optimize(module.forward, compiler)
+
+
+Pieces.compile = staticmethod(_compile_piece)
 
 
 @contextmanager
