@@ -154,7 +154,7 @@ def _narrowest(module: str, rooms: tuple[str, ...]) -> int:
 
 def treatment(function: types.FunctionType) -> str:
     """How a call is captured: "inline", "graph", "constant", "compiling", "checkpoint", "apply", "higher order",
-    "dispatch", "overriding", "skip" or "autograd"."""
+    "dispatch", "overriding", "begin", "skip" or "autograd"."""
     module = home_of(function)
     if is_own(module):
         return _own_treatment(function, module)
@@ -185,6 +185,8 @@ def _own_treatment(function: types.FunctionType, module: str) -> str:
         return "inline"
     if module == f"{PACKAGE}.dynamo.autograd_functions":
         return "inline"
+    if function.__qualname__ == "GroupOptimizer._begin":
+        return "begin"
     if function.__qualname__.startswith("record_function.__call__."):
         return "inline"
     if function.__qualname__ == "Function.apply":
