@@ -6,7 +6,7 @@ import copy
 import functools
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -362,7 +362,7 @@ class GroupOptimizer(Optimizer):
         """A count of steps, on the parameter's device if the optimizer is `capturable`."""
         return step_counter(param.device if self.defaults.get("capturable") else CPU)
 
-    def _begin(self, params: list[Tensor], fields: dict[str, Callable[[Tensor], Any]], counted: bool = True) -> bool:
+    def _begin(self, params: list[Tensor], fields: Mapping[str, Callable[[Tensor], Any]], counted: bool = True) -> bool:
         """Make the states of those parameters that have none, `fields` say how, with a count of steps if `counted`; whether there were any.
         It looks at nothing that a step computes, so that a capture of the first step makes them beforehand."""
         bare = [param for param in params if all(value is None for value in self.state[param].values())]
