@@ -150,6 +150,7 @@ _EXPORT: Final = "compile with torch.compile, and keep weights with torch.save(m
 _COMPILER: Final = "give torch.compile a backend of your own, which gets the graph"
 _PIPES: Final = "write an IterableDataset"
 _ONNX: Final = ("save the weights with torch.save and run torch.onnx in PyTorch", "dropout masked_fill select softmax squeeze unsqueeze")
+_UNIFIES: Final = "graphs are matched by fx.replace_pattern; terms by the package logical-unification"
 
 LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     # module: (what to use instead, the names)
@@ -229,6 +230,9 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "distributed.checkpoint.hf_storage": ("save the state dict of rank 0 with torch.save", "HuggingFaceStorageReader HuggingFaceStorageWriter"),
     "distributed.launcher.api": ("start processes with torchrun (python -m torch.distributed.run)", "LaunchConfig elastic_launch"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
+    "fx.experimental.unification": (_UNIFIES, "Var isvar reify unifiable unify var variables vars"),
+    "fx.experimental.unification.core": (_UNIFIES, "reify unify"),
+    "fx.experimental.unification.variable": (_UNIFIES, "Var isvar var variables vars"),
     "fx.passes.utils.matcher_with_name_node_map_utils": ("use fx.replace_pattern", "SubgraphMatcherWithNameNodeMap InternalMatch"),
     "fx.passes.utils.source_matcher_utils": ("look at node.target", "get_source_partitions SourcePartition check_subgraphs_connected"),
     "fx.traceback": ("node.meta['stack'] has the user's lines", "NodeSource NodeSourceAction"),

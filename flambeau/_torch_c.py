@@ -12,7 +12,7 @@ from ._absent import absent, absent_type
 from .amp.autocast_mode import without_casts
 from .autograd.batched import levels
 from .autograd.engine import current_pass
-from .autograd.grad_mode import is_grad_enabled
+from .autograd.grad_mode import is_grad_enabled, set_grad_enabled
 from .backends.cpu import get_cpu_capability
 from .core import dispatch
 from .core.device import default_device, device
@@ -72,7 +72,7 @@ def _are_functorch_transforms_active() -> bool:
 
 def _set_grad_enabled(mode: bool) -> None:
     """Turn recording on or off."""
-    dispatch.state.grad_enabled = mode
+    set_grad_enabled(mode)
 
 
 def _keeps_nothing(default: Any) -> Callable[..., Any]:

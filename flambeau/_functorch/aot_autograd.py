@@ -14,6 +14,7 @@ from ..aot import aot_compile
 from ..aot.compile import as_module
 from ..aot.dialect import to_aten
 from ..aot.runtime import Compiled
+from ..aot.unknown import in_pieces
 from ..core import dispatch
 from ..core.tensor import Tensor
 from ..func import functional_call
@@ -81,9 +82,10 @@ def aot_module_simplified(mod: Any, args: Sequence[Any], fw_compiler: Compiler, 
                           keep_inference_input_mutations: bool = False, inference_compiler: Compiler | None = None) -> Callable[..., Any]:
     """A function with the signature of `mod` (a captured GraphModule, or a Module of tensors), compiled for inputs like `args`."""
     gm = mod if isinstance(mod, GraphModule) else as_module(mod, len(args))
-    return aot_compile(gm, list(args), forward_compiler=_adapted(fw_compiler), backward_compiler=_adapted(bw_compiler or fw_compiler),
-                       inference_compiler=_adapted(inference_compiler or fw_compiler), partition_fn=partition_fn,
-                       decompositions={_operator(op): fn for op, fn in (decompositions or {}).items()}, aten=True)
+    compile_whole = in_pieces()(aot_compile)
+    return compile_whole(gm, list(args), forward_compiler=_adapted(fw_compiler), backward_compiler=_adapted(bw_compiler or fw_compiler),
+                         inference_compiler=_adapted(inference_compiler or fw_compiler), partition_fn=partition_fn,
+                         decompositions={_operator(op): fn for op, fn in (decompositions or {}).items()}, aten=True)
 
 
 def aot_function(fn: Callable, fw_compiler: Compiler, bw_compiler: Compiler | None = None, partition_fn: Callable | None = None,

@@ -8,6 +8,7 @@ from typing import Any
 from flambeau.aot.compile import aot_compile
 from flambeau.aot.passes import same_sizes
 from flambeau.aot.runtime import Compiled
+from flambeau.aot.unknown import in_pieces
 from flambeau.autograd.graph import bare
 from flambeau.core.expr import free_variables
 from flambeau.core.size import contiguous_strides
@@ -72,6 +73,7 @@ def interpret(gm: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
     return run
 
 
+@in_pieces(draws_as_eager=lambda: True)
 def aot_eager(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """A backend for torch.compile: functional graphs, forward and backward, run by eager kernels."""
     return aot_compile(gm, example_inputs, forward_compiler=interpret)

@@ -6,6 +6,7 @@ any other. As pieces keep all of eager's meaning (writes, views, history), the c
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from itertools import groupby
 from typing import Any
@@ -13,6 +14,32 @@ from typing import Any
 from flambeau.aot.repeats import Block, Chain, can_be_cut, module_of, open_scopes, writes_what_was_read
 from flambeau.core.tensor import Tensor
 from flambeau.fx import GraphModule, Node
+
+
+class Pieces:
+    """How a piece becomes a function that a backend compiles for the sizes that it is called with: dynamo says."""
+
+    compile: Callable[[GraphModule, Callable[..., Any]], Callable[..., Any]] = staticmethod(lambda module, backend: module.forward)
+
+
+def in_pieces(draws_as_eager: Callable[[], bool] = bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorates a backend that makes functional graphs, which need to know all sizes before they run. Where `draws_as_eager()`, what draws
+    random numbers runs as it was captured, too."""
+
+    def decorate(backend: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(backend)
+        def compiled(gm: GraphModule, example_inputs: Any, *args: Any, **options: Any) -> Callable[..., Any]:
+            if draws_as_eager():
+                for node in gm.graph.nodes:
+                    if node.meta.get("draws"):
+                        node.meta["unknown"] = True
+            if not tells_sizes(gm):
+                return backend(gm, example_inputs, *args, **options)
+            return compile_between(gm, lambda piece: Pieces.compile(piece, lambda gm, inputs: compiled(gm, inputs, *args, **options)))
+
+        return compiled
+
+    return decorate
 
 
 def tells_sizes(gm: GraphModule) -> bool:

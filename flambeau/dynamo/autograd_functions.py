@@ -171,9 +171,10 @@ def _begins_here(tx: Any) -> bool:
     for variable in list(tx._by_fake.values()):
         if variable.source is None or not variable.fake.requires_grad:
             continue
-        if variable.real is None or variable.real.grad_fn is not None or variable.real._grad.hooks:
+        if variable.real is None or variable.real.grad_fn is not None or (variable.real._grad is not None and variable.real._grad.hooks):
             return False
-        tx.guard("{0}.grad_fn is None and not {0}._grad.hooks", variable.source, reason="a leaf without hooks", about="any")
+        tx.guard("{0}.grad_fn is None and ({0}._grad is None or not {0}._grad.hooks)", variable.source, reason="a leaf without hooks",
+                 about="any")
     return True
 
 

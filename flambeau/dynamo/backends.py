@@ -79,15 +79,9 @@ def inductor(gm: fx.GraphModule, example_inputs: list[Any], **options: Any) -> C
 
 
 inductor.check_options = lambda options: _inductor.config.effective(options)
-inductor.draws_as_eager = lambda: _inductor.config.fallback_random
-aot_eager.draws_as_eager = lambda: True
 
 
 @register_backend
 def cudagraphs(gm: fx.GraphModule, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
     """As inductor, whose launches on a GPU are recorded and replayed."""
     return inductor(gm, example_inputs, **{"mode": "reduce-overhead", **options})
-
-
-for _backend in (aot_eager, inductor, cudagraphs):
-    _backend.traces = True      # functional graphs: they need to know all sizes before they run

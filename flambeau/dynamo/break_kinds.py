@@ -99,7 +99,7 @@ KINDS: dict[str, Kind] = {
     ),
     "frame inspection": Kind("The program looks at its own Python frame, so the frame has to be a real one."),
     "trace too long": Kind(
-        "Capture interpreted more instructions than config.max_trace_steps.", ("Loops are unrolled: compile the loop's body.",)
+        "Capture went through more instructions and elements than config.max_trace_steps.", ("Loops are unrolled: compile the loop's body.",)
     ),
     "loop with a graph break": Kind(
         "There is a graph break inside a for or while loop, so the loop runs as a Python loop, and each round of it is compiled as "

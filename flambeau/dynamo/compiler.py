@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from .. import _C, fx
+from ..aot.unknown import Pieces
 from ..core import dispatch
 from ..core.locks import reentrant_lock
-from ..core.symbolic import ConstraintViolationError
+from ..core.symbolic import ConstraintViolationError, is_symbolic
+from ..core.tensor import Tensor
 from ..core.watching import watched
 from ..ops.asked import unasked
 from . import config, debug, logs, policy
@@ -26,7 +28,7 @@ from .dynamic import Shapes
 from .exceptions import BackendCompilerFailed, GraphBreak, RecompileError, RecompileLimitExceeded, RunEagerly
 from .guards import first_failure
 from .owners import family_of, is_plain, owner_of
-from .resume import given_anew, origin, unknown_sizes
+from .resume import given_anew, note_unknown_sizes, origin, unknown_sizes
 from .stance import AFTER_A_CALL, Current
 
 OF_THIS_CALL = ("exception", "fake tensor")
@@ -99,12 +101,6 @@ class Compiler:
             if dispatch.state.watchers:
                 return watched(f"torch.compile {self.name or code.co_name}", self._compile, (function, code, values), {})
             return self._compile(function, code, values)
-
-    def piece(self, module: fx.GraphModule) -> Callable[..., Any]:
-        """A part of a graph of this compiler as a function of its own; what is told of captures does not tell of it."""
-        compiler = Compiler(self.backend, False, None, self.options)
-        compiler.told = False
-        return optimize(module.forward, compiler)
 
     def _compile(self, function: types.FunctionType, code: types.CodeType, values: tuple[Any, ...]) -> Any:
         families = self.states.setdefault(id(code), Families(code)).states
@@ -346,6 +342,18 @@ def optimize(function: Callable[..., Any], compiler: Compiler) -> Callable[..., 
 
     _C.skip_code(compiled.__code__)
     return compiled
+
+
+def _compile_piece(module: fx.GraphModule, backend: Any) -> Callable[..., Any]:
+    """A part of a graph as a function of its own; what is told of captures does not tell of it. Sizes that varied in the graph do so here."""
+    given = [(node.name, val) for node in module.graph.nodes if node.op == "placeholder" and isinstance(val := node.meta.get("val"), Tensor)]
+    note_unknown_sizes(module._compiled().__code__, [(name, dim) for name, val in given for dim, n in enumerate(val.shape) if is_symbolic(n)])
+    compiler = Compiler(backend, False, None, {})
+    compiler.told = False
+    return optimize(module.forward, compiler)
+
+
+Pieces.compile = staticmethod(_compile_piece)
 
 
 @contextmanager

@@ -31,8 +31,8 @@ assume_static_by_default: bool = True
 specialize_int: bool = False
 """Never treat a Python int argument as a variable, even when it changes."""
 
-max_trace_steps: int = 2_000_000
-"""Bytecode instructions that one capture may interpret before it gives up (loops are unrolled)."""
+max_trace_steps: int = 1_000_000
+"""Bytecode instructions and elements of iterables that one capture may go through before it gives up (loops are unrolled)."""
 
 eager_attempts: int = 3
 """After so many captures of one function that came to nothing, stop trying."""

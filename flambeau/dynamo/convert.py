@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from .. import _C, fx
-from ..aot.unknown import compile_between, tells_sizes
 from ..core import dispatch
 from ..core.settings import Verification
 from ..core.symbolic import ConstraintViolationError, DataDependentFloat, DataDependentSize
@@ -343,14 +342,7 @@ class _Conversion:
         reference = minifier.copied(module) if minifier.wanted() else module
         self.tx.shape_env.floats_frozen = True    # what compilers ask in addition is not kept with what they make
         try:
-            if getattr(request.backend, "draws_as_eager", bool)():
-                for node in module.graph.nodes:
-                    if node.meta.get("draws"):
-                        node.meta["unknown"] = True     # it runs as it was captured
-            if getattr(request.backend, "traces", False) and tells_sizes(module):
-                compiled = compile_between(module, request.compiler.piece)
-            else:
-                compiled = request.backend(module, examples, **request.options)
+            compiled = request.backend(module, examples, **request.options)
         except DataDependentFloat:
             raise
         except Exception as error:

@@ -29,6 +29,8 @@ class Shapes:
         self._sizes_among_ints: dict[str, int] = {}
         self.marked: set[str] = set()
         """Sizes that the user says vary in this capture, as `x.shape[0]`."""
+        self.begun: set[int] = set()
+        """Optimizers whose states this capture has made: by id."""
         self._captures = 0
         self._history: dict[str, dict[int, tuple[int, ...]]] = {}
 
@@ -36,6 +38,7 @@ class Shapes:
         """One more capture."""
         self._captures += 1
         self.marked.clear()
+        self.begun.clear()
 
     def seen(self, name: str, dim: int) -> tuple[tuple[int, int], ...]:
         """What was found at a dimension, capture by capture. Sizes of which this differs are not one size, though they may be equal now."""

@@ -541,12 +541,13 @@ class GraphBuilder:
                 raise DataDependentSize(f"{said} is another if a size is {min(small.values())}", small)
 
     def _relaid(self, tensor: Tensor, before: Any) -> bool:
-        """Has an operator given an input another layout, or any tensor another size?"""
+        """Has an operator given an input or a view another layout, or any tensor another size?"""
         if tensor._layout is before or (len(tensor.shape) == len(before.shape) and all(
                 a is b or a == b for now, was in zip(tensor._layout[:2], before[:2]) for a, b in zip(now, was))):
             return False
         known = self._by_fake.get(id(tensor))
-        return (known is not None and known.source is not None) or math.prod(tensor.shape) != math.prod(before.shape)
+        return ((known is not None and known.source is not None) or tensor._view is not None
+                or math.prod(tensor.shape) != math.prod(before.shape))
 
     def turned(self, tensor: TensorVariable, view: Variable) -> TensorVariable:
         """A tensor of the graph that from here on is a view of what it was, as `t_()` makes it one."""

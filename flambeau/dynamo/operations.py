@@ -350,7 +350,11 @@ class Operations:
     # -- iteration ----------------------------------------------------------------------------------------------------------
     def iterate(self, variable: Variable) -> Iterator[Variable]:
         """The elements of any iterable, looked at."""
-        return (element.realize(self) for element in variable.realize(self).iterate(self))
+        return (self._passed(element) for element in variable.realize(self).iterate(self))
+
+    def _passed(self, element: Variable) -> Variable:
+        self.count_step()
+        return element.realize(self)
 
     def iterator(self, variable: Variable) -> Variable:
         """`iter(variable)`."""

@@ -14,7 +14,7 @@ PACKAGE = __name__.split(".")[0]
 
 INLINED = (f"{PACKAGE}.compiler.captured", f"{PACKAGE}.nn", f"{PACKAGE}.ops.nn.recurrent", f"{PACKAGE}.optim", f"{PACKAGE}.utils",
            f"{PACKAGE}.distributions", f"{PACKAGE}.autograd.handles",
-           f"{PACKAGE}._higher_order_ops", f"{PACKAGE}.func", f"{PACKAGE}.signal", f"{PACKAGE}.backends._flags",
+           f"{PACKAGE}._higher_order_ops", f"{PACKAGE}._torch_c", f"{PACKAGE}.func", f"{PACKAGE}.signal", f"{PACKAGE}.backends._flags",
            f"{PACKAGE}.core.device", f"{PACKAGE}.distributed._functional_collectives", f"{PACKAGE}.distributed.captured",
            f"{PACKAGE}.distributed.nn.batch_norm", f"{PACKAGE}.distributed.nn.functional")  # fmt: skip
 """Libraries of Flambeau written against operators: captured like a user's code."""
@@ -26,7 +26,7 @@ CAPTURED = (f"{PACKAGE}.compiler.captured", f"{PACKAGE}.nn.modules", f"{PACKAGE}
 """Of these, the ones whose frames are captured by themselves when they are called from plain Python ..."""
 
 MACHINERY = tuple(f"{PACKAGE}.nn.modules.{name}" for name in ("module", "hooks", "state", "lazy", "utils", "applied"))
-"""... but not these."""
+"""... but not these, save for a call with hooks, which are captured with their module."""
 
 DECIDING = (f"{PACKAGE}.optim.lbfgs",)
 """Libraries that read numbers at each step to decide by: they run as they are written; what they call of the program's is captured."""
@@ -142,7 +142,8 @@ def skips_frames_of(name: str, filename: str, module: str | None) -> bool:
     if filename == "<string>" and (name.startswith("__") or (module or "").startswith("namedtuple_")):
         return True  # what dataclasses and named tuples generate
     if is_own(module):
-        return not (module or "").startswith(CAPTURED) or (module or "").startswith((*MACHINERY, *DECIDING))
+        home = module or ""
+        return not home.startswith(CAPTURED) or home.startswith(DECIDING) or (home.startswith(MACHINERY) and name != "_call_with_hooks")
     return _root(module) in _SKIPPED_PACKAGES or _of_stdlib(filename)
 
 
@@ -153,7 +154,7 @@ def _narrowest(module: str, rooms: tuple[str, ...]) -> int:
 
 def treatment(function: types.FunctionType) -> str:
     """How a call is captured: "inline", "graph", "constant", "compiling", "checkpoint", "apply", "higher order",
-    "dispatch", "overriding", "skip" or "autograd"."""
+    "dispatch", "overriding", "begin", "skip" or "autograd"."""
     module = home_of(function)
     if is_own(module):
         return _own_treatment(function, module)
@@ -184,6 +185,8 @@ def _own_treatment(function: types.FunctionType, module: str) -> str:
         return "inline"
     if module == f"{PACKAGE}.dynamo.autograd_functions":
         return "inline"
+    if function.__qualname__ == "GroupOptimizer._begin":
+        return "begin"
     if function.__qualname__.startswith("record_function.__call__."):
         return "inline"
     if function.__qualname__ == "Function.apply":

@@ -216,15 +216,24 @@ def _totals(kernels: Iterable[Kernel], times: dict[tuple[int, int, int], float])
     kernels = list(kernels)
     parts = [f"{_scaled(sum(k.moved for k in kernels))}B moved", f"{_scaled(sum(k.flops for k in kernels))}flop"]
     taken = sum(times.get(k.key, 0.0) for k in kernels)
-    return ", ".join([*parts, *([f"{taken:.1f} us"] if taken else [])])
+    return ", ".join([*parts, *([_duration(taken)] if taken else [])])
 
 
 def _scaled(number: float) -> str:
+    """Three digits and the prefix of a unit."""
     for unit in ("", "k", "M", "G"):
         if number < 1000:
             return f"{number:.3g} {unit}"
         number /= 1000
     return f"{number:.3g} T"
+
+
+def _duration(microseconds: float) -> str:
+    for unit in ("us", "ms"):
+        if microseconds < 1000:
+            return f"{microseconds:.3g} {unit}"
+        microseconds /= 1000
+    return f"{microseconds:.3g} s"
 
 
 def _of_row(row: Row, name: str, times: dict[tuple[int, int, int], float]) -> str:
@@ -256,7 +265,7 @@ def _of_kernel(kernel: Kernel, name: str, times: dict[tuple[int, int, int], floa
     link = f'<a href="#{name}/{kernel.stem}_schedule.txt">{kernel.stem} {kernel.number}</a>'
     taken, rate = times.get(kernel.key), ""
     if taken:
-        rate = f", {taken:.1f} us: {_scaled(kernel.moved / taken * 1e6)}B/s"
+        rate = f", {_duration(taken)}: {_scaled(kernel.moved / taken * 1e6)}B/s"
         rate += f", {_scaled(kernel.flops / taken * 1e6)}flop/s" if kernel.flops else ""
         rate += f", {_share(*peaks().reached(kernel.flops, kernel.moved, taken / 1e6))}"
     return f"{link} {html.escape(kernel.name)} <span class='s'>{_totals([kernel], {})}{rate}</span>"

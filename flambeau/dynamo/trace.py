@@ -24,7 +24,7 @@ from . import config, policy
 from .autograd_functions import apply_function
 from .break_kinds import describe, graph_break
 from .builder import IMMUTABLE, IMMUTABLE_BY_TEXT, Builder
-from .exceptions import RaisedInTrace, RunEagerly
+from .exceptions import RaisedInTrace, RestartTrace, RunEagerly
 from .frame import Frame
 from .graph_builder import GraphBuilder
 from .guards import GuardSet
@@ -53,6 +53,14 @@ _GENERATOR = inspect.CO_GENERATOR
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 MAX_DEPTH = 60
 _Result = TypeVar("_Result")
+
+
+def _maker(field: Variable, owner: Variable) -> Callable[..., Any] | None:
+    """What makes a field of a parameter's state, if it exists outside of capture: a function or a method of the optimizer."""
+    if isinstance(field, MethodVariable) and field.owner is owner:
+        function = getattr(field.function, "function", None)
+        return function and types.MethodType(function, owner.value)     # type: ignore[attr-defined]
+    return getattr(field, "function", None)
 
 
 class Trace(Builder, GraphBuilder, Operations, Overriding):
@@ -305,7 +313,23 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
                 return self._dispatched(real, args[0])
             case "higher order":
                 return call_higher_order(self, function, args, kwargs)
+            case "begin":
+                self._begin_states(real, *args)
         return self.inline(function, args, kwargs)
+
+    def _begin_states(self, function: Any, owner: Variable, params: Variable, fields: Variable, *rest: Variable) -> None:
+        """An optimizer makes the states of its parameters, which say nothing of a step: that is done now, and capture starts anew with
+        states that are there, so that the first step and those after it have one graph. Not where the program has looked at them before."""
+        optimizer, begun = getattr(owner, "value", None), self.shapes.begun
+        tensors = [getattr(param, "real", None) for param in self.iterate(params)]
+        makers = {self.known(key): _maker(self.item(fields, key), owner) for key in self.iterate(fields)}
+        if optimizer is None or None in tensors or None in makers.values():
+            return
+        if id(optimizer) in begun or self.effects.known(optimizer.state) is None:
+            begun.add(id(optimizer))
+            with dispatch.grad_enabled(False):
+                if function(optimizer, tensors, makers, *map(self.known, rest)):
+                    raise RestartTrace
 
     def compiling(self) -> Variable:
         """`is_compiling()`."""

@@ -15,6 +15,7 @@ from typing import Any
 from flambeau import _C
 from flambeau.aot import Uncacheable, aot_compile
 from flambeau.aot.joint import Program
+from flambeau.aot.unknown import in_pieces
 from flambeau.backends import cudnn
 from flambeau.backends.cpu import onednn
 from flambeau.backends.cuda.cubins import Cubin
@@ -38,6 +39,7 @@ GRAPH_MODES = ("reduce-overhead", "max-autotune")  # those that record CUDA grap
 TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 
 
+@in_pieces(draws_as_eager=lambda: config.fallback_random)
 def compile_fx(gm: Any, example_inputs: Sequence[Any], *, mode: str | None = None, **options: Any) -> Callable[..., Any]:
     """The backend "inductor": aot traces, differentiates and partitions; `compile_graph` compiles the pieces.
 

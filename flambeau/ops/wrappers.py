@@ -105,8 +105,9 @@ def _make_subclass(cls: type, data: Tensor, require_grad: bool = False, dispatch
     if hasattr(cls, "__torch_dispatch__"):
         raise NotImplementedError(f"_make_subclass({cls.__name__}, ...): a class with __torch_dispatch__ has no elements of its own here; "
                                   "keep the tensor as an attribute, and make it with Tensor._make_wrapper_subclass(cls, data.shape, ...)")
-    made = data.detach()._as_subclass(cls)
-    made.requires_grad = require_grad
+    with dispatch.scope(classes_off=1):     # the class is asked of no step of its own making
+        made = data.detach()._as_subclass(cls)
+        made.requires_grad = require_grad
     return made
 
 
@@ -126,8 +127,9 @@ def _make_wrapper_subclass(cls: type, size: Sequence[int], strides: Sequence[int
     if memory_format is not None and strides is None and str(memory_format) != "torch.contiguous_format":
         strides = memory_format.strides(tuple(size))
     plain = fake(tuple(size), dtype or default_dtype(), as_device(device), None if strides is None else tuple(strides), storage_offset or 0)
-    made = plain._as_subclass(cls)
-    made.requires_grad = requires_grad
+    with dispatch.scope(classes_off=1):
+        made = plain._as_subclass(cls)
+        made.requires_grad = requires_grad
     # What the class computes by itself (`dispatch_*`) it does as a property, which Python finds first anyway.
     del dispatch_sizes_strides_policy, dispatch_device, dispatch_layout
     return made

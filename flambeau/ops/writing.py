@@ -162,8 +162,8 @@ def _shaped(value: Tensor, target: Tensor, name: str) -> Tensor:
 
 
 def store_out(out: Tensor, result: Tensor) -> Tensor:
-    """Write `result` into the tensor given as `out=`, resized with a warning if it has another shape. A view is not: what lies around
-    it is not for this operator to write."""
+    """Write `result` into the tensor given as `out=`, resized with a warning if it has another shape; what a view then reaches of its
+    storage, elements around it too, is written. One whose storage would have to grow is refused: others look into it."""
     if dispatch.state.grad_enabled and (out.requires_grad or result.requires_grad):
         raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
                            "grad; use the function's result, or torch.no_grad()")
@@ -178,9 +178,10 @@ def _fit(out: Tensor, result: Tensor) -> None:
                            "allowed! out= must be where the operands are")
     if out.shape != result.shape:
         if out.shape.numel():
-            if out._view is not None:
-                raise RuntimeError(f"out= is a view of shape {list(out.shape)}, the result has shape {list(result.shape)}: a view cannot "
-                                   "be resized; give a tensor of that shape, or an empty one")
+            last = out._layout.offset + result.shape.numel()
+            if out._view is not None and last * out.dtype.itemsize > out._storage.nbytes:
+                raise RuntimeError(f"out= is a view of shape {list(out.shape)}, the result has shape {list(result.shape)}, which doesn't "
+                                   "fit into the storage that it looks into; give a tensor of that shape, or an empty one")
             warnings.warn(f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match "
                           f"the required output shape {list(result.shape)}; give one of that shape, or an empty one", UserWarning,
                           stacklevel=3)

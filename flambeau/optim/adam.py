@@ -26,7 +26,8 @@ class Adam(GroupOptimizer):
         if not params:
             return
         fields = {"exp_avg": zeros, "exp_avg_sq": zeros} | ({"max_exp_avg_sq": zeros} if group["amsgrad"] else {})
-        states = [self._counted(p, **fields) for p in params]
+        self._begin(params, fields)
+        states = [self._counted(p) for p in params]
         means, squares, steps = ([s[name] for s in states] for name in ("exp_avg", "exp_avg_sq", "step"))
         tops = [s["max_exp_avg_sq"] for s in states] if group["amsgrad"] else None
         beta1, beta2 = map(float, group["betas"])

@@ -124,9 +124,12 @@ class NAdam(GroupOptimizer):
                  foreach: bool | None = None, maximize: bool = False, capturable: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, options(locals()))
 
+    def _product(self, param: Tensor) -> Tensor:
+        return self._counter(param) + 1
+
     def _step_group(self, group: dict[str, Any]) -> None:
         (beta1, beta2), lr = group["betas"], as_number(group["lr"])
-        for p, g, state in self._each(group, mu_product=lambda p: self._counter(p) + 1, exp_avg=zeros, exp_avg_sq=zeros):
+        for p, g, state in self._each(group, mu_product=self._product, exp_avg=zeros, exp_avg_sq=zeros):
             t = _count(state["step"])
             mu = beta1 * (1.0 - 0.5 * 0.96 ** (t * group["momentum_decay"]))
             mu_next = beta1 * (1.0 - 0.5 * 0.96 ** ((t + 1) * group["momentum_decay"]))
@@ -206,6 +209,14 @@ class ASGD(GroupOptimizer):
             state["eta"].fill_(lr / (1 + group["lambd"] * lr * t) ** group["alpha"])
 
 
+def _of_rows(param: Tensor) -> Tensor:
+    return param.new_zeros((*param.shape[:-1], 1))
+
+
+def _of_columns(param: Tensor) -> Tensor:
+    return param.new_zeros((*param.shape[:-2], 1, param.shape[-1]))
+
+
 class Adafactor(GroupOptimizer):
     """Adam with factored second moments (Shazeer and Stern 2018): rows and columns instead of a whole matrix."""
 
@@ -218,16 +229,11 @@ class Adafactor(GroupOptimizer):
         eps1, eps2 = group["eps"]
         params = self._with_grad(group)
         self._refuse_complex(params)
+        self._begin([p for p in params if p.ndim > 1], {"row_var": _of_rows, "col_var": _of_columns})
+        self._begin([p for p in params if p.ndim <= 1], {"variance": zeros})
         for p in params:
             state = self.state[p]
             g = -p.grad if group["maximize"] else p.grad     # type: ignore[operator]
-            if not state:
-                state["step"] = step_counter()
-                if g.ndim > 1:     # type: ignore[union-attr]
-                    state["row_var"] = g.new_zeros((*g.shape[:-1], 1))     # type: ignore[union-attr]
-                    state["col_var"] = g.new_zeros((*g.shape[:-2], 1, g.shape[-1]))     # type: ignore[union-attr]
-                else:
-                    state["variance"] = zeros(p)
             state["step"] += 1
             t = _count(state["step"])
             tiny = finfo(p.dtype).eps if eps1 is None else eps1

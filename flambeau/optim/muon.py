@@ -53,11 +53,9 @@ class Muon(GroupOptimizer):
     def _step_group(self, group: dict[str, Any]) -> None:
         lr, params = as_number(group["lr"]), self._with_grad(group)
         self._refuse_complex(params)
+        self._begin(params, {"momentum_buffer": zeros}, counted=False)
         for p in params:
-            state = self.state[p]
-            if not state:
-                state["momentum_buffer"] = zeros(p)
-            buffer, grad = state["momentum_buffer"], p.grad
+            buffer, grad = self.state[p]["momentum_buffer"], p.grad
             buffer.lerp_(grad, 1 - group["momentum"])
             update = grad.lerp(buffer, group["momentum"]) if group["nesterov"] else buffer     # type: ignore[union-attr]
             update = newton_schulz(update, group["ns_coefficients"], group["ns_steps"], group["eps"])

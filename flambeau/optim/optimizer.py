@@ -6,7 +6,7 @@ import copy
 import functools
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -161,13 +161,12 @@ class Optimizer:
     def _zero_grad(self, set_to_none: bool) -> None:
         for group in self.param_groups:
             for p in group["params"]:
-                if p.grad is not None:
-                    if set_to_none:
-                        p.grad = None
-                    else:
-                        if p.grad.grad_fn is not None:
-                            p.grad = p.grad.detach()
-                        p.grad.zero_()
+                if set_to_none:
+                    p.grad = None
+                elif p.grad is not None:
+                    if p.grad.grad_fn is not None:
+                        p.grad = p.grad.detach()
+                    p.grad.zero_()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the parameters by their gradients. `closure` computes the loss again and returns it."""
@@ -367,16 +366,21 @@ class GroupOptimizer(Optimizer):
         """A count of steps, on the parameter's device if the optimizer is `capturable`."""
         return step_counter(param.device if self.defaults.get("capturable") else CPU)
 
-    def _counted(self, param: Tensor, **fields: Callable[[Tensor], Any]) -> dict[str, Any]:
-        """The state of a parameter, made on first use (`fields` say how), with its step counted up; complex numbers as pairs."""
+    def _begin(self, params: list[Tensor], fields: Mapping[str, Callable[[Tensor], Any]], counted: bool = True) -> bool:
+        """Make the states of those parameters that have none, `fields` say how, with a count of steps if `counted`; whether there were any.
+        It looks at nothing that a step computes, so that a capture of the first step makes them beforehand."""
+        bare = [param for param in params if all(value is None for value in self.state[param].values())]
+        for param in bare:
+            count = {"step": self._counter(param)} if counted else {}
+            self.state[param].update(count | {name: make(param) for name, make in fields.items()})
+        return bool(bare)
+
+    def _counted(self, param: Tensor) -> dict[str, Any]:
+        """The state of a parameter with its step counted up; complex numbers as pairs."""
         state = self.state[param]
         if param.is_cuda and under_way and not self.defaults.get("capturable"):
             raise RuntimeError(f"Attempting CUDA graph capture of step() for an instance of {type(self).__name__}, whose count of steps "
                                "is on the host and would stand still at each replay; make it with capturable=True")
-        if not state:
-            state["step"] = self._counter(param)
-            for name, make in fields.items():
-                state[name] = make(param)
         if self.defaults.get("differentiable"):     # what the last step left for its gradient stays as it was
             state.update({name: value.clone() for name, value in state.items() if isinstance(value, Tensor)})
         state["step"] += 1
@@ -388,14 +392,16 @@ class GroupOptimizer(Optimizer):
         A complex number is a pair of real ones, in all three: a step looks at the parts apart.
         """
         decoupled, decay = group.get("decoupled_weight_decay"), group.get("weight_decay")
-        for param in self._with_grad(group):
+        params = self._with_grad(group)
+        self._begin(params, fields)
+        for param in params:
             p, g = as_real(param), as_real(param.grad)
             g = -g if group.get("maximize") else g
             if decay and not decoupled:
                 g = g.add(p, alpha=decay)
             elif decay:
                 p.mul_(1 - as_number(group["lr"]) * decay)
-            yield p, g, self._counted(param, **fields)
+            yield p, g, self._counted(param)
 
     def _refuse_complex(self, params: list[Tensor]) -> None:
         """RuntimeError where a step has no meaning for pairs of real numbers."""

@@ -28,10 +28,9 @@ class SGD(GroupOptimizer):
             return
         buffers, fresh = None, [False] * len(params)
         if group["momentum"]:
-            fresh = [self.state[p].get("momentum_buffer") is None for p in params]
-            for p, new in zip(params, fresh):
-                if new:
-                    self.state[p]["momentum_buffer"] = zeros(p)
+            if group["dampening"]:      # the first gradient has none; else a buffer of zeros is as good
+                fresh = [self.state[p].get("momentum_buffer") is None for p in params]
+            self._begin(params, {"momentum_buffer": zeros}, counted=False)
             buffers = [as_real(self.state[p]["momentum_buffer"]) for p in params]
         sgd_step_([as_real(p) for p in params], [as_real(p.grad) for p in params], buffers, fresh, group["lr"], float(group["momentum"]),
                   float(group["dampening"]), float(group["weight_decay"]), group["nesterov"], group["maximize"])

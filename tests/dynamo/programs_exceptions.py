@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import traceback
@@ -562,3 +563,35 @@ def runtime_err_caught(T):
         return y * 2
 
     return f, (v(T), T.tensor([9]), [])
+
+
+@program
+def exc_info_while_handling(T):
+    log = []
+
+    class Logged:
+        def __init__(self, name, eats):
+            self.name, self.eats = name, eats
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, kind, error, trace):
+            log.append((self.name, kind and kind.__name__, trace is None))
+            return self.eats
+
+    def f(x):
+        try:
+            raise KeyError("k")
+        except KeyError as error:
+            kind, value, trace = sys.exc_info()
+            x = x + len(value.args)
+            told = kind.__name__, value is error, trace is None
+        with contextlib.ExitStack() as stack:
+            for i in range(3):
+                stack.enter_context(Logged(i, i == 1))
+            x = x * 2
+            raise ValueError("left")
+        return x, told, sys.exc_info(), log
+
+    return f, (v(T),)

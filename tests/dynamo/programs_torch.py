@@ -13,6 +13,8 @@ from collections import OrderedDict
 import numpy as np
 from programs import program, v
 
+from flambeau import _torch_c
+
 
 # -- tensors ---------------------------------------------------------------------------------------------------------------------
 @program
@@ -388,5 +390,19 @@ def flags_of_leaves_that_were_used(T):
         y = weight * x
         weight.requires_grad_(False)
         return y, weight * x, weight.requires_grad
+
+    return f, (v(T),)
+
+
+@program
+def grad_mode_by_its_private_name(T):
+    w = v(T).requires_grad_()
+
+    def f(x):
+        before = T.is_grad_enabled()
+        _torch_c._set_grad_enabled(False)
+        y = x * w
+        _torch_c._set_grad_enabled(before)
+        return y, x * w, y.requires_grad, T.is_grad_enabled()
 
     return f, (v(T),)

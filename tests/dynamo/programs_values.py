@@ -383,3 +383,32 @@ def calls_with_method_caller(T):
         return operator.methodcaller("sum", 0)(x), operator.methodcaller("method")(o), operator.methodcaller("add", 1, alpha=2)(x)
 
     return f, (v(T), Plain(3))
+
+
+@program
+def members_with_operators(T):
+    class Step(enum.Enum):
+        ONE = 1
+        TWO = 2
+
+        def __iter__(self):
+            yield self.value
+            yield self.name
+
+        def __add__(self, other):
+            return other + self.value
+
+        def __radd__(self, other):
+            return other - self.value
+
+        def __lt__(self, other):
+            return self.value < other.value
+
+    class Parts(enum.Flag):
+        A = 1
+        B = 2
+
+    def f(x, step, parts):
+        return step + x, x + step, list(step), sorted([Step.TWO, step]), [part.name for part in parts], len(parts)
+
+    return f, (v(T), Step.ONE, Parts.A | Parts.B)

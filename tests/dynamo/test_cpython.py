@@ -15,8 +15,8 @@ import flambeau as torch
 
 NAMES = ("abc", "bisect", "call", "collections", "contextlib", "copy", "dataclasses", "descr", "dict", "enum", "except_star",
          "exception_group", "exceptions", "float", "fstring", "funcattrs", "functools", "generators", "grammar", "heapq", "index", "int",
-         "iter", "list", "named_expressions", "operator", "ordered_dict", "patma", "raise", "scope", "set", "string", "textwrap", "tuple",
-         "types", "userlist", "weakset", "with", "yield_from")
+         "iter", "itertools", "list", "named_expressions", "operator", "ordered_dict", "patma", "raise", "scope", "set", "string", "textwrap",
+         "tuple", "types", "userlist", "weakset", "with", "yield_from")
 
 
 class Raises:

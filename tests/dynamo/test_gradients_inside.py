@@ -31,6 +31,15 @@ class Physics(torch.nn.Module):
         return ((u_t + u * u_x - 0.01 * u_xx) ** 2).mean()
 
 
+class PhysicsOfAnyInputs(Physics):
+    """The same, which makes leaves of its inputs itself."""
+
+    def forward(self, x, t):
+        x.requires_grad_()
+        t.requires_grad_()
+        return super().forward(x, t)
+
+
 class Learner(torch.nn.Module):
     """Learns by gradient steps of its own."""
 
@@ -49,8 +58,9 @@ class Learner(torch.nn.Module):
 
 
 @pytest.mark.parametrize("backend", ["counted", "inductor"])
-@pytest.mark.parametrize("make, given", [(Physics, lambda n: (leaf(n, 1), leaf(n, 1))),
-                                         (Learner, lambda n: (leaf(n, 3).detach(), leaf(n, 1).detach()))], ids=["physics", "learner"])
+@pytest.mark.parametrize("make, given", [
+    (Physics, lambda n: (leaf(n, 1), leaf(n, 1))), (PhysicsOfAnyInputs, lambda n: (leaf(n, 1).detach(), leaf(n, 1).detach())),
+    (Learner, lambda n: (leaf(n, 3).detach(), leaf(n, 1).detach()))], ids=["physics", "physics of any inputs", "learner"])
 def test_trained_through(make, given, backend):
     counter, model = Counter(), make()
     other = copy.deepcopy(model)

@@ -165,3 +165,28 @@ def test_a_hook_with_effects_on_an_intermediate_breaks_the_graph() -> None:
     assert same(outcome(f), outcome(dynamo.compile(f, backend="eager")))
     with pytest.raises(dynamo.Unsupported, match="a hook on tensor mul"):
         outcome(dynamo.compile(f, backend="eager", fullgraph=True))
+
+
+def test_hooks_of_a_compiled_module_are_in_its_graph() -> None:
+    """Forward hooks and those of backward, of the module that is compiled itself: with it, in one graph; what breaks in one breaks there."""
+    seen: list = []
+
+    def module():
+        torch.manual_seed(0)
+        made = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh())
+        made.register_forward_pre_hook(lambda m, args: (args[0] * 2,))
+        made.register_forward_hook(lambda m, args, out: out + args[0])
+        made.register_forward_hook(lambda m, args, kwargs, out: out * 3, with_kwargs=True)
+        return made
+
+    counter = Counter()
+    x = torch.randn(2, 3)
+    eager, whole = module(), torch.compile(module(), backend=counter, fullgraph=True)
+    assert same(eager(x), whole(x)) and len(counter.graphs) == 1
+    eager.register_forward_hook(lambda m, args, out: seen.append(out.sum().item()))
+    written = torch.compile(eager, backend=counter)
+    assert same(eager(x), written(x)) and len(seen) == 2 and seen[0] == seen[1]
+    with pytest.raises(dynamo.Unsupported, match="print"):
+        printing = module()
+        printing.register_forward_hook(lambda m, args, out: print(out))
+        torch.compile(printing, backend="eager", fullgraph=True)(x)

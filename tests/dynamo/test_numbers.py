@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dynamo_harness import Counter, same
 
 import flambeau as torch
 from flambeau.aot import cache
@@ -168,6 +169,8 @@ def test_numbers_of_numpy(kind: type) -> None:
     assert versions(f) == 1
 
 
+OWN_FIRST_STEP = frozenset({"ASGD", "Rprop"})
+"""Optimizers whose first states are of their settings."""
 OPTIMIZERS = [name for name, kind in vars(torch.optim).items() if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
               and name not in ("Optimizer", "LBFGS", "SparseAdam")]
 SETTINGS: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in sorted(OPTIMIZERS)] + [
@@ -194,6 +197,34 @@ def test_optimizers_under_a_schedule_do_not_recompile(name: str, settings: dict[
                 schedule.step()
     torch.testing.assert_close(weights[0], weights[1])
     assert len(graphs) <= 4 and not seen.breaks
+
+
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize(("name", "settings"), [(name, {}) for name in OPTIMIZERS] + [
+    ("SGD", {"momentum": 0.9, "nesterov": True}), ("SGD", {"momentum": 0.9, "dampening": 0.5}), ("Adam", {"amsgrad": True})])
+def test_the_first_step_of_an_optimizer_has_the_graph_of_the_others(name: str, settings: dict[str, Any], looks: bool) -> None:
+    """Two groups, whose states the first step makes; a program that has `looks` at them before finds what it would find eagerly."""
+    counter = Counter()
+    torch.manual_seed(0)
+    shapes = [(2, n) if name == "Muon" else (n,) for n in (2, 3, 4)]
+    weights = [[torch.nn.Parameter(torch.ones(shape)) for shape in shapes] for _ in range(2)]
+    optimizers = [getattr(torch.optim, name)([{"params": w[:2]}, {"params": w[2:]}], lr=0.1, **settings) for w in weights]
+
+    def step(optimizer: Any, x: torch.Tensor) -> Any:
+        known = len(optimizer.state) if looks else None
+        optimizer.step()
+        return known, x + 1
+
+    compiled = torch.compile(step, backend=counter, fullgraph=True)
+    for _ in range(4):
+        gradients = [torch.randn(p.shape) for p in weights[0]]
+        for group in weights:
+            for p, g in zip(group, gradients, strict=True):
+                p.grad = g.clone()
+        assert same(step(optimizers[1], torch.ones(2)), compiled(optimizers[0], torch.ones(2)))
+    for ours, theirs in zip(*weights, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert looks or settings.get("dampening") or name in OWN_FIRST_STEP or len(counter.graphs) == 1
 
 
 @pytest.mark.parametrize("lr", [0.01, torch.tensor(0.01)], ids=["number", "tensor"])

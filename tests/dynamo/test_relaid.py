@@ -29,6 +29,9 @@ WORKS = {
     "then written": lambda x: x.squeeze_(-1).add_(1),
     "of a view": lambda x: x.view(-1).unsqueeze_(0).mul_(2),
     "there and back": lambda x: x.t_().t_().add_(1),
+    "out": lambda x: fl.sin(fl.ones(2, 1), out=x),
+    "out of a view": lambda x: (fl.sin(fl.ones(2, 1), out=x.view(-1)), x * 2)[1],
+    "out of a view of the graph's": lambda x: (y := x * 1, fl.sin(fl.ones(2, 1), out=y.view(-1)), y * 2)[2],
     "written before": lambda x: x.add_(1).t_() * 2,
 }
 
@@ -42,6 +45,7 @@ def outcome(work, shape):
     return [(t.tolist(), t.shape, t.stride()) for t in (x, made) if t is not None], made is x
 
 
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize(("backend", "dynamic"), [("aot_eager", None), ("inductor", True)])
 @pytest.mark.parametrize("name", WORKS)
 def test_inputs(name, backend, dynamic):

@@ -279,3 +279,45 @@ def test_exceptions_that_a_caller_handles_are_seen() -> None:
     assert compiled(torch.ones(2))[1:] == ("None", "None")
     assert handling(compiled)[1:] == handling(f)[1:] == ("ValueError('outer')", "ValueError('outer')")
     assert compiled(torch.ones(2))[1:] == ("None", "None")
+
+
+def _assigned(x, held):
+    held["last"] = x * 2
+    return held["last"] + 1
+
+
+def _assigned_twice(x, held):
+    held["new"], held["last"], held["new"] = x, x * 2, x + 1
+    return x
+
+
+def _assigned_and_counted(x, held):
+    held["last"] = x * 2
+    return x + len(held), list(held)
+
+
+def _assigned_and_deleted(x, held):
+    held["last"] = x * 2
+    held["other"] = x
+    del held["other"]
+    return x + 1
+
+
+def _made_on_demand(x, held):
+    return held.setdefault("made", x + 1) * 2
+
+
+@pytest.mark.parametrize(("f", "graphs"), [(_assigned, 1), (_assigned_twice, 1), (_made_on_demand, 2), (_assigned_and_counted, None),
+                                            (_assigned_and_deleted, None)])
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, lambda entries: collections.defaultdict(list, entries)])
+def test_a_dict_that_is_only_written_to_may_hold_anything(f, graphs, kind) -> None:
+    """What else is in it, and whether the key was, is in no guard; its order is that of eager code."""
+    counter = Counter()
+    compiled = torch.compile(f, backend=counter)
+    for entries in ({}, {"a": 1}, {"b": 2, "last": 3, "c": 4}, {"made": torch.ones(2), "z": 0}):
+        ours, theirs = kind(dict(entries)), kind(dict(entries))
+        for _ in range(2):
+            x = torch.randn(2)
+            assert same(f(x, theirs), compiled(x, ours))
+            assert same(theirs, ours) and list(theirs) == list(ours)
+    assert graphs is None or len(counter.graphs) == graphs

@@ -8,6 +8,8 @@ from dynamo_harness import Counter, same
 
 import flambeau as torch
 from flambeau import dynamo
+from flambeau._dynamo.backends.common import aot_autograd
+from flambeau.dynamo.backends import lookup_backend
 from flambeau.dynamo.compiler import observing
 
 F = torch.nn.functional
@@ -203,13 +205,37 @@ def test_it_is_compiled_around_the_reading() -> None:
         y = (x.sin() * 2)[x > 0]
         return (y.cos() + 1).sum()
 
-    counter = Counter()
-    counter.traces = True
+    compiled_graphs: list = []
+    backend = aot_autograd(fw_compiler=lambda gm, inputs: compiled_graphs.append(gm) or gm.forward)
     explained = dynamo.api.Explanation()
     with observing(explained):
-        assert same(f(values(3)), dynamo.compile(f, backend=counter)(values(3)))
-    assert [sum(node.op.startswith("call") for node in gm.graph.nodes) for gm in counter.graphs] == [3, 3]
+        assert same(f(values(3)), dynamo.compile(f, backend=backend)(values(3)))
+    assert [sum(node.op.startswith("call") for node in gm.graph.nodes) for gm in compiled_graphs] == [3, 3]
     assert explained.graph_count == 1
+
+
+@pytest.mark.parametrize("name", ["eager", "aot_eager", "inductor"])
+def test_a_backend_of_the_programs_own_hands_the_graph_on(name) -> None:
+    """It gets the graph whole, once; who makes functional graphs of it compiles it in pieces. Draws are those of eager code."""
+    def f(x, total):
+        n = total.item()
+        torch._check(n > 1)
+        torch._check(n <= 8)
+        return x.new_ones(n, 2).sum(0) * n + x[x > 0].sum() + (torch.rand(2) if name == "aot_eager" else 0)
+
+    graphs: list = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return lookup_backend(name)(gm, inputs)
+
+    compiled = dynamo.compile(f, backend=backend, fullgraph=True)
+    for n in (3, 5):
+        torch.manual_seed(n)
+        want = f(values(3), torch.tensor(n))
+        torch.manual_seed(n)
+        assert same(want, compiled(values(3), torch.tensor(n)))
+    assert len(graphs) == 1
 
 
 def test_a_checked_size_that_does_not_hold() -> None:

@@ -162,3 +162,29 @@ def test_small_losses_of_large_scores_keep_their_digits(kind, compiled):
     for name, fn in calls.items():
         got = (fl.compile(fn) if compiled else fn)(fl.tensor(apart + 2.0**14, dtype=getattr(fl, kind))).numpy()
         np.testing.assert_allclose(got, want, rtol=0, atol=2 * np.finfo(kind).eps, err_msg=name)
+
+
+SIGNS = {
+    "dropout": lambda lib, x: lib.nn.functional.dropout(x, 0.5),
+    "dropout of all": lambda lib, x: lib.nn.functional.dropout(x, 1.0),
+    "channel dropout": lambda lib, x: lib.nn.functional.dropout1d(x.reshape(2, 3, 2), 0.5),
+    "batch norm": lambda lib, x: lib.nn.functional.batch_norm(x, None, None, training=True),
+    "batch norm of given statistics": lambda lib, x: lib.nn.functional.batch_norm(x, lib.zeros(3), lib.ones(3)),
+    "batch norm with a weight": lambda lib, x: lib.nn.functional.batch_norm(x, lib.zeros(3), lib.ones(3), -lib.ones(3)),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", SIGNS)
+def test_zeros_have_the_signs_of_torchs(name, compiled):
+    """Of what is dropped and of centred zeros; and what is not finite is NaN where it is dropped."""
+    torch = pytest.importorskip("torch")
+    values = np.array([[-0.0, 0.0, -1.0], [-0.0, 0.0, 1.0], [-0.0, -np.inf, np.nan], [3.0, -0.0, -2.0]], np.float32)
+    values = values[[0, 1]] if "norm" in name else values
+    found = []
+    for lib in (fl, torch):
+        lib.manual_seed(0)
+        f = lambda x, lib=lib: SIGNS[name](lib, x)
+        found.append((fl.compile(f, backend="aot_eager") if compiled and lib is fl else f)(lib.tensor(values)).numpy())
+    np.testing.assert_allclose(*found, rtol=1e-5)
+    np.testing.assert_array_equal(*(np.signbit(np.nan_to_num(a)) for a in found))

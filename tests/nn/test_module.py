@@ -421,3 +421,19 @@ def test_the_hooks_of_all_modules_have_torchs_names() -> None:
     for handle in handles:
         handle.remove()
     assert all(len(getattr(module, f"_global_{name}")) == before[name] for name in names)
+
+
+def test_removed_hooks_of_all_modules_leave_no_trace() -> None:
+    """Calls are as fast as before, and compiled ones hang on no hooks."""
+    every = nn.modules.hooks.GlobalHooks
+    seen: list[str] = []
+    before = every.any
+    first = nn.modules.module.register_module_forward_hook(lambda m, args, out: seen.append("forward"))
+    second = nn.modules.module.register_module_forward_pre_hook(lambda m, args: seen.append("before"))
+    assert every.any
+    first.remove()
+    nn.Identity()(fl.ones(1))
+    assert every.any and seen == ["before"]
+    second.remove()
+    nn.Identity()(fl.ones(1))
+    assert every.any is before and seen == ["before"]

@@ -196,10 +196,16 @@ def test_make_subclass(name):
     torch = library(name)
 
     class Named(torch.Tensor):
-        pass
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            asked.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
 
+    asked = []
     data = torch.ones(3, requires_grad=True) * 2
     made = torch.Tensor._make_subclass(Named, data, True)
+    torch.Tensor._make_subclass(Named, made)
+    assert not asked
     assert (type(made), made.requires_grad, made.is_leaf, made.grad_fn) == (Named, True, True, None)
     with torch.no_grad():
         made[0] = 5

@@ -15,8 +15,6 @@ class AotAutograd:
     """A backend that differentiates each captured graph ahead of time and gives the graphs of primitives to `fw_compiler` and
     `bw_compiler`, functions `(gm, example_inputs) -> callable`."""
 
-    traces = True   # functional graphs: they need to know all sizes before they run
-
     def __init__(self, **settings: Any) -> None:
         self.__name__ = "compiler_fn"
         self.settings = settings

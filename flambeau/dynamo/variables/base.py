@@ -6,6 +6,7 @@ import enum
 import itertools
 import operator
 import re
+import types
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
@@ -128,6 +129,19 @@ class Variable:
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         """`op(self, other)` (or `op(other, self)`), or None if this variable doesn't know."""
+        return None
+
+    def special_binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
+        """What the special method of the class gives, if it is one written in Python that doesn't leave it to the other side."""
+        for name in tx.special_names(op, reflected):
+            entry = tx.lookup(self.python_type(), name)
+            inverted = entry is object.__ne__
+            if inverted:
+                entry = tx.lookup(self.python_type(), "__eq__")
+            if isinstance(entry, types.FunctionType):
+                answer = tx.call(tx.trusted(entry), [self, other], {})
+                if not (isinstance(answer, ConstantVariable) and answer.value is NotImplemented):
+                    return tx.logical_not(answer) if inverted else answer
         return None
 
     def key(self) -> Any:
@@ -262,6 +276,9 @@ class ConstantVariable(Variable):
     def has_attr(self, tx: Trace, name: str) -> bool:
         return hasattr(self.value, name)
 
+    def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
+        return self.special_binary(tx, op, other, reflected) if isinstance(self.value, enum.Enum) else None
+
     def item(self, tx: Trace, key: Variable) -> Variable:
         return tx.fold(operator.getitem, [self, key])
 
@@ -272,9 +289,9 @@ class ConstantVariable(Variable):
         return tx.fold(len, [self])
 
     def iterate(self, tx: Trace) -> Iterator[Variable]:
-        if not isinstance(self.value, (str, bytes)):
-            tx.raise_(TypeError, f"{type(self.value).__name__!r} object is not iterable")
-        return iter([ConstantVariable(item) for item in self.value])
+        if isinstance(tx.lookup(type(self.value), "__iter__"), types.FunctionType):     # of an enum's member
+            return tx.iterate(self.attr(tx, "__iter__").call(tx, [], {}))
+        return iter([ConstantVariable(item) for item in tx.checked(list, self.value)])
 
     def call(self, tx: Trace, args: Args, kwargs: Kwargs) -> Variable:
         if not callable(self.value):

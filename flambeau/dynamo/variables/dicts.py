@@ -25,8 +25,8 @@ def _no_key(tx: Trace, key: Variable) -> NoReturn:
 class DictVariable(ModelledVariable):
     """A dict, OrderedDict, defaultdict or Counter.
 
-    An existing dict is *closed* at first: single keys are read (and guarded) one by one. Whatever needs all keys (iteration,
-    len, mutation) opens it, which guards its keys.
+    An existing dict is *closed* at first: single keys are read (and guarded) and written one by one. Whatever needs all keys (iteration,
+    len, deletion) opens it, which guards its keys.
     """
 
     def __init__(self, items: dict[Any, tuple[Variable, Variable]] | None = None, kind: type = dict,
@@ -40,6 +40,8 @@ class DictVariable(ModelledVariable):
         self.plain_source = source
         """Where the entries are read: for a subclass of dict, past what it overrides."""
         self._before = real
+        self._assigned: dict[Any, None] = {}
+        """The keys that were written while it was closed, hashed, in their order."""
         self._attributes: Variable | None = None
 
     # attributes of its own, which an OrderedDict or a Counter may have
@@ -82,6 +84,7 @@ class DictVariable(ModelledVariable):
                 hashed = tx.hashable(key_variable)
                 known = seen.get(hashed)  # perhaps by an equal key of another type: True for 1
                 self.items[hashed] = (key_variable, known[1] if known is not None else LazyVariable(value, source))
+            self.items.update({hashed: seen[hashed] for hashed in self._assigned if hashed not in self.items})
         return self.items
 
     def lookup(self, tx: Trace, key: Variable) -> Variable | None:
@@ -94,6 +97,8 @@ class DictVariable(ModelledVariable):
                 tx.guard("{1}.isdisjoint({0})", self.plain_source, constant_source(frozenset((value,))), reason=f"key {value!r}",
                          about="absent")
                 return None
+            if self.kind is collections.defaultdict:    # which a guard that reads it would give the key
+                tx.guard("{1} in {0}", self.plain_source, constant_source(value), reason=f"key {value!r}", about="any")
             found: Variable = tx.wrap(self.real[value], self.plain_source.item(value))
             self.items[hashed] = (key, found)
             return found
@@ -164,8 +169,14 @@ class DictVariable(ModelledVariable):
         tx.effects.touch(self)
 
     def set_item(self, tx: Trace, key: Variable, value: Variable) -> None:
-        self.changed(tx)
+        closed = self.real is not None and key.is_constant() and not tx.effects.youngest
+        if closed:
+            tx.effects.touch(self)
+        else:
+            self.changed(tx)
         hashed = self.hashed(tx, key)
+        if closed:
+            self._assigned.setdefault(hashed)
         self.items[hashed] = (self.items[hashed][0] if hashed in self.items else key, value)
 
     def del_item(self, tx: Trace, key: Variable) -> None:
@@ -348,10 +359,12 @@ class DictVariable(ModelledVariable):
         return f"{w.constant(self.kind)}({plain})"
 
     def replay(self, w: Writer) -> None:
-        """Give an existing dict its final contents."""
+        """Give an existing dict its final contents; one that stayed closed what was written to it."""
         target, base = w.fetch(self.source), w.constant(self.kind)
-        entries = [f"{w.value(key)}, {w.value(value)}" for key, value in self.items.values()]
-        w.effect(f"{base}.clear({target})")  # through the base: a subclass may have overridden these
+        written = self.items.values() if self.real is None else [self.items[hashed] for hashed in self._assigned]
+        entries = [f"{w.value(key)}, {w.value(value)}" for key, value in written]
+        if self.real is None:
+            w.effect(f"{base}.clear({target})")  # through the base: a subclass may have overridden these
         for entry in entries:
             w.effect(f"{base}.__setitem__({target}, {entry})")
 

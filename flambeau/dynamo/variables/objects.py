@@ -337,15 +337,9 @@ class ObjectVariable(Variable):
         return tx.call(found, args, kwargs)
 
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
-        for name in tx.special_names(op, reflected):
-            entry = tx.lookup(self.cls, name)
-            inverted = entry is object.__ne__
-            if inverted:
-                entry = tx.lookup(self.cls, "__eq__")
-            if isinstance(entry, types.FunctionType):
-                answer = tx.call(tx.trusted(entry), [self, other], {})
-                if not (isinstance(answer, ConstantVariable) and answer.value is NotImplemented):
-                    return tx.logical_not(answer) if inverted else answer
+        own = self.special_binary(tx, op, other, reflected)
+        if own is not None:
+            return own
         if self.container is None:
             return None
         if self.beneath is not None:

@@ -98,10 +98,11 @@ def _partial(tx: Trace, function: Variable, *args: Variable, **kwargs: Variable)
 
 @handles(sys.exc_info)
 def _exc_info(tx: Trace) -> Variable:
-    if tx.handled_exception() is not None:
-        graph_break("call of C function", "sys.exc_info() while an exception is handled")
-    tx.callers_handle_nothing()
-    return TupleVariable([NONE, NONE, NONE])
+    handled = tx.handled_exception()
+    if handled is None:
+        tx.callers_handle_nothing()
+        return TupleVariable([NONE, NONE, NONE])
+    return TupleVariable([tx.class_variable(handled.python_type()), handled, tx.attr(handled, "__traceback__")])
 
 
 @handles(sys.exception)

@@ -30,7 +30,16 @@ class GlobalHooks:
     def add(cls, hooks: dict, hook: Callable, flags: tuple[dict, ...] = ()) -> RemovableHandle:
         """Add a hook for every module."""
         cls.any = True
-        return RemovableHandle(hooks, hook, flags=flags)
+        return _OfEveryModule(hooks, hook, flags=flags)
+
+
+class _OfEveryModule(RemovableHandle):
+    """Its removal may leave modules without hooks of all, which are called faster."""
+
+    def remove(self) -> None:
+        """Take the hook out; again is harmless."""
+        super().remove()
+        GlobalHooks.any = bool(GlobalHooks.forward_pre or GlobalHooks.forward or GlobalHooks.backward_pre or GlobalHooks.backward)
 
 
 def registered(hooks: HookDict, module: Any, name: str, value: Any) -> Any:

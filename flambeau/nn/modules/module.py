@@ -622,12 +622,11 @@ class Module:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop (or zero) the gradients of all parameters."""
         for param in self.parameters():
-            if param.grad is not None:
-                if set_to_none:
-                    param.grad = None
-                else:
-                    param.grad = param.grad.detach()
-                    param.grad.zero_()
+            if set_to_none:
+                param.grad = None
+            elif param.grad is not None:
+                param.grad = param.grad.detach()
+                param.grad.zero_()
 
     # -- printing ----------------------------------------------------------------------------------
     def _get_name(self) -> str:

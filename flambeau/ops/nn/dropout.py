@@ -10,7 +10,7 @@ from ...core.symbolic import sym_float
 from ...core.tensor import Tensor
 from .. import prims
 from ..primitives import InAten
-from ..promotion import expand_to
+from ..promotion import cast, expand_to
 from ..random import coins
 from ..registry import operator
 from ..writing import assign
@@ -19,8 +19,8 @@ from .activations import SELU_ALPHA, SELU_SCALE
 
 @operator(fused=True, aten=InAten(node="mul"), vjp=lambda g, mask, scale: (masked_scale(g, mask, scale),))
 def masked_scale(input: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """input * scale where `mask` holds, else 0. Saves the mask alone for backward."""
-    return prims.where(mask, prims.mul(input, scale), 0.0)
+    """input * scale * mask: what is dropped is a zero with its sign, and NaN where it was not finite. Saves the mask alone for backward."""
+    return prims.mul(prims.mul(input, scale), cast(mask, input.dtype))
 
 
 def keep_mask(shape: tuple, p: float, like: Tensor) -> Tensor:

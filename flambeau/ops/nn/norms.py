@@ -288,8 +288,7 @@ def _batch_norm_train(input: Tensor, weight: Tensor | None, bias: Tensor | None,
     if weight is not None:
         scale = prims.mul(scale, widened(weight))
     out = prims.mul(centred, _channelwise(scale, shape))
-    if bias is not None:
-        out = prims.add(out, _channelwise(widened(bias), shape))
+    out = prims.add(out, 0.0 if bias is None else _channelwise(widened(bias), shape))     # of -0.0, too, a sum
     return cast(out, input.dtype), mean, var
 
 
@@ -315,8 +314,7 @@ def _batch_norm_eval(input: Tensor, weight: Tensor | None, bias: Tensor | None, 
     if weight is not None:
         scale = prims.mul(scale, widened(weight))
     out = prims.mul(prims.sub(x, _channelwise(widened(mean), shape)), _channelwise(scale, shape))
-    if bias is not None:
-        out = prims.add(out, _channelwise(widened(bias), shape))
+    out = prims.add(out, 0.0 if bias is None else _channelwise(widened(bias), shape))     # of -0.0, too, a sum
     return cast(out, input.dtype)
 
 
