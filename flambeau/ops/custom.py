@@ -61,6 +61,7 @@ class CustomOperator:
         self.kernels: dict[str, Callable] = {}
         self.differentiated: dict[str, Callable] = {}    # by device: what is called in the operator's place, and calls it in turn
         self.begin: Callable | None = None      # what begins it: (results, a function that waits until they are there)
+        self.together: Callable | None = None   # the results of several calls: a function of a list of inputs and their other arguments
         self.fake: Callable | None = None
         self.makes_new = False      # whether all results have memory of their own, which is seen to
         self.autocast: dict[str, Any] = {}      # within autocast: device type -> dtype, or a function in the operator's place
@@ -239,6 +240,11 @@ class _CustomPrimitive(Primitive):
     def begin(self) -> Callable | None:
         """What begins the operator, if it can go on beside others."""
         return self.owner.begin
+
+    @property
+    def together(self) -> Callable | None:
+        """What does the work of several calls by one, if that can be."""
+        return self.owner.together
 
     def __reduce__(self) -> tuple:
         return _primitive_of, (self.owner.qualname,)
