@@ -8,6 +8,7 @@ anyway (their kinds, groups, dtypes and sizes) and which of them needs another's
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from flambeau.aot.joint import Program
 from flambeau.aot.partition import depending_on
@@ -63,7 +64,8 @@ def _bytes(node: Node) -> int:
 def _join(graph: Graph, bucket: list[Node]) -> None:
     """One call, where the last of them was; what needs the others' results comes after it."""
     last, inputs = bucket[-1], [node.args[0] for node in bucket]
-    joined = make_fx(lambda tensors: last.target.together(tensors, *last.args[1:]))([n.meta["val"] for n in inputs])
+    operator: Any = last.target
+    joined = make_fx(lambda tensors: operator.together(tensors, *last.args[1:]))([n.meta["val"] for n in inputs])
     given = dict(zip([n for n in joined.graph.nodes if n.op == "placeholder"], inputs))
     _move_behind(graph, bucket)
     with graph.inserting_before(last):

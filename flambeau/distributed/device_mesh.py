@@ -41,7 +41,7 @@ class DeviceMesh:
     `mesh["dp"]` or `mesh["dp", "tp"]` is this process's part along those dimensions. Nothing is communicated but in making groups.
     """
 
-    _flambeau_fact = True  # to a captured graph it is known by its identity
+    _flambeau_fact = "identity"  # by which a captured graph knows it
 
     def __init__(self, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None) -> None:
         if mesh is None:

@@ -123,7 +123,7 @@ def _one(tensors: Any) -> Tensor:
 class ProcessGroup:
     """Some processes, in an order; made by `init_process_group` and `new_group`."""
 
-    _flambeau_fact = True  # to a captured graph it is known by its identity
+    _flambeau_fact = "identity"  # by which a captured graph knows it
 
     def __init__(self, engines: dict[str, Engine], ranks: Sequence[int], name: str, backends: dict[str, str], timeout: timedelta,
                  store: Store, control: Engine | None = None, desc: str = "undefined") -> None:

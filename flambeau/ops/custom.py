@@ -27,6 +27,9 @@ _below: list[CustomOperator] = []
 """Operators whose functions for autograd are at work: what these call is the operator itself."""
 
 
+fake_collectives = [0]
+"""How many operators in which other processes take part were run on tensors without elements."""
+
 shapes_of: list[tuple[CustomOperator, tuple]] = []
 """Operators whose functions of shapes are at work, with their arguments."""
 
@@ -258,6 +261,7 @@ class _CustomPrimitive(Primitive):
 
     def run(self, args: tuple) -> Any:
         if dispatch.state.fake or any(isinstance(a, Tensor) and a._data is None for a in _flat(args)):
+            fake_collectives[0] += "communicates" in self.tags
             specs = self.owner._specs(args)
             where = next(a.device for a in _flat(args) if isinstance(a, Tensor))
             made = tuple(fake(s.shape, s.dtype, where, s.strides, s.offset) for s in (specs if type(specs) is tuple else (specs,)))

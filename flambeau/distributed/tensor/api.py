@@ -8,9 +8,8 @@ from typing import Any
 from ...autograd.grad_mode import no_grad
 from ...core.memory_format import refuse_layout, strided
 from ...core.tensor import Tensor
-from ...nn.modules.module import Module
-from ...nn.parameter import Parameter
 from ...ops import creation, random
+from .. import graph_operators as operators
 from ..device_mesh import DeviceMesh, current_mesh
 from .dtensor import DTensor, dtensor
 from .placement_types import Partial, Placement, Replicate
@@ -33,35 +32,12 @@ def distribute_tensor(tensor: Tensor, device_mesh: DeviceMesh | None = None, pla
         raise RuntimeError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
     with no_grad():
         local = tensor.detach()
-        if src_data_rank is not None and mesh._coordinate is not None and not local.is_fake:
-            local = local.clone().contiguous()
-            for m in range(mesh.ndim):
-                mesh.get_group(m).broadcast(local, src_data_rank if mesh.ndim == 1 else 0).wait()
+        for m in range(mesh.ndim) if src_data_rank is not None and mesh._coordinate is not None else ():
+            local = operators.broadcast(local, src_data_rank if mesh.ndim == 1 else 0, mesh.get_group(m).group_name)
         local = redistributed(local, mesh, (Replicate(),) * mesh.ndim, where, tensor.shape)
         made = dtensor(local.detach(), mesh, where, tuple(tensor.shape))
     made.requires_grad = tensor.requires_grad
     return made
-
-
-def distribute_module(module: Module, device_mesh: DeviceMesh | None = None, partition_fn: Callable | None = None,
-                      input_fn: Callable | None = None, output_fn: Callable | None = None) -> Module:
-    """The module with its parameters over the mesh: `partition_fn(name, submodule, mesh)` makes some into DTensors, the others are
-    replicated. `input_fn(module, inputs, mesh)` and `output_fn(module, outputs, mesh)` see what goes in and comes out."""
-    mesh = current_mesh() if device_mesh is None else device_mesh
-    for name, child in module.named_modules():
-        if partition_fn is not None:
-            partition_fn(name, child, mesh)
-        for key, p in child._parameters.items():
-            if p is not None and not isinstance(p, DTensor):
-                child.register_parameter(key, Parameter(distribute_tensor(p.detach(), mesh), p.requires_grad))
-        for key, b in child._buffers.items():
-            if b is not None and not isinstance(b, DTensor):
-                child._buffers[key] = distribute_tensor(b, mesh)
-    if input_fn is not None:
-        module.register_forward_pre_hook(lambda mod, inputs: input_fn(mod, inputs, mesh))
-    if output_fn is not None:
-        module.register_forward_hook(lambda mod, inputs, outputs: output_fn(mod, outputs, mesh))
-    return module
 
 
 def _made(make: Callable[[tuple], Tensor], size: tuple, mesh: DeviceMesh | None, placements: Sequence[Placement] | None,
@@ -103,4 +79,4 @@ def full(size: Any, fill_value: Any, *, requires_grad: bool = False, dtype: Any 
     return _made(lambda s: creation.full(s, fill_value, dtype=dtype), (size,), device_mesh, placements, requires_grad, layout, True)
 
 
-__all__ = ["distribute_module", "distribute_tensor", "empty", "full", "ones", "rand", "randn", "zeros"]
+__all__ = ["distribute_tensor", "empty", "full", "ones", "rand", "randn", "zeros"]

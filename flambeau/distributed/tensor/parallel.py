@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from typing import Any
 
@@ -13,10 +13,31 @@ from ...nn.modules.module import Module
 from ...nn.modules.sparse import Embedding
 from ...nn.parameter import Parameter
 from ..device_mesh import DeviceMesh, current_mesh
-from .api import distribute_module, distribute_tensor
+from .api import distribute_tensor
 from .dtensor import DTensor
 from .loss import loss_parallel
 from .placement_types import Placement, Replicate, Shard
+
+
+def distribute_module(module: Module, device_mesh: DeviceMesh | None = None, partition_fn: Callable | None = None,
+                      input_fn: Callable | None = None, output_fn: Callable | None = None) -> Module:
+    """The module with its parameters over the mesh: `partition_fn(name, submodule, mesh)` makes some into DTensors, the others are
+    replicated. `input_fn(module, inputs, mesh)` and `output_fn(module, outputs, mesh)` see what goes in and comes out."""
+    mesh = current_mesh() if device_mesh is None else device_mesh
+    for name, child in module.named_modules():
+        if partition_fn is not None:
+            partition_fn(name, child, mesh)
+        for key, p in child._parameters.items():
+            if p is not None and not isinstance(p, DTensor):
+                child.register_parameter(key, Parameter(distribute_tensor(p.detach(), mesh), p.requires_grad))
+        for key, b in child._buffers.items():
+            if b is not None and not isinstance(b, DTensor):
+                child._buffers[key] = distribute_tensor(b, mesh)
+    if input_fn is not None:
+        module.register_forward_pre_hook(lambda mod, inputs: input_fn(mod, inputs, mesh))
+    if output_fn is not None:
+        module.register_forward_hook(lambda mod, inputs, outputs: output_fn(mod, outputs, mesh))
+    return module
 
 
 def _laid(value: Any, mesh: DeviceMesh, now: Placement, wanted: Placement | None) -> Any:
