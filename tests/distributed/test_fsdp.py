@@ -11,6 +11,7 @@ import pytest
 import flambeau as fl
 from flambeau import distributed as dist
 from flambeau import nn
+from flambeau.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from flambeau.distributed.fsdp import (
     FullOptimStateDictConfig,
     FullStateDictConfig,
@@ -24,7 +25,8 @@ from flambeau.distributed.fsdp import (
     wrap,
 )
 from flambeau.distributed.fsdp.group import ParamGroup
-from flambeau.distributed.tensor import DTensor, init_device_mesh
+from flambeau.distributed.tensor import DTensor, Shard, init_device_mesh
+from flambeau.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from tests.distributed.processes import needs_mpi, run
 
 FSDP = FullyShardedDataParallel
@@ -387,5 +389,56 @@ def test_the_next_group_is_gathered_ahead(monkeypatch: pytest.MonkeyPatch) -> No
             net[3].weight._local_tensor.fill_(5.0)
         net[3](x)
         assert net[3]._fsdp_group.params[0].shard._local_tensor.eq(5).all() and net[3]._fsdp_group._bundles[0].flat[:8].eq(5).all()
+    finally:
+        dist.destroy_process_group()
+
+
+PLAN = {"blocks.*.up": ColwiseParallel(use_local_output=False), "blocks.*.down": RowwiseParallel()}
+
+
+def spread_twice(torch: Any, rank: int, world: int) -> dict:
+    """Of nets of which some are tensor parallel, along the other dimension of the mesh, and some are split by other dimensions than rows:
+    the largest difference of a parameter from one process's, after some steps, and how one lies."""
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    plain, found = model(), {}
+    trained(plain, 0, 1)
+    last = {"shard_placement_fn": lambda p: Shard(-1)}
+    for name, plan, options, compiled in (("tensor parallel", PLAN, {}, False), ("by the last dimension", {}, last, False),
+                                          ("both", PLAN, last, False), ("compiled", PLAN, last, True)):
+        net = sharded(parallelize_module(model(), mesh["tp"], plan), mesh=mesh["dp"], **options)
+        optimizer = fl.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        run_it = fl.compile(net, backend="aot_eager") if compiled else net
+        for step in range(3):
+            loss_of(run_it, batch(step, 2)[2 * (rank // 2) : 2 * (rank // 2) + 2]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        whole = {n: p.full_tensor() for n, p in net.named_parameters()}
+        gaps = [(p - q).abs().max().item() for p, q in zip(whole.values(), plain.parameters(), strict=True)]
+        up = net.blocks[0].up.weight
+        state = get_model_state_dict(net, options=StateDictOptions(full_state_dict=True))
+        found[name] = max(gaps), up.placements, up.device_mesh.mesh_dim_names, all(
+            fl.equal(state[n], p) for n, p in whole.items())
+    return found
+
+
+@needs_mpi
+def test_spread_along_two_dimensions() -> None:
+    for found in run(spread_twice, 4, timeout=120):
+        assert all(gap < 1e-5 and whole for gap, *_, whole in found.values()), found
+        lies = {name: (placements, names) for name, (_, placements, names, _) in found.items()}
+        assert lies == {"tensor parallel": ((Shard(0), Shard(0)), ("tp", "dp")), "by the last dimension": ((Shard(1),), ("dp",)),
+                        "both": ((Shard(0), Shard(1)), ("tp", "dp")), "compiled": ((Shard(0), Shard(1)), ("tp", "dp"))}
+
+
+def test_what_cannot_be_spread_further() -> None:
+    dist.init_process_group("fake", rank=0, world_size=4)
+    try:
+        mesh, other = (init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp")) for _ in range(2))
+        for tp, dp in ((mesh["tp"], other["dp"]), (mesh["tp"], mesh["tp"])):
+            with pytest.raises(ValueError, match="different dimensions of one DeviceMesh"):
+                fully_shard(parallelize_module(nn.Linear(4, 4), tp, ColwiseParallel()), mesh=dp)
+        with pytest.raises(ValueError, match=r"Shard\(dim\) or None, not Replicate"):
+            fully_shard(nn.Linear(4, 4), shard_placement_fn=lambda p: dist.tensor.Replicate())
     finally:
         dist.destroy_process_group()

@@ -97,7 +97,8 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
 
     They are gathered before forward, and go afterwards (`reshard_after_forward`; those of the outermost module stay, if not told) until
     backward needs them; gradients are averaged as soon as all of a module are there. `dp_mesh_dims`: which dimensions of `mesh` are meant.
-    `shard_placement_fn(parameter)` may say how one is spread: by its rows, Shard(0) or None, is all there is.
+    `shard_placement_fn(parameter)` may say how one is spread: Shard(dim), or None, by its rows. A parameter that is a DTensor of another
+    dimension of the mesh's whole (`parallelize_module`) is spread further along `mesh`: it lies over both.
     """
     if dp_mesh_dims is not None:
         if mesh is None:
@@ -108,11 +109,8 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     modules: Sequence[Module] = list(module) if isinstance(module, (list, tuple)) else [module]
     where = mesh or _row_of_all(next((p.device.type for m in modules for p in m.parameters()), "cpu"))
     ignored = {id(p) for p in ignored_params or ()}
-    for p in (p for m in modules for p in m.parameters() if shard_placement_fn is not None and id(p) not in ignored):
-        if (found := shard_placement_fn(p)) not in (None, Shard(0)):    # type: ignore[misc]
-            raise NotImplementedError(f"fully_shard(shard_placement_fn=...): a parameter of shape {list(p.shape)} is spread by its rows, "
-                                      f"Shard(0), not by {found}")
-    group = ParamGroup(modules, where, mp_policy or MixedPrecisionPolicy(), reshard_after_forward is not False, ignored)
+    group = ParamGroup(modules, where, mp_policy or MixedPrecisionPolicy(), reshard_after_forward is not False, ignored,
+                       dim_of=functools.partial(_dimension, shard_placement_fn))
     for one in modules:
         if isinstance(one, FSDPModule):
             raise AssertionError(f"fully_shard has been applied to this module: {type(one).__name__}")
@@ -126,6 +124,17 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     if reshard_after_forward is None:
         _roots_stay(modules)
     return module
+
+
+def _dimension(placement_of: Callable[[Any], Any] | None, p: Any) -> int:
+    """The dimension along which a parameter is spread."""
+    where = None if placement_of is None else placement_of(p)
+    if where is None:
+        return 0
+    if type(where) is not Shard or not -p.ndim <= where.dim < p.ndim:
+        raise ValueError(f"fully_shard(shard_placement_fn=...) says Shard(dim) or None, not {where!r}, of a parameter of shape "
+                         f"{list(p.shape)}")
+    return where.dim % p.ndim
 
 
 def register_fsdp_forward_method(module: Module, method_name: str) -> None:
