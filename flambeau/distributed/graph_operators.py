@@ -14,6 +14,7 @@ from typing import Any
 from ..core.tensor import Tensor
 from ..library import CustomOpDef, custom_op
 from ..ops.creation import empty
+from ..ops.custom import NAMESPACES, Namespace
 from ..ops.joining import cat
 from .groups import _Groups
 from .process_group import ProcessGroup
@@ -163,6 +164,10 @@ def reduce_scatter_tensor(out: Tensor, input: Tensor, reduce_op: str, group_size
 def all_to_all_single(out: Tensor, input: Tensor, received: Sequence[int], sent: Sequence[int], group_name: str) -> Work:
     """Rows from each process to each; no numbers: equal parts."""
     return _group(group_name).alltoall_base(out, _own(input), list(received) or None, list(sent) or None)
+
+
+for _made in [made for made in vars().values() if isinstance(made, CustomOpDef)]:   # torch.ops.c10d_functional: by an older name
+    setattr(NAMESPACES.setdefault("c10d_functional", Namespace("c10d_functional")), _made._operator.__name__, _made._operator)
 
 
 # -- gradients for a reducer ---------------------------------------------------------------------------------------------------

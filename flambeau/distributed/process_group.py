@@ -29,6 +29,10 @@ from .work import Work
 SUM = RedOpType.SUM
 
 
+observers: list[Callable[[str], None]] = []
+"""Told the name of each operation that begins."""
+
+
 class DebugLevel(enum.Enum):
     """How much is checked: TORCH_DISTRIBUTED_DEBUG."""
 
@@ -194,6 +198,8 @@ class ProcessGroup:
         if self._broken:
             raise DistBackendError(f"{name}: group {self.group_name} can't be used any more: {self._broken}")
         engine = self._engine_of(name, tensor)
+        for observer in observers:
+            observer(name)
         if self.calls is not None:
             shape, dtype = (tuple(tensor.shape), tensor.dtype) if tensor is not None else ((), None)
             nbytes = tensor.numel() * dtype.itemsize if tensor is not None and dtype is not None else 0
@@ -208,8 +214,10 @@ class ProcessGroup:
         return engine
 
     def _engine_of(self, name: str, tensor: Tensor | None) -> Engine:
-        if tensor is None or tensor._data is None:
+        if tensor is None:
             return self._engine
+        if tensor._data is None:    # nothing to exchange, on the device "meta"
+            return FakeEngine(self.rank(), self.size())
         where = tensor.device.type
         if where not in self.backends:
             raise RuntimeError(f"No backend type associated with device type {where}: group {self.group_name} has "

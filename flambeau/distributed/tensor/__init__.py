@@ -13,7 +13,7 @@ from .placement_types import Partial, Placement, Replicate, Shard
 add_own_globals([(_again, "torch.distributed.tensor.dtensor._again"), (mesh_of, "torch.distributed.device_mesh.mesh_of"), *(
     (kind, f"torch.distributed.tensor.placement_types.{kind.__name__}") for kind in (Shard, Replicate, Partial))])
 
-__getattr__ = submodules(__name__, "placement_types", "_utils", "parallel", "experimental")
+__getattr__ = submodules(__name__, "placement_types", "_utils", "parallel", "experimental", "debug")
 
 __all__ = ["DTensor", "DeviceMesh", "Partial", "Placement", "Replicate", "Shard", "distribute_module", "distribute_tensor", "empty", "full",
            "init_device_mesh", "ones", "rand", "randn", "zeros"]

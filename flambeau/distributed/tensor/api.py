@@ -18,7 +18,8 @@ from .redistribute import canonical, local_shape, redistributed
 
 def distribute_tensor(tensor: Tensor, device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] | None = None, *,
                       src_data_rank: int | None = 0) -> DTensor:
-    """The tensor of the mesh's first process over all. With `src_data_rank=None` each process takes its part of its own."""
+    """The tensor of the mesh's first process over all. With `src_data_rank=None` each process takes its part of its own; of `Partial()`, the
+    tensor or zeros."""
     mesh = current_mesh() if device_mesh is None else device_mesh
     where = canonical(placements, mesh, tensor.ndim)
     if isinstance(tensor, DTensor):
@@ -26,8 +27,6 @@ def distribute_tensor(tensor: Tensor, device_mesh: DeviceMesh | None = None, pla
             raise ValueError(f"Cannot distribute a DTensor with placements {tensor.placements} over {tensor.device_mesh} to {where} over "
                              f"{mesh}; use redistribute()")
         return tensor
-    if any(isinstance(p, Partial) for p in where):
-        raise RuntimeError(f"distribute_tensor() takes Shard and Replicate, not {where}")
     if not tensor.is_leaf:
         raise RuntimeError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
     with no_grad():
@@ -47,7 +46,7 @@ def _made(make: Callable[[tuple], Tensor], size: tuple, mesh: DeviceMesh | None,
         refuse_layout(layout)
     shape = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else tuple(size)
     mesh = current_mesh() if mesh is None else mesh
-    where = canonical(placements, mesh, len(shape))
+    where = canonical(placements, mesh, len(shape), IndexError)
     if any(isinstance(p, Partial) for p in where):
         raise RuntimeError(f"a tensor is made with Shard and Replicate, not {where}")
     with no_grad():

@@ -124,7 +124,7 @@ class DTensor(Tensor, counted=False):
         if (shape is None) != (stride is None):
             raise RuntimeError(f"Found shape:{shape}, stride:{stride}. Please pass both shape and stride at the same time.")
         mesh = _mesh(device_mesh)
-        where = canonical(placements, mesh, local_tensor.ndim)
+        where = canonical(placements, mesh, local_tensor.ndim, RuntimeError)
         if shape is None:
             sizes = list(local_tensor.shape)
             for m, p in enumerate(where):

@@ -142,8 +142,9 @@ def bytes_moved(old: Placement, new: Placement, nbytes: float, n: int) -> float:
     return nbytes * (n - 1) / n / (n if isinstance(new, Shard) else 1)
 
 
-def canonical(placements: Sequence[Any] | None, mesh: DeviceMesh, rank: int) -> tuple[Placement, ...]:
-    """Placements as a tuple with dimensions from 0 on; replicated if none are given."""
+def canonical(placements: Sequence[Any] | None, mesh: DeviceMesh, rank: int,
+              error: type[Exception] = AssertionError) -> tuple[Placement, ...]:
+    """Placements as a tuple with dimensions from 0 on; replicated if none are given. `error` for a dimension that there is not."""
     if placements is None:
         return (Replicate(),) * mesh.ndim
     if len(placements) != mesh.ndim:
@@ -154,7 +155,7 @@ def canonical(placements: Sequence[Any] | None, mesh: DeviceMesh, rank: int) -> 
         if type(p) not in (Shard, Replicate, Partial):
             raise NotImplementedError(f"placement {p!r}: there are Shard, Replicate and Partial")
         if isinstance(p, Shard) and not -max(rank, 1) <= p.dim < max(rank, 1):
-            raise IndexError(f"Shard(dim={p.dim}) of a tensor of {rank} dimensions")
+            raise error(f"Sharding dim {p.dim} greater than tensor ndim {rank}: Shard(dim={p.dim}) of a tensor of {rank} dimensions")
         found.append(Shard(p.dim % max(rank, 1)) if isinstance(p, Shard) else p)
     return tuple(found)
 
