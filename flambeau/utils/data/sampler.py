@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
 from ...core.dtypes import float64, int64
+from ...distributed.groups import get_rank, get_world_size
 from ...ops.creation import as_tensor
 from ...ops.generators import Generator, random_seed
 from ...ops.random import multinomial, randint, randperm
@@ -128,15 +129,16 @@ class BatchSampler(Sampler[list[int]]):
 
 
 class DistributedSampler(Sampler[int]):
-    """The part of the dataset that belongs to process `rank` of `num_replicas`; `set_epoch` changes the order.
+    """The part of the dataset that belongs to process `rank` of `num_replicas` (if not told, of the default process group);
+    `set_epoch` changes the order.
 
     The last samples are given out twice (or, with `drop_last`, left out) so that every process gets equally many.
     """
 
     def __init__(self, dataset: Sized, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True,
                  seed: int = 0, drop_last: bool = False) -> None:
-        if num_replicas is None or rank is None:
-            raise NotImplementedError("DistributedSampler without a process group: give num_replicas and rank")
+        num_replicas = get_world_size() if num_replicas is None else num_replicas
+        rank = get_rank() if rank is None else rank
         if not 0 <= rank < num_replicas:
             raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
         self.dataset, self.num_replicas, self.rank, self.epoch = dataset, num_replicas, rank, 0
