@@ -442,3 +442,64 @@ def test_what_cannot_be_spread_further() -> None:
             fully_shard(nn.Linear(4, 4), shard_placement_fn=lambda p: dist.tensor.Replicate())
     finally:
         dist.destroy_process_group()
+
+
+def told(torch: Any, rank: int, world: int) -> list:
+    """Gradients of the first weight: as it is, divided by another number, and of replicas that are added up over two passes."""
+    dist.init_process_group("gloo")
+    rows, square = init_device_mesh("cpu", (2,)), init_device_mesh("cpu", (2, 1))
+    made = []
+    for mesh, divisor, late in ((rows, None, False), (rows, 1.0, False), (square, None, False), (square, 1.0, False), (square, None, True)):
+        fl.manual_seed(0)
+        net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+        for layer in (*net, net):
+            fully_shard(layer, mesh=mesh)
+            if divisor is not None:
+                layer.set_gradient_divide_factor(divisor)
+        for reduces in (False, True) if late else (True,):
+            net.set_requires_all_reduce(reduces)
+            net.set_is_last_backward(reduces)
+            net(fl.ones(2, 3) + rank).sum().backward()
+            assert (net[0].weight.grad is None) == (not reduces)
+        made.append(net[0].weight.grad.full_tensor())
+    mean, total, *others = made
+    return [bool(fl.allclose(total, 2 * mean)), *(bool(fl.allclose(a, b)) for a, b in zip(others, (mean, total, 2 * mean)))]
+
+
+@needs_mpi
+def test_gradients_are_divided_and_replicas_added_up_as_told() -> None:
+    assert run(told, 2) == [[True] * 4] * 2
+
+
+def test_what_is_gathered_ahead_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    dist.init_process_group("fake", rank=0, world_size=2)
+    try:
+        net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(3)])
+        for layer in net:
+            fully_shard(layer, reshard_after_forward=True)
+        net[0].set_modules_to_forward_prefetch([net[1], net[2]])
+        net[2].set_modules_to_backward_prefetch([net[0]])
+        net[1].set_modules_to_forward_prefetch([])
+        events, begin = list[tuple[str, int]](), ParamGroup.begin
+        numbers = {layer._fsdp_group: k for k, layer in enumerate(net)}
+
+        def noted(self: ParamGroup) -> None:
+            if not self.gathered and self._gathering is None:
+                events.append(("gather", numbers[self]))
+            begin(self)
+
+        monkeypatch.setattr(ParamGroup, "begin", noted)
+        for k, layer in enumerate(net):
+            layer.register_forward_hook(lambda m, args, out, k=k: events.append(("run", k)))
+        net(fl.ones(2, 4, requires_grad=True)).sum().backward()
+        assert events == [("gather", 0), ("gather", 1), ("gather", 2), ("run", 0), ("run", 1), ("run", 2), ("gather", 2), ("gather", 0),
+                          ("gather", 1)]
+        with pytest.raises(ValueError, match="not Linear"):
+            net[0].set_modules_to_forward_prefetch([nn.Linear(1, 1)])
+        net.zero_grad()
+        net[0].set_unshard_in_backward(False)
+        del events[:]
+        net[0](fl.ones(2, 4)).sum().backward()      # the gradient of its weight asks for nothing of it
+        assert events.count(("gather", 0)) == 1 and net[0].weight.grad.full_tensor().eq(2).all()
+    finally:
+        dist.destroy_process_group()

@@ -83,6 +83,39 @@ class FSDPModule:
         for group in self._groups(recurse):
             group.reshard_after_forward = reshard_after_forward
 
+    def set_requires_all_reduce(self, requires_all_reduce: bool, *, recurse: bool = True) -> None:
+        """Whether backward reduces gradients over replicas; without it they add up, in parts, until a backward pass with it."""
+        for group in self._groups(recurse):
+            group.reduces_replicas = requires_all_reduce
+
+    def set_unshard_in_backward(self, unshard_in_backward: bool) -> None:
+        """Whether this module's parameters are gathered for backward; not needed where no gradient asks for their values."""
+        self._fsdp_group.unshards_in_backward = unshard_in_backward
+
+    def set_gradient_divide_factor(self, factor: float) -> None:
+        """Divide this module's gradients by `factor`, not by the number of processes."""
+        self._fsdp_group.divisor = factor
+
+    set_reduce_scatter_divide_factor = set_gradient_divide_factor
+
+    def set_modules_to_forward_prefetch(self, modules: Sequence[FSDPModule]) -> None:
+        """Gather the parameters of these while this module runs, not those of the one that followed it last time."""
+        self._fsdp_group.ahead = _groups_of(modules)
+
+    def set_modules_to_backward_prefetch(self, modules: Sequence[FSDPModule]) -> None:
+        """The same in backward."""
+        self._fsdp_group.ahead_backward = _groups_of(modules)
+
+    def set_is_last_backward(self, is_last_backward: bool) -> None:
+        """Nothing: a backward pass waits for its own reductions, whether more are to come or not."""
+        del is_last_backward
+
+
+def _groups_of(modules: Sequence[FSDPModule]) -> list[ParamGroup]:
+    if wrong := [type(m).__name__ for m in modules if not isinstance(m, FSDPModule)]:
+        raise ValueError(f"only modules that were given to fully_shard are gathered ahead, not {', '.join(wrong)}")
+    return [m._fsdp_group for m in modules]
+
 
 def _row_of_all(kind: str) -> DeviceMesh:
     return DeviceMesh.from_group(default_group(), kind)

@@ -120,7 +120,10 @@ class ParamGroup:
             raise ValueError(f"FSDP needs a mesh of one dimension, or of two (replicated, sharded), not {mesh}")
         self.mesh, self.policy, self.reshard_after_forward = mesh, policy, reshard
         self.shards, self.replicas = mesh.get_group(mesh.ndim - 1), mesh.get_group(0) if mesh.ndim == 2 else None
-        self.syncs = self.reshard_after_backward = True
+        self.syncs = self.reshard_after_backward = self.unshards_in_backward = self.reduces_replicas = True
+        self.divisor: float | None = None       # of gradients; the number of processes, if None
+        self.ahead: list[ParamGroup] | None = None      # what is gathered ahead while this runs forward, and backward, where that was told
+        self.ahead_backward: list[ParamGroup] | None = None
         self.gathered = self._queued = False
         self._bundles: list[_Bundle] = []
         self._gathering: _Gathering | None = None
@@ -128,6 +131,7 @@ class ParamGroup:
         self.preceding: ParamGroup | None = None
         self._under_way: list[Callable[[], None]] = []  # what ends reductions that were begun
         self._missing: set[int] = set()
+        self._kept: dict[tuple[int, ...], Tensor] = {}      # gradients that wait for the replicas' to be added up
         self.family = _Family()
         inside = {inner for m in modules for one in m.modules() if isinstance(inner := one.__dict__.get("_fsdp_group"), ParamGroup)}
         for inner in inside:
@@ -242,8 +246,8 @@ class ParamGroup:
         """Before forward: parameters, and inputs in the dtype of the policy."""
         self.unshard()
         self._note_order()
-        if self.following is not None:
-            self.following.begin()
+        for group in self.ahead if self.ahead is not None else filter(None, (self.following,)):
+            group.begin()
         if self.policy.param_dtype is None or not self.policy.cast_forward_inputs:
             return args, kwargs
         return pytree.tree_map_only(Tensor, self._cast, (args, kwargs))
@@ -270,9 +274,10 @@ class ParamGroup:
 
     def _backward_begins(self, grad: Tensor) -> None:
         del grad
-        self.unshard()
-        if self.preceding is not None:
-            self.preceding.begin()
+        if self.unshards_in_backward:
+            self.unshard()
+        for group in self.ahead_backward if self.ahead_backward is not None else filter(None, (self.preceding,)):
+            group.begin()
         if not self._queued:
             self._queued = True
             self._missing = {id(p) for p in self.params if p.shard.requires_grad}
@@ -318,7 +323,8 @@ class ParamGroup:
             p.leaf.grad = None
         mine = empty(sum(counts), dtype=kind, device=grads[0].device)
         with self.shards.together():
-            works = [self.shards._reduce_scatter_base(part, grad, RedOpType.AVG) for part, grad in zip(mine.split(counts), grads)]
+            how = RedOpType.AVG if self.divisor is None else RedOpType.SUM
+            works = [self.shards._reduce_scatter_base(part, grad, how) for part, grad in zip(mine.split(counts), grads)]
         for work in works:
             work.watch()
         self._under_way.append(partial(self._end, works[-1].joined(works), params, mine, grads))
@@ -334,8 +340,16 @@ class ParamGroup:
         """`mine` is there; `grads`, what it comes from, were kept until now."""
         work.wait()
         del grads
+        if self.divisor is not None:
+            mine.div_(self.divisor)
         if self.replicas is not None:
-            self.replicas.allreduce(mine, RedOpType.AVG).wait()
+            key = tuple(map(id, params))
+            if (kept := self._kept.pop(key, None)) is not None:
+                mine.add_(kept)
+            if not self.reduces_replicas:
+                self._kept[key] = mine
+                return
+            self.replicas.allreduce(mine, RedOpType.AVG if self.divisor is None else RedOpType.SUM).wait()
         for p, part in zip(params, mine.split([p.count for p in params])):
             local = p.shard._local_tensor
             grad = p.back(part.reshape(p.full, *p.shape[1:])[: p.rows]).to(local.dtype)

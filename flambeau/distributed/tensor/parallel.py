@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
@@ -224,6 +225,7 @@ def parallelize_module(module: Module, device_mesh: DeviceMesh | None = None,
     if mesh.ndim != 1:
         raise ValueError(f"parallelize_module takes a mesh of one dimension, such as mesh[\"tp\"], not {mesh}")
     if parallelize_plan is None:
+        warnings.warn("No parallelize_plan is provided: parallelize_module() does nothing", stacklevel=2)
         return module
     if isinstance(parallelize_plan, ParallelStyle):
         return parallelize_plan._apply(module, mesh)
@@ -231,7 +233,11 @@ def parallelize_module(module: Module, device_mesh: DeviceMesh | None = None,
         raise TypeError("Expect Union[ParallelStyle, Dict[str, ParallelStyle]] for parallelize_plan, "
                         f"{type(parallelize_plan)} found!")
     for pattern, style in parallelize_plan.items():
-        for child in _named(module, pattern.split(".") if pattern else []):
+        found = _named(module, pattern.split(".") if pattern else [])
+        if not found:
+            warnings.warn(f"Parallelize plan key '{pattern}' could not be resolved: there is no such submodule in {type(module).__name__}, "
+                          "skipping this plan entry.", stacklevel=2)
+        for child in found:
             style._apply(child, mesh)
     return module
 
