@@ -227,7 +227,6 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "distributed._shard.sharded_tensor": (_PROCESSES, "ShardedTensor Shard"),
     "distributed._symmetric_memory": (_PROCESSES, "empty rendezvous get_symm_mem_workspace"),
     "distributed.checkpoint.optimizer": ("use get_optimizer_state_dict and dcp.load", "load_sharded_optimizer_state_dict"),
-    "distributed.checkpoint.hf_storage": ("save the state dict of rank 0 with torch.save", "HuggingFaceStorageReader HuggingFaceStorageWriter"),
     "distributed.launcher.api": ("start processes with torchrun (python -m torch.distributed.run)", "LaunchConfig elastic_launch"),
     "distributed.utils": (_PROCESSES, "_verify_param_shape_across_processes _sync_module_states"),
     "fx.experimental.unification": (_UNIFIES, "Var isvar reify unifiable unify var variables vars"),

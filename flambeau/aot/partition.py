@@ -58,7 +58,7 @@ def partition(joint: Graph, n_forward: int, tangents: Iterable[Node], overwritte
     overwritten = set(overwritten)
     outputs = joint.output_node().args[0]
     results, gradients = list(outputs[:n_forward]), list(outputs[n_forward:])
-    late = _depending_on(joint, tangents)
+    late = depending_on(joint, tangents)
     needed = _needed_by_backward(joint, late, gradients)
     forward = ancestors(walk_nodes(results))
     saved = _choose(needed, forward, late, _Traffic(joint, forward, set(walk_nodes(results)), overwritten), recompute)
@@ -89,7 +89,7 @@ def _copied(joint: Graph, node: Node, after: Node) -> Node:
 # -- what depends on what ----------------------------------------------------------------------------------------------
 
 
-def _depending_on(graph: Graph, roots: Iterable[Node]) -> set[Node]:
+def depending_on(graph: Graph, roots: Iterable[Node]) -> set[Node]:
     """All that comes from the roots, and collectives behind them: all processes take part in these in the same order."""
     found, behind = set(roots), False
     for node in graph.nodes:

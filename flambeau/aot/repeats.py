@@ -174,7 +174,8 @@ def _views_first(body: list[Node]) -> list[Node]:
 
 def can_be_cut(gm: GraphModule, nodes: Iterable[Node], body: Iterable[Node]) -> bool:
     tensors = all(isinstance(resolve_attr(gm, str(n.target)), Tensor) for n in nodes if n.op == "get_attr")
-    return tensors and not any(n.op == "call_module" or n.meta.get("lays_out") for n in body)
+    return tensors and not any(n.op == "call_module" or n.meta.get("lays_out") for n in body) and not any(
+        isinstance(n.meta.get("val"), dispatch.Computes) for n in body)     # which no piece could be given
 
 
 class _Cutter:

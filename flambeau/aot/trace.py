@@ -32,7 +32,7 @@ from flambeau.core.tensor import Tensor, bump_version, fake
 from flambeau.fx import Graph, GraphModule, Interpreter, Node, map_aggregate
 from flambeau.ops.primitives import ViewPrimitive
 from flambeau.ops.registry import OPERATORS, PRIMITIVES, CompositeRecord
-from flambeau.ops.wrappers import in_aten
+from flambeau.ops.wrappers import answer, in_aten, wrapping
 from flambeau.ops.writing import copy_into
 
 Chain = tuple[tuple[Any, tuple], ...]
@@ -245,7 +245,14 @@ class TraceMode:
     # -- recording ---------------------------------------------------------------------------------------------------
 
     def handle(self, prim: Any, args: tuple) -> Any:
-        """Called by dispatch for every primitive: record it, and answer with fake tensors."""
+        """Called by dispatch for every primitive: record it, and answer with fake tensors. A class of our own that computes by others is
+        asked, and what it comes to is recorded."""
+        if dispatch.wrapping and any(issubclass(kind, dispatch.Computes) for kind in wrapping(args)):
+            with dispatch.push_mode(self):
+                out = answer(prim, args, isinstance(prim, CompositeRecord))
+                if out is NotImplemented:
+                    out = prim.fn(*args)
+            return out
         if prim is copy_into:
             return self._write(*args)
         if isinstance(prim, CompositeRecord) and not self._stays_whole(prim, args):

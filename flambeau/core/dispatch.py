@@ -57,7 +57,8 @@ _overriding: weakref.WeakSet[type] = weakref.WeakSet()
 
 @runtime_checkable
 class Computes(Protocol):
-    """A tensor class of our own with `__torch_dispatch__`: it is told the record itself."""
+    """A tensor class of our own with `__torch_dispatch__`: it is told the record itself. If a captured graph is to hold such tensors, it has
+    `__tensor_flatten__`, which names one part, `_part()`, that part, and `_of_part(part, *context)`; gradients flow through both."""
 
     @staticmethod
     def _compute(record: Any, args: tuple) -> Any: ...

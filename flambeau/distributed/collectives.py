@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
@@ -14,8 +16,12 @@ from .work import Work
 
 
 def _group(group: Any) -> ProcessGroup | None:
-    """The group that is meant; None where this process is not in it."""
-    return None if group is GroupMember.NON_GROUP_MEMBER else group or default_group()
+    """The group that is meant; None, with a warning, where this process is not in it."""
+    if group is GroupMember.NON_GROUP_MEMBER:
+        warnings.warn(f"Running {sys._getframe(1).f_code.co_name} on global rank {default_group().rank()} which does not belong to the "
+                      "given group.", stacklevel=3)
+        return None
+    return group or default_group()
 
 
 def _tensor(value: Any, name: str) -> None:

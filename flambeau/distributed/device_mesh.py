@@ -28,11 +28,12 @@ _current: list[DeviceMesh] = []
 
 
 class _Root:
-    """What all parts of one mesh share: the groups, by the ranks of this process's row, and the flattened meshes by name."""
+    """What all parts of one mesh share: the whole, the groups, by the ranks of this process's row, and the flattened meshes by name."""
 
     def __init__(self) -> None:
         self.groups: dict[tuple[int, ...], ProcessGroup] = {}
         self.flat: dict[str, DeviceMesh] = {}
+        self.whole: DeviceMesh | None = None
 
 
 class DeviceMesh:
@@ -41,7 +42,7 @@ class DeviceMesh:
     `mesh["dp"]` or `mesh["dp", "tp"]` is this process's part along those dimensions. Nothing is communicated but in making groups.
     """
 
-    _flambeau_fact = True  # to a captured graph it is known by its identity
+    _flambeau_fact = "identity"  # by which a captured graph knows it
 
     def __init__(self, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None) -> None:
         if mesh is None:
@@ -60,6 +61,7 @@ class DeviceMesh:
 
     def _set(self, device_type: str, array: np.ndarray, names: Sequence[str] | None, root: _Root) -> None:
         self.device_type, self._array, self._root = device_type, array, root
+        root.whole = root.whole or self
         self.mesh_dim_names = None if names is None else tuple(names)
         found = np.argwhere(array == default_group().rank())
         self._coordinate = tuple(int(i) for i in found[0]) if len(found) else None
@@ -168,6 +170,20 @@ class DeviceMesh:
         made: DeviceMesh = object.__new__(DeviceMesh)
         here = tuple(slice(None) if d in dims else i for d, i in enumerate(self._coordinate))
         made._set(self.device_type, self._array[here], [self.mesh_dim_names[d] for d in dims] if self.mesh_dim_names else None, self._root)
+        return made
+
+    def _with(self, other: DeviceMesh) -> DeviceMesh:
+        """The mesh of these dimensions, and then `other`'s: both are parts of one by different names."""
+        whole, names = self._root.whole, (*(self.mesh_dim_names or ()), *(other.mesh_dim_names or ()))
+        known = whole.mesh_dim_names or () if whole is not None else ()
+        if whole is None or other._root is not self._root or len(names) != self.ndim + other.ndim or len({*names}) < len(names) or (
+                not {*names} <= {*known}):
+            raise ValueError(f"{self} and {other} are no different dimensions of one DeviceMesh with mesh_dim_names: take both of one, "
+                             "mesh[\"dp\"] and mesh[\"tp\"]")
+        dims = [known.index(name) for name in names]
+        array = whole._part(sorted(dims))._array.transpose([sorted(dims).index(dim) for dim in dims])
+        made: DeviceMesh = object.__new__(DeviceMesh)
+        made._set(self.device_type, array, names, self._root)
         return made
 
     def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:

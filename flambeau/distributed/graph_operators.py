@@ -6,6 +6,7 @@ Each returns a new tensor. Their gradients are collectives again, in which all p
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 from ..core.tensor import Tensor
 from ..library import CustomOpDef, custom_op
 from ..ops.creation import empty
+from ..ops.custom import NAMESPACES, Namespace
+from ..ops.joining import cat
 from .groups import _Groups
 from .process_group import ProcessGroup
 from .reduce_op import RedOpType
@@ -45,11 +48,16 @@ def outside(fn: Callable, *args: Any) -> Any:
     return fn(*args)
 
 
-def _collective(schema: str, backward: Callable[..., Any],
-                rows: Callable[..., Any] | None = None) -> Callable[[Callable[..., Work]], CustomOpDef]:
+Pieces = tuple[Callable[..., int], Callable[..., int]]
+WHOLE: Pieces = (lambda *args: 1, lambda *args: 1)
+
+
+def _collective(schema: str, backward: Callable[..., Any], rows: Callable[..., Any] | None = None,
+                pieces: Pieces | None = WHOLE) -> Callable[[Callable[..., Work]], CustomOpDef]:
     """The operator of a function `begin(out, input, *args)` that begins a collective, whose result has so many `rows(input, *args)` as the
     input has, or starts as the input; `backward(g, *args)` is its gradient. In compiled programs others go on until the result is needed:
-    what it reads must be its own, since they may write there."""
+    what it reads must be its own, since they may write there. `pieces(*args)`: in how many equal parts, of each process or for each, the
+    input and the result lie; None where they may be unequal."""
     def make(begin: Callable[..., Work]) -> CustomOpDef:
         def shape(input: Tensor, *args: Any) -> tuple:
             return tuple(input.shape) if rows is None else (rows(input, *args), *input.shape[1:])
@@ -70,11 +78,23 @@ def _collective(schema: str, backward: Callable[..., Any],
 
         made = custom_op(f"_c10d_functional::{begin.__name__}", whole, mutates_args=(), schema=schema)
         made._operator.begin, made.__doc__ = begun, begin.__doc__
+        made._operator.together = pieces and _together(made, shape, pieces)
         made._operator.mark("communicates")
         made.register_fake(lambda input, *args: input.new_empty(shape(input, *args)))
         made.register_autograd(lambda ctx, g: (backward(g, *ctx.inputs), *(None,) * len(ctx.inputs)), setup_context=_keep)
         return made
     return make
+
+
+def _together(collective: CustomOpDef, shape: Callable[..., tuple], pieces: Pieces) -> Callable[..., list[Tensor]]:
+    """What gives the results of several calls by one, which carries of each of its parts those of all inputs side by side."""
+    def together(inputs: Sequence[Tensor], *args: Any) -> list[Tensor]:
+        taken, given = [count(*args) for count in pieces]
+        found = collective(cat([t.reshape(taken, -1) for t in inputs], 1).reshape(-1), *args).reshape(given, -1)
+        shapes = [shape(t, *args) for t in inputs]
+        parts = found.split([math.prod(s) // given for s in shapes], 1)
+        return [part.reshape(s) for part, s in zip(parts, shapes, strict=True)]
+    return together
 
 
 def _keep(ctx: Any, inputs: tuple, output: Tensor) -> None:
@@ -121,7 +141,7 @@ def broadcast(out: Tensor, input: Tensor, src: int, group_name: str) -> Work:
 
 
 @_collective("(Tensor input, int group_size, str group_name) -> Tensor", lambda g, size, name: reduce_scatter_tensor(g, "sum", size, name),
-             rows=lambda input, size, name: size * input.shape[0])
+             rows=lambda input, size, name: size * input.shape[0], pieces=(lambda size, name: 1, lambda size, name: size))
 def all_gather_into_tensor(out: Tensor, input: Tensor, group_size: int, group_name: str) -> Work:
     """Everyone's tensors, one after another along the first dimension."""
     del group_size      # `out` has as many rows as it says
@@ -130,7 +150,8 @@ def all_gather_into_tensor(out: Tensor, input: Tensor, group_size: int, group_na
 
 @_collective("(Tensor input, str reduce_op, int group_size, str group_name) -> Tensor",
              lambda g, reduce_op, size, name: _divided(all_gather_into_tensor(g, size, name), reduce_op, name),
-             rows=lambda input, reduce_op, size, name: input.shape[0] // size)
+             rows=lambda input, reduce_op, size, name: input.shape[0] // size,
+             pieces=(lambda reduce_op, size, name: size, lambda reduce_op, size, name: 1))
 def reduce_scatter_tensor(out: Tensor, input: Tensor, reduce_op: str, group_size: int, group_name: str) -> Work:
     """Everyone's tensors combined, and of the result this process's rows."""
     del group_size      # `out` has as many rows as it says
@@ -139,10 +160,14 @@ def reduce_scatter_tensor(out: Tensor, input: Tensor, reduce_op: str, group_size
 
 @_collective("(Tensor input, int[] received, int[] sent, str group_name) -> Tensor",
              lambda g, received, sent, name: all_to_all_single(g, sent, received, name),
-             rows=lambda input, received, sent, name: sum(received) if received else input.shape[0])
+             rows=lambda input, received, sent, name: sum(received) if received else input.shape[0], pieces=None)
 def all_to_all_single(out: Tensor, input: Tensor, received: Sequence[int], sent: Sequence[int], group_name: str) -> Work:
     """Rows from each process to each; no numbers: equal parts."""
     return _group(group_name).alltoall_base(out, _own(input), list(received) or None, list(sent) or None)
+
+
+for _made in [made for made in vars().values() if isinstance(made, CustomOpDef)]:   # torch.ops.c10d_functional: by an older name
+    setattr(NAMESPACES.setdefault("c10d_functional", Namespace("c10d_functional")), _made._operator.__name__, _made._operator)
 
 
 # -- gradients for a reducer ---------------------------------------------------------------------------------------------------

@@ -29,6 +29,10 @@ from .work import Work
 SUM = RedOpType.SUM
 
 
+observers: list[Callable[[str], None]] = []
+"""Told the name of each operation that begins."""
+
+
 class DebugLevel(enum.Enum):
     """How much is checked: TORCH_DISTRIBUTED_DEBUG."""
 
@@ -123,7 +127,7 @@ def _one(tensors: Any) -> Tensor:
 class ProcessGroup:
     """Some processes, in an order; made by `init_process_group` and `new_group`."""
 
-    _flambeau_fact = True  # to a captured graph it is known by its identity
+    _flambeau_fact = "identity"  # by which a captured graph knows it
 
     def __init__(self, engines: dict[str, Engine], ranks: Sequence[int], name: str, backends: dict[str, str], timeout: timedelta,
                  store: Store, control: Engine | None = None, desc: str = "undefined") -> None:
@@ -194,6 +198,8 @@ class ProcessGroup:
         if self._broken:
             raise DistBackendError(f"{name}: group {self.group_name} can't be used any more: {self._broken}")
         engine = self._engine_of(name, tensor)
+        for observer in observers:
+            observer(name)
         if self.calls is not None:
             shape, dtype = (tuple(tensor.shape), tensor.dtype) if tensor is not None else ((), None)
             nbytes = tensor.numel() * dtype.itemsize if tensor is not None and dtype is not None else 0
@@ -208,8 +214,10 @@ class ProcessGroup:
         return engine
 
     def _engine_of(self, name: str, tensor: Tensor | None) -> Engine:
-        if tensor is None or tensor._data is None:
+        if tensor is None:
             return self._engine
+        if tensor._data is None:    # nothing to exchange, on the device "meta"
+            return FakeEngine(self.rank(), self.size())
         where = tensor.device.type
         if where not in self.backends:
             raise RuntimeError(f"No backend type associated with device type {where}: group {self.group_name} has "

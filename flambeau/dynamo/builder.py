@@ -74,6 +74,7 @@ from .variables.sequences import (
     StructSequenceVariable,
     TupleVariable,
 )
+from .variables.spread import computes, wrap_spread
 from .variables.tensor import SymVariable
 from .variables.wrappers import wrap_existing
 
@@ -206,7 +207,7 @@ class Builder:
             return special
         build = _EXACT.get(type(value))
         if build is None:
-            otherwise = _wrap_same if hasattr(type(value), "_flambeau_fact") else _wrap_object
+            otherwise = _FACTS[getattr(type(value), "_flambeau_fact", None)]
             build = next((b for kinds, b in _BY_CLASS if isinstance(value, kinds)), otherwise)
         return build(self, value, source)
 
@@ -648,6 +649,8 @@ def _wrap_tensor(tx: Any, value: Tensor, source: Source) -> Variable:
     if kind is SparseTensor:
         raise RunEagerly(describe("sparse tensor", source.words))
     if value._data is None:
+        if computes(kind):
+            return wrap_spread(tx, value, source)
         if dispatch.answers(value) and hasattr(kind, "__tensor_unflatten__"):
             return wrap_existing(tx, value, source)
         raise RunEagerly(describe("fake tensor", source.words))
@@ -734,6 +737,10 @@ def _wrap_object(tx: Any, value: Any, source: Source) -> Variable:
             LazyVariable(element, source.derive(f"{base.__name__}.__getitem__({{0}}, {i})")) for i, element in enumerate(elements)
         ], source)  # fmt: skip
     return tx.remember(value, ObjectVariable(cls, value, source, container))
+
+
+_FACTS = {None: _wrap_object, "identity": _wrap_same, "value": _wrap_equal}
+"""Objects of Flambeau's that are known while a graph is captured, by their identity or by what they are equal to; others."""
 
 
 def plain_entries(value: dict[Any, Any]) -> dict[Any, Any]:

@@ -326,7 +326,7 @@ class _Conversion:
     def _close_graph(self) -> fx.Graph:
         tx, graph = self.tx, self.tx.graph
         graph.output(tuple(self.writer.outputs))
-        graph.eliminate_dead_code(lambda node: node.is_impure() or "draws" in node.meta or refuses_values(node))
+        graph.eliminate_dead_code(lambda node: node.is_impure() or not {"draws", "communicates"}.isdisjoint(node.meta) or refuses_values(node))
         tx.drop_unused_inputs()
         if Verification.on:
             lint_graph(graph, "capture", whole=True)

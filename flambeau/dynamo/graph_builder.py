@@ -36,6 +36,7 @@ from ..core.symbolic import (
 )
 from ..core.tensor import Tensor, fake
 from ..ops.checks import presumed
+from ..ops.custom import fake_collectives
 from ..ops.generators import fake_draws
 from ..ops.promotion import limits
 from .break_kinds import graph_break
@@ -47,6 +48,7 @@ from .variables.base import Args, ConstantVariable, Kwargs, Variable
 from .variables.contexts import set_grad_mode
 from .variables.nn_module import ModuleObjectVariable
 from .variables.sequences import TupleVariable
+from .variables.spread import SpreadVariable, computes
 from .variables.tensor import SubclassVariable, SymVariable, TensorVariable, as_plain, keeps_class, operand_of
 from .variables.wrappers import WrapperVariable, holds_wrapper, run_through
 
@@ -135,6 +137,15 @@ class GraphBuilder:
         variable = SubclassVariable(node, own, type(value), source, value) if plain else TensorVariable(node, own, source, value)
         self._by_fake[id(own)] = variable
         return variable
+
+    def part_input(self, part: Tensor, source: Source, whole: Source, requires_grad: bool) -> Variable:
+        """A graph input for what is taken of another tensor by a function through which gradients flow."""
+        made = [fake(tuple(part.shape), part.dtype, part.device, tuple(part.stride())) for _ in range(2)]
+        for tensor in made if requires_grad else ():
+            give_history(tensor)
+        node = self.add_placeholder(whole.words, source, made[0])
+        self.plain_of[source] = whole
+        return self.from_node(node, made[1])
 
     def given_tensors(self) -> list[tuple[Source, Tensor]]:
         """The graph's inputs that are tensors, as capture left them."""
@@ -460,7 +471,7 @@ class GraphBuilder:
         tensors = [t for value in (*examples, *named.values()) for t in _tensors_in(value)]
         versions = [t._writes for t in tensors]
         layouts = [t._layout for t in tensors]
-        told, drawn = self.told, fake_draws[0]
+        told, drawn, met = self.told, fake_draws[0], fake_collectives[0]
         try:
             answer = self._tried(function, examples, named)
         except (DataDependentFloat, DataDependentSize):
@@ -490,6 +501,8 @@ class GraphBuilder:
             node.meta["unknown"] = True
         if fake_draws[0] > drawn:
             node.meta["draws"] = True
+        if fake_collectives[0] > met:
+            node.meta["communicates"] = True
         self.calls += 1
         made = self.from_node(node, answer)
         # the program may write to its tensor, but not to what is a constant of the graph
@@ -579,7 +592,7 @@ class GraphBuilder:
             known = self._by_fake.get(id(answer))
             if known is not None:  # an in-place operation gives its input back
                 return known
-            variable = TensorVariable(node, answer)
+            variable = (SpreadVariable if computes(type(answer)) else TensorVariable)(node, answer)
             self._by_fake[id(answer)] = variable
             return variable
         if isinstance(answer, (tuple, list)) and any(isinstance(item, (Tensor, tuple, list)) for item in answer):

@@ -16,6 +16,7 @@ INLINED = (f"{PACKAGE}.compiler.captured", f"{PACKAGE}.nn", f"{PACKAGE}.ops.nn.r
            f"{PACKAGE}.distributions", f"{PACKAGE}.autograd.handles",
            f"{PACKAGE}._higher_order_ops", f"{PACKAGE}._torch_c", f"{PACKAGE}.func", f"{PACKAGE}.signal", f"{PACKAGE}.backends._flags",
            f"{PACKAGE}.core.device", f"{PACKAGE}.distributed._functional_collectives", f"{PACKAGE}.distributed.captured",
+           f"{PACKAGE}.distributed.tensor.loss", f"{PACKAGE}.distributed.tensor.parallel",
            f"{PACKAGE}.distributed.nn.batch_norm", f"{PACKAGE}.distributed.nn.functional")  # fmt: skip
 """Libraries of Flambeau written against operators: captured like a user's code."""
 
@@ -31,7 +32,8 @@ MACHINERY = tuple(f"{PACKAGE}.nn.modules.{name}" for name in ("module", "hooks",
 DECIDING = (f"{PACKAGE}.optim.lbfgs",)
 """Libraries that read numbers at each step to decide by: they run as they are written; what they call of the program's is captured."""
 
-GRAPH = (f"{PACKAGE}.ops", f"{PACKAGE}.special", f"{PACKAGE}.linalg", f"{PACKAGE}.fft", f"{PACKAGE}.func.tape")
+GRAPH = (f"{PACKAGE}.ops", f"{PACKAGE}.special", f"{PACKAGE}.linalg", f"{PACKAGE}.fft", f"{PACKAGE}.func.tape",
+         f"{PACKAGE}.distributed.tensor.api", f"{PACKAGE}.distributed.tensor.dtensor")
 """Functions here go into the graph whole."""
 
 CONSTANT = {

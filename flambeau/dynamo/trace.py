@@ -219,7 +219,7 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
     @staticmethod
     def is_immutable(value: Any) -> bool:
         """Can a value be folded wherever it comes from?"""
-        return is_plain_constant(value) or isinstance(value, IMMUTABLE)
+        return is_plain_constant(value) or isinstance(value, IMMUTABLE) or hasattr(type(value), "_flambeau_fact")
 
     def sequence_like(self, value: Any, items: Args) -> Variable:
         """A sequence of the kind of `value` with other elements."""
@@ -252,7 +252,8 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         handler = HANDLERS.get(cls)
         if handler is not None:
             return call_modelled(self, cls, handler, args, kwargs)
-        if cls in PURE or cls in IMMUTABLE_BY_TEXT or issubclass(cls, IMMUTABLE) or issubclass(cls, enum.Enum) or policy.is_fact_class(cls):
+        if cls in PURE or cls in IMMUTABLE_BY_TEXT or issubclass(cls, IMMUTABLE) or issubclass(cls, enum.Enum) or policy.is_fact_class(cls) or (
+                getattr(cls, "_flambeau_fact", None) == "value"):
             return self.fold(cls, args, kwargs)
         if issubclass(cls, np.generic):
             return self.numpy_number(cls, args, kwargs)

@@ -14,6 +14,7 @@ from typing import Any
 
 from flambeau import _C
 from flambeau.aot import Uncacheable, aot_compile
+from flambeau.aot.collectives import join_collectives
 from flambeau.aot.joint import Program
 from flambeau.aot.unknown import in_pieces
 from flambeau.backends import cudnn
@@ -54,7 +55,7 @@ def compile_fx(gm: Any, example_inputs: Sequence[Any], *, mode: str | None = Non
 
     repeats = settings["repeats"] and _may_cut([e for e in example_inputs if isinstance(e, Tensor)], settings["cuda_graphs"])
     return aot_compile(gm, example_inputs, forward_compiler=compiler, artefacts=Kept(settings) if settings["cache"] else None,
-                       repeats=repeats)
+                       repeats=repeats, rewrite=join_collectives if settings["join_collectives"] else None)
 
 
 def compile_frozen(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -24,6 +24,9 @@ native: bool = True
 repeats: bool = True
 """Compile equal blocks of a deep network once, and call that several times."""
 
+join_collectives: bool = True
+"""Make one of small collectives that follow each other and do not need each other's results (in all processes, or in none)."""
+
 fallback_random: bool = False
 """Draw random numbers as eager code does: such operators run as they are written, between what is compiled."""
 
@@ -44,7 +47,7 @@ post_grad_custom_post_pass: Callable | None = None
 
 ACCEPTED: Final[dict[str, Any]] = accepted_beside(__file__)
 
-COMPILING = ("cuda_graphs", "max_autotune", "native", "repeats", "cache")
+COMPILING = ("cuda_graphs", "max_autotune", "native", "repeats", "join_collectives", "cache")
 """Settings that the compiled program depends on."""
 
 install(__name__, ACCEPTED, shown_as="torch._inductor.config", own={"triton.cudagraphs": False},

@@ -27,6 +27,9 @@ _below: list[CustomOperator] = []
 """Operators whose functions for autograd are at work: what these call is the operator itself."""
 
 
+fake_collectives = [0]
+"""How many operators in which other processes take part were run on tensors without elements."""
+
 shapes_of: list[tuple[CustomOperator, tuple]] = []
 """Operators whose functions of shapes are at work, with their arguments."""
 
@@ -61,6 +64,7 @@ class CustomOperator:
         self.kernels: dict[str, Callable] = {}
         self.differentiated: dict[str, Callable] = {}    # by device: what is called in the operator's place, and calls it in turn
         self.begin: Callable | None = None      # what begins it: (results, a function that waits until they are there)
+        self.together: Callable | None = None   # the results of several calls: a function of a list of inputs and their other arguments
         self.fake: Callable | None = None
         self.makes_new = False      # whether all results have memory of their own, which is seen to
         self.autocast: dict[str, Any] = {}      # within autocast: device type -> dtype, or a function in the operator's place
@@ -240,6 +244,11 @@ class _CustomPrimitive(Primitive):
         """What begins the operator, if it can go on beside others."""
         return self.owner.begin
 
+    @property
+    def together(self) -> Callable | None:
+        """What does the work of several calls by one, if that can be."""
+        return self.owner.together
+
     def __reduce__(self) -> tuple:
         return _primitive_of, (self.owner.qualname,)
 
@@ -252,6 +261,7 @@ class _CustomPrimitive(Primitive):
 
     def run(self, args: tuple) -> Any:
         if dispatch.state.fake or any(isinstance(a, Tensor) and a._data is None for a in _flat(args)):
+            fake_collectives[0] += "communicates" in self.tags
             specs = self.owner._specs(args)
             where = next(a.device for a in _flat(args) if isinstance(a, Tensor))
             made = tuple(fake(s.shape, s.dtype, where, s.strides, s.offset) for s in (specs if type(specs) is tuple else (specs,)))

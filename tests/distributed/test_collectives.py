@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 import types
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -433,3 +434,24 @@ def test_mpi4py_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not dist.is_mpi_available() and not dist.is_gloo_available() and not dist.is_backend_available("gloo")
     with pytest.raises(ImportError, match="cannot load MPI library"):
         dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+
+
+@needs_mpi
+def test_outside_of_a_group() -> None:
+    """A collective of a group that this process is not in does nothing, and says so; tensors without elements are not exchanged."""
+    for rank, said in enumerate(run(_outside, 2)):
+        assert said == [f"Running {name} on global rank 1 which does not belong to the given group."
+                        for name in ("all_reduce", "all_gather_object", "barrier") if rank]
+
+
+def _outside(torch: Any, rank: int, world: int) -> list[str]:
+    dist = torch.distributed
+    dist.init_process_group("gloo")
+    assert dist.group.WORLD.group_desc == "default_pg" and dist.all_reduce(torch.ones(2, device="meta")) is None
+    first = dist.new_group([0])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dist.all_reduce(torch.ones(1), group=first)
+        dist.all_gather_object([None], 1, group=first)
+        dist.barrier(first)
+    return [str(w.message) for w in caught]

@@ -14,11 +14,13 @@ import pytest
 import flambeau as fl
 from flambeau import distributed as dist
 from flambeau.distributed import _functional_collectives as fc
+from flambeau.distributed import graph_operators
 from flambeau.distributed.algorithms.ddp_comm_hooks import default_hooks
 from flambeau.distributed.reducer import Reducer
 from flambeau.inductor import graph as graphs
 from flambeau.inductor.call import Await
 from flambeau.inductor.verify.order import wrongs_of
+from flambeau.library import CustomOpDef
 from flambeau.nn.parallel import DistributedDataParallel
 from tests.distributed.processes import needs_mpi, run
 
@@ -108,7 +110,19 @@ def listed(x: fl.Tensor) -> fl.Tensor:
     return part + rows[1] + parts[0] * parts[1]
 
 
-PROGRAMS: list[Callable] = [reduced, gathered, exchanged, through, written, asked, later, listed]
+def joined(x: fl.Tensor) -> fl.Tensor:
+    """Runs of one kind of collective, of several shapes; one that needs the one before; gradients through all."""
+    F, half = dist.nn.functional, x[: x.shape[0] // 2].sin()
+    y = F.all_reduce(x * 2, group=group) + F.all_reduce(x.cos(), group=group) + F.all_reduce(x.sum(1), group=group).sum()
+    y = y + F.all_reduce(y * 0.1, group=group)
+    rows = [fc.all_gather_tensor_autograd(t, dim, group) for t, dim in ((x, 0), (half, 1), (half * 2, 0))]
+    parts = [fc.reduce_scatter_tensor_autograd(t, "avg", 0, group) for t in (rows[0], x * 3, x.exp())]
+    sent = F.broadcast(x, 1) + F.broadcast(half.sum(0), 1)
+    least = [dist._functional_collectives.all_reduce(t.detach(), "min", group) for t in (x, half)]
+    return ((y + parts[0] + sent + least[0]).sum() + sum(t.square().sum() for t in (*rows, *parts)) + least[1].sum()) * 0.01
+
+
+PROGRAMS: list[Callable] = [reduced, gathered, exchanged, through, written, asked, later, listed, joined]
 
 
 def begin(rank: int, world: int, backend: str = "gloo") -> None:
@@ -139,7 +153,7 @@ def test_one_graph_holds_them(program: Callable, fake: None) -> None:
     """The same collectives in the same order as in eager mode, forward and backward, in one graph."""
     assert fl._dynamo.explain(program)(fl.randn(4, 4)).graph_break_count == 0
     calls, sequences = group.calls, []
-    for fn in (program, fl.compile(program, fullgraph=True)):
+    for fn in (program, fl.compile(program, fullgraph=True, options={"join_collectives": False})):
         x = fl.randn(4, 4 if program is not asked else 6, requires_grad=True)
         del calls[:]
         out = fn(x)
@@ -147,6 +161,68 @@ def test_one_graph_holds_them(program: Callable, fake: None) -> None:
             out.sum().backward()
         sequences.append([c.nbytes if program is listed else (c.name, c.shape, c.dtype, c.group) for c in calls])
     assert sequences[0] == sequences[1] and len(sequences[0]) >= 2
+
+
+def _calls(program: Callable, *given: Any, **options: Any) -> list:
+    """The collectives of a compiled program, and of its backward pass."""
+    del group.calls[:]
+    out = fl.compile(program, fullgraph=True, options=options or None, dynamic=False)(*given)
+    out.backward() if out.requires_grad else None
+    return [(c.name, c.shape) for c in group.calls]
+
+
+def test_small_collectives_become_one(fake: None) -> None:
+    """Of each run of one kind one is left, forward and backward; what needs another's result, or is of another kind, is not joined."""
+    x = fl.randn(4, 3, requires_grad=True)
+    forward = [("all_reduce", (12 + 12 + 4,)), ("all_reduce", (4, 3)), ("all_gather_into_tensor", (12 + 6 + 6,)),
+               ("reduce_scatter_tensor", (12 + 6 + 6,)), ("broadcast", (12 + 3,)), ("all_reduce", (12 + 6,))]
+    found = _calls(joined, x)
+    assert found[:len(forward)] == forward, found
+    apart = _calls(joined, x, join_collectives=False)
+    assert (len(apart), len(found)) == (26, 11) and sum(map(_numel, found)) == sum(map(_numel, apart)), found
+
+
+def _numel(call: tuple) -> int:
+    return int(np.prod(call[1]))
+
+
+JOINING = [made for made in vars(graph_operators).values() if isinstance(made, CustomOpDef) and made._operator.together]
+
+
+def test_which_kinds_are_joined() -> None:
+    assert {made._operator.__name__ for made in JOINING} == {
+        "all_reduce", "reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor"}
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (2,), (2, 1, 5), (0, 3)])
+@pytest.mark.parametrize("made", JOINING, ids=lambda made: made._operator.__name__)
+def test_each_kind_alone_and_joined(made: Any, shape: tuple, fake: None) -> None:
+    """What several calls give, and how it lies, is what they give as one."""
+    known = {"reduce_op": "sum", "group_name": group.group_name, "group_size": 2, "dst": 1, "src": 0}
+    rest = [known[name] for name in made._operator.names[1:]]
+    inputs = [fl.randn(shape), fl.randn(2, 2), fl.randn(3, 4).T[:2]]
+    for alone, part in zip([made(t, *rest) for t in inputs], made._operator.together(inputs, *rest), strict=True):
+        assert part.shape == alone.shape and part.is_contiguous()
+        np.testing.assert_array_equal(part.numpy(), alone.numpy())
+
+
+@pytest.mark.parametrize("other", ["large", "dtype", "reduction", "group", "between", "unequal"])
+def test_what_is_not_joined(other: str, fake: None) -> None:
+    second = dist.new_group([0, 1])
+
+    def program(x: fl.Tensor, y: fl.Tensor) -> fl.Tensor:
+        a = fc.all_reduce(x, "sum", group)
+        if other == "between":
+            a = a + fc.broadcast(y, 0, group)[:1]
+        b = fc.all_reduce(y, "max" if other == "reduction" else "sum", second if other == "group" else group)
+        return a.sum() + b.sum()
+
+    def exchanges(x: fl.Tensor, y: fl.Tensor) -> fl.Tensor:
+        return fc.all_to_all_single(x, [1, 1], [1, 1], group) + fc.all_to_all_single(x * 2, [1, 1], [1, 1], group)
+
+    y = fl.ones(2, 2 if other != "large" else 40_000, dtype=fl.float64 if other == "dtype" else fl.float32)
+    calls = second.calls if other == "group" else []
+    assert len(_calls(exchanges if other == "unequal" else program, fl.ones(2, 1), y)) + len(calls) == (3 if other == "between" else 2)
 
 
 def test_works_of_graphs(fake: None) -> None:

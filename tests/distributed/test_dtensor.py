@@ -27,6 +27,8 @@ from flambeau.distributed.tensor import (
 from flambeau.distributed.tensor import randn as spread_randn
 from flambeau.distributed.tensor import zeros as spread_zeros
 from flambeau.distributed.tensor._utils import compute_local_shape_and_global_offset
+from flambeau.distributed.tensor.debug import CommDebugMode
+from flambeau.distributed.tensor.experimental import implicit_replication, local_map
 from flambeau.distributed.tensor.redistribute import redistributed
 from flambeau.ops.primitives import PRIMITIVES
 from tests.distributed.processes import needs_mpi, run
@@ -257,8 +259,7 @@ def test_as_a_value(mesh: Any) -> None:
 
 
 REFUSED = [
-    (lambda m: distribute_tensor(fl.ones(4), m, [Partial()]), RuntimeError, "Shard and Replicate"),
-    (lambda m: distribute_tensor(fl.ones(4), m, [Shard(1)]), IndexError, "1 dimensions"),
+    (lambda m: distribute_tensor(fl.ones(4), m, [Shard(1)]), AssertionError, "greater than tensor ndim 1"),
     (lambda m: distribute_tensor(fl.ones(4), m, [Shard(0), Shard(0)]), ValueError, "same length"),
     (lambda m: spread_zeros(4, device_mesh=m).redistribute(placements=[Partial()]), RuntimeError, "internal"),
     (lambda m: spread_zeros(4, device_mesh=m).redistribute(), RuntimeError, "placements is needed"),
@@ -286,3 +287,39 @@ def test_pickled(mesh: Any, tmp_path: Any) -> None:
 def test_what_is_refused(mesh: Any, call: Callable, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call(mesh)
+
+
+def test_collectives_are_counted(mesh: Any) -> None:
+    """Of DTensors and of tensors, eager and compiled, by kind."""
+    kinds, a = fl.ops.c10d_functional, distribute_tensor(fl.ones(8, 4), mesh, [Shard(0)])
+    with CommDebugMode() as comm:
+        a.full_tensor()
+        fl.compile(lambda x: x.sum().full_tensor(), backend="eager")(a)
+        dist.all_reduce(fl.ones(2))
+        dist.barrier()
+    a.full_tensor()
+    counts = comm.get_comm_counts()
+    assert (counts[kinds.all_gather_into_tensor], counts[kinds.all_reduce], counts[kinds.broadcast], counts[dist.barrier]) == (1, 2, 0, 1)
+    assert comm.get_total_counts() == 4
+
+
+def test_functions_of_parts(mesh: Any) -> None:
+    """`local_map`: parts in, parts out; what lies otherwise is refused, or moved."""
+    a, whole = distribute_tensor(fl.arange(32.0).reshape(8, 4), mesh, [Shard(0)]).requires_grad_(), fl.ones(4, 3)
+    product = local_map(lambda x, w: (x @ w, x.shape[0], w), out_placements=([Shard(0)], None, None), in_placements=([Shard(0)], None))
+    out, rows, same = product(a, whole)
+    assert out.placements == (Shard(0),) and tuple(out.shape) == (8, 3) and rows == 2 and same is whole
+    out.sum().backward()
+    assert a.grad.placements == (Shard(0),) and a.grad.tolist() == [[3.0] * 4] * 8
+    wanted = {"out_placements": [Shard(1)], "in_placements": ([Shard(1)],)}
+    with pytest.raises(ValueError, match="redistribute_inputs=True"):
+        local_map(lambda x: x * 2, **wanted)(a)
+    moved = local_map(redistribute_inputs=True, **wanted)(lambda x: x * 2)(a)
+    assert moved.placements == (Shard(1),) and tuple(moved.to_local().shape) == (8, 1)
+    for arguments, said in (((a, a), "does not match the number of inputs: 2"), ((whole,), "None placements")):
+        with pytest.raises(AssertionError, match=said):
+            local_map(lambda *x: x, **wanted)(*arguments)
+    with pytest.raises(AssertionError, match="says None for a DTensor"):
+        local_map(lambda x: x, in_placements=(None,))(a)
+    with implicit_replication():
+        assert (a + 1).placements == (Shard(0),)

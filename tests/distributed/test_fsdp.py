@@ -11,6 +11,7 @@ import pytest
 import flambeau as fl
 from flambeau import distributed as dist
 from flambeau import nn
+from flambeau.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from flambeau.distributed.fsdp import (
     FullOptimStateDictConfig,
     FullStateDictConfig,
@@ -24,7 +25,8 @@ from flambeau.distributed.fsdp import (
     wrap,
 )
 from flambeau.distributed.fsdp.group import ParamGroup
-from flambeau.distributed.tensor import DTensor, init_device_mesh
+from flambeau.distributed.tensor import DTensor, Shard, init_device_mesh
+from flambeau.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from tests.distributed.processes import needs_mpi, run
 
 FSDP = FullyShardedDataParallel
@@ -387,5 +389,117 @@ def test_the_next_group_is_gathered_ahead(monkeypatch: pytest.MonkeyPatch) -> No
             net[3].weight._local_tensor.fill_(5.0)
         net[3](x)
         assert net[3]._fsdp_group.params[0].shard._local_tensor.eq(5).all() and net[3]._fsdp_group._bundles[0].flat[:8].eq(5).all()
+    finally:
+        dist.destroy_process_group()
+
+
+PLAN = {"blocks.*.up": ColwiseParallel(use_local_output=False), "blocks.*.down": RowwiseParallel()}
+
+
+def spread_twice(torch: Any, rank: int, world: int) -> dict:
+    """Of nets of which some are tensor parallel, along the other dimension of the mesh, and some are split by other dimensions than rows:
+    the largest difference of a parameter from one process's, after some steps, and how one lies."""
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    plain, found = model(), {}
+    trained(plain, 0, 1)
+    last = {"shard_placement_fn": lambda p: Shard(-1)}
+    for name, plan, options, compiled in (("tensor parallel", PLAN, {}, False), ("by the last dimension", {}, last, False),
+                                          ("both", PLAN, last, False), ("compiled", PLAN, last, True)):
+        net = sharded(parallelize_module(model(), mesh["tp"], plan), mesh=mesh["dp"], **options)
+        optimizer = fl.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        run_it = fl.compile(net, backend="aot_eager") if compiled else net
+        for step in range(3):
+            loss_of(run_it, batch(step, 2)[2 * (rank // 2) : 2 * (rank // 2) + 2]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        whole = {n: p.full_tensor() for n, p in net.named_parameters()}
+        gaps = [(p - q).abs().max().item() for p, q in zip(whole.values(), plain.parameters(), strict=True)]
+        up = net.blocks[0].up.weight
+        state = get_model_state_dict(net, options=StateDictOptions(full_state_dict=True))
+        found[name] = max(gaps), up.placements, up.device_mesh.mesh_dim_names, all(
+            fl.equal(state[n], p) for n, p in whole.items())
+    return found
+
+
+@needs_mpi
+def test_spread_along_two_dimensions() -> None:
+    for found in run(spread_twice, 4, timeout=120):
+        assert all(gap < 1e-5 and whole for gap, *_, whole in found.values()), found
+        lies = {name: (placements, names) for name, (_, placements, names, _) in found.items()}
+        assert lies == {"tensor parallel": ((Shard(0), Shard(0)), ("tp", "dp")), "by the last dimension": ((Shard(1),), ("dp",)),
+                        "both": ((Shard(0), Shard(1)), ("tp", "dp")), "compiled": ((Shard(0), Shard(1)), ("tp", "dp"))}
+
+
+def test_what_cannot_be_spread_further() -> None:
+    dist.init_process_group("fake", rank=0, world_size=4)
+    try:
+        mesh, other = (init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp")) for _ in range(2))
+        for tp, dp in ((mesh["tp"], other["dp"]), (mesh["tp"], mesh["tp"])):
+            with pytest.raises(ValueError, match="different dimensions of one DeviceMesh"):
+                fully_shard(parallelize_module(nn.Linear(4, 4), tp, ColwiseParallel()), mesh=dp)
+        with pytest.raises(ValueError, match=r"Shard\(dim\) or None, not Replicate"):
+            fully_shard(nn.Linear(4, 4), shard_placement_fn=lambda p: dist.tensor.Replicate())
+    finally:
+        dist.destroy_process_group()
+
+
+def told(torch: Any, rank: int, world: int) -> list:
+    """Gradients of the first weight: as it is, divided by another number, and of replicas that are added up over two passes."""
+    dist.init_process_group("gloo")
+    rows, square = init_device_mesh("cpu", (2,)), init_device_mesh("cpu", (2, 1))
+    made = []
+    for mesh, divisor, late in ((rows, None, False), (rows, 1.0, False), (square, None, False), (square, 1.0, False), (square, None, True)):
+        fl.manual_seed(0)
+        net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+        for layer in (*net, net):
+            fully_shard(layer, mesh=mesh)
+            if divisor is not None:
+                layer.set_gradient_divide_factor(divisor)
+        for reduces in (False, True) if late else (True,):
+            net.set_requires_all_reduce(reduces)
+            net.set_is_last_backward(reduces)
+            net(fl.ones(2, 3) + rank).sum().backward()
+            assert (net[0].weight.grad is None) == (not reduces)
+        made.append(net[0].weight.grad.full_tensor())
+    mean, total, *others = made
+    return [bool(fl.allclose(total, 2 * mean)), *(bool(fl.allclose(a, b)) for a, b in zip(others, (mean, total, 2 * mean)))]
+
+
+@needs_mpi
+def test_gradients_are_divided_and_replicas_added_up_as_told() -> None:
+    assert run(told, 2) == [[True] * 4] * 2
+
+
+def test_what_is_gathered_ahead_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    dist.init_process_group("fake", rank=0, world_size=2)
+    try:
+        net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(3)])
+        for layer in net:
+            fully_shard(layer, reshard_after_forward=True)
+        net[0].set_modules_to_forward_prefetch([net[1], net[2]])
+        net[2].set_modules_to_backward_prefetch([net[0]])
+        net[1].set_modules_to_forward_prefetch([])
+        events, begin = list[tuple[str, int]](), ParamGroup.begin
+        numbers = {layer._fsdp_group: k for k, layer in enumerate(net)}
+
+        def noted(self: ParamGroup) -> None:
+            if not self.gathered and self._gathering is None:
+                events.append(("gather", numbers[self]))
+            begin(self)
+
+        monkeypatch.setattr(ParamGroup, "begin", noted)
+        for k, layer in enumerate(net):
+            layer.register_forward_hook(lambda m, args, out, k=k: events.append(("run", k)))
+        net(fl.ones(2, 4, requires_grad=True)).sum().backward()
+        assert events == [("gather", 0), ("gather", 1), ("gather", 2), ("run", 0), ("run", 1), ("run", 2), ("gather", 2), ("gather", 0),
+                          ("gather", 1)]
+        with pytest.raises(ValueError, match="not Linear"):
+            net[0].set_modules_to_forward_prefetch([nn.Linear(1, 1)])
+        net.zero_grad()
+        net[0].set_unshard_in_backward(False)
+        del events[:]
+        net[0](fl.ones(2, 4)).sum().backward()      # the gradient of its weight asks for nothing of it
+        assert events.count(("gather", 0)) == 1 and net[0].weight.grad.full_tensor().eq(2).all()
     finally:
         dist.destroy_process_group()

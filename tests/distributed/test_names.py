@@ -106,7 +106,7 @@ def test_forward_methods_and_meshes() -> None:
     fsdp.share_comm_ctx([model])
     with pytest.raises(ValueError, match="fully_shard"):
         fsdp.share_comm_ctx([fl.nn.Linear(1, 1)])
-    with pytest.raises(NotImplementedError, match="by its rows"):
+    with pytest.raises(ValueError, match=r"Shard\(dim\) or None"):
         fsdp.fully_shard(fl.nn.Linear(2, 2), mesh=mesh["dp"], shard_placement_fn=lambda p: dist.tensor.Shard(1))
     with pytest.raises(RuntimeError, match="no dimension"):
         dist.init_device_mesh("cpu", (1,), backend_override={"x": "fake"})

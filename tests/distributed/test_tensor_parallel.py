@@ -145,3 +145,15 @@ def test_what_is_refused() -> None:
             parallelize_module(nn.LayerNorm(2), init_device_mesh("cpu", (4,)), ColwiseParallel())
     finally:
         dist.destroy_process_group()
+
+
+def test_plans_that_fit_nothing() -> None:
+    fl.distributed.init_process_group("fake", rank=0, world_size=2)
+    try:
+        net, mesh = nn.Sequential(nn.Linear(2, 2)), init_device_mesh("cpu", (2,))
+        with pytest.warns(UserWarning, match="key '0.x' could not be resolved"):
+            parallelize_module(net, mesh, {"0.x": ColwiseParallel()})
+        with pytest.warns(UserWarning, match="does nothing"):
+            assert parallelize_module(net, mesh) is net
+    finally:
+        fl.distributed.destroy_process_group()

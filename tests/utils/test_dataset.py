@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
+from flambeau import distributed
 from flambeau.utils import data as D
 
 
@@ -127,6 +128,16 @@ def test_distributed() -> None:
     sampler.set_epoch(1)
     assert len(before) == 3 and list(sampler) != before
     assert list(D.DistributedSampler(range(4), 2, 1, shuffle=False)) == [1, 3]
+    with pytest.raises(ValueError, match="not been initialized"):
+        D.DistributedSampler(range(4))
+    distributed.init_process_group("fake", rank=2, world_size=3)
+    try:
+        assert list(D.DistributedSampler(range(7), shuffle=False)) == [2, 5, 1]
+        assert list(D.DistributedSampler(range(4), num_replicas=4, shuffle=False)) == [2]
+        with pytest.raises(ValueError, match="Invalid rank 2"):
+            D.DistributedSampler(range(7), num_replicas=2)
+    finally:
+        distributed.destroy_process_group()
 
 
 # -- collation ----------------------------------------------------------------------------------------------------------

@@ -294,18 +294,23 @@ class FileSystemReader(_InAFolder, StorageReader):
         saved = serialization.load(data)
         if not isinstance(saved, Tensor):
             raise ValueError(f"{tensors[0].storage_index} is a {type(saved).__name__}, where a tensor was saved")
-        for item in tensors:
-            piece = saved.detach()
-            if piece.ndim != len(item.lengths) or any(o + n > m for o, n, m in zip(item.storage_offsets, item.lengths, piece.shape)):
-                raise ValueError(f"{item.storage_index} is a tensor of shape {tuple(piece.shape)}, of which {tuple(item.lengths)} from "
-                                 f"{tuple(item.storage_offsets)} on cannot be read")
-            for dim, (begin, size) in enumerate(zip(item.storage_offsets, item.lengths)):
-                piece = piece.narrow(dim, begin, size)
-            target = planner.resolve_tensor(item).detach()
-            if target.shape != piece.shape:
-                raise ValueError(f"{item.storage_index} gives {tuple(piece.shape)} for {tuple(target.shape)}")
-            target.copy_(piece)
-            planner.commit_tensor(item, target)
+        place(saved, tensors, planner)
 
 
-__all__ = ["FileSystemReader", "FileSystemWriter"]
+def place(saved: Tensor, items: list[ReadItem], planner: LoadPlanner) -> None:
+    """Copy what the items want of a saved part of a tensor. ValueError where it has no such piece, or the planner no such room."""
+    for item in items:
+        piece = saved.detach()
+        if piece.ndim != len(item.lengths) or any(o + n > m for o, n, m in zip(item.storage_offsets, item.lengths, piece.shape)):
+            raise ValueError(f"{item.storage_index} is a tensor of shape {tuple(piece.shape)}, of which {tuple(item.lengths)} from "
+                             f"{tuple(item.storage_offsets)} on cannot be read")
+        for dim, (begin, size) in enumerate(zip(item.storage_offsets, item.lengths)):
+            piece = piece.narrow(dim, begin, size)
+        target = planner.resolve_tensor(item).detach()
+        if target.shape != piece.shape:
+            raise ValueError(f"{item.storage_index} gives {tuple(piece.shape)} for {tuple(target.shape)}")
+        target.copy_(piece)
+        planner.commit_tensor(item, target)
+
+
+__all__ = ["FileSystemReader", "FileSystemWriter", "place"]

@@ -83,6 +83,39 @@ class FSDPModule:
         for group in self._groups(recurse):
             group.reshard_after_forward = reshard_after_forward
 
+    def set_requires_all_reduce(self, requires_all_reduce: bool, *, recurse: bool = True) -> None:
+        """Whether backward reduces gradients over replicas; without it they add up, in parts, until a backward pass with it."""
+        for group in self._groups(recurse):
+            group.reduces_replicas = requires_all_reduce
+
+    def set_unshard_in_backward(self, unshard_in_backward: bool) -> None:
+        """Whether this module's parameters are gathered for backward; not needed where no gradient asks for their values."""
+        self._fsdp_group.unshards_in_backward = unshard_in_backward
+
+    def set_gradient_divide_factor(self, factor: float) -> None:
+        """Divide this module's gradients by `factor`, not by the number of processes."""
+        self._fsdp_group.divisor = factor
+
+    set_reduce_scatter_divide_factor = set_gradient_divide_factor
+
+    def set_modules_to_forward_prefetch(self, modules: Sequence[FSDPModule]) -> None:
+        """Gather the parameters of these while this module runs, not those of the one that followed it last time."""
+        self._fsdp_group.ahead = _groups_of(modules)
+
+    def set_modules_to_backward_prefetch(self, modules: Sequence[FSDPModule]) -> None:
+        """The same in backward."""
+        self._fsdp_group.ahead_backward = _groups_of(modules)
+
+    def set_is_last_backward(self, is_last_backward: bool) -> None:
+        """Nothing: a backward pass waits for its own reductions, whether more are to come or not."""
+        del is_last_backward
+
+
+def _groups_of(modules: Sequence[FSDPModule]) -> list[ParamGroup]:
+    if wrong := [type(m).__name__ for m in modules if not isinstance(m, FSDPModule)]:
+        raise ValueError(f"only modules that were given to fully_shard are gathered ahead, not {', '.join(wrong)}")
+    return [m._fsdp_group for m in modules]
+
 
 def _row_of_all(kind: str) -> DeviceMesh:
     return DeviceMesh.from_group(default_group(), kind)
@@ -97,7 +130,8 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
 
     They are gathered before forward, and go afterwards (`reshard_after_forward`; those of the outermost module stay, if not told) until
     backward needs them; gradients are averaged as soon as all of a module are there. `dp_mesh_dims`: which dimensions of `mesh` are meant.
-    `shard_placement_fn(parameter)` may say how one is spread: by its rows, Shard(0) or None, is all there is.
+    `shard_placement_fn(parameter)` may say how one is spread: Shard(dim), or None, by its rows. A parameter that is a DTensor of another
+    dimension of the mesh's whole (`parallelize_module`) is spread further along `mesh`: it lies over both.
     """
     if dp_mesh_dims is not None:
         if mesh is None:
@@ -108,11 +142,8 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     modules: Sequence[Module] = list(module) if isinstance(module, (list, tuple)) else [module]
     where = mesh or _row_of_all(next((p.device.type for m in modules for p in m.parameters()), "cpu"))
     ignored = {id(p) for p in ignored_params or ()}
-    for p in (p for m in modules for p in m.parameters() if shard_placement_fn is not None and id(p) not in ignored):
-        if (found := shard_placement_fn(p)) not in (None, Shard(0)):    # type: ignore[misc]
-            raise NotImplementedError(f"fully_shard(shard_placement_fn=...): a parameter of shape {list(p.shape)} is spread by its rows, "
-                                      f"Shard(0), not by {found}")
-    group = ParamGroup(modules, where, mp_policy or MixedPrecisionPolicy(), reshard_after_forward is not False, ignored)
+    group = ParamGroup(modules, where, mp_policy or MixedPrecisionPolicy(), reshard_after_forward is not False, ignored,
+                       dim_of=functools.partial(_dimension, shard_placement_fn))
     for one in modules:
         if isinstance(one, FSDPModule):
             raise AssertionError(f"fully_shard has been applied to this module: {type(one).__name__}")
@@ -126,6 +157,17 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     if reshard_after_forward is None:
         _roots_stay(modules)
     return module
+
+
+def _dimension(placement_of: Callable[[Any], Any] | None, p: Any) -> int:
+    """The dimension along which a parameter is spread."""
+    where = None if placement_of is None else placement_of(p)
+    if where is None:
+        return 0
+    if type(where) is not Shard or not -p.ndim <= where.dim < p.ndim:
+        raise ValueError(f"fully_shard(shard_placement_fn=...) says Shard(dim) or None, not {where!r}, of a parameter of shape "
+                         f"{list(p.shape)}")
+    return where.dim % p.ndim
 
 
 def register_fsdp_forward_method(module: Module, method_name: str) -> None:

@@ -1,7 +1,8 @@
 """Parameters that are gathered together when their module runs, and whose gradients are reduced together when they are there.
 
-A parameter is a DTensor, of which each process has a part of the rows. While its module runs it is a plain leaf with all rows; the tape
-keeps that leaf, whose memory is given back between forward and backward and filled again.
+A parameter is a DTensor, of which each process has a part of the rows (or of another dimension). While its module runs it is a plain leaf
+with all rows; the tape keeps that leaf, whose memory is given back between forward and backward and filled again. One that is a DTensor
+of another mesh already (tensor parallel) is spread further: the leaf is this process's part of it, and the module sees a DTensor of that.
 
 This process's parts of a group lie one after another, so that one kernel brings them all into the dtype in which they travel. Each
 parameter is gathered into its own memory, and all are one operation to engines that can. While a group computes, the one that came after
@@ -10,6 +11,7 @@ it last time (in backward: before it) is gathered already.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -45,18 +47,29 @@ class _Place(NamedTuple):
 class _Sharded:
     """One parameter: its shard, and the leaf that stands for it while its module runs."""
 
-    def __init__(self, places: list[_Place], shard: Any, rows: int) -> None:
-        self.places, self.shard = places, shard
-        self.shape = tuple(shard.shape)
-        self.full = -(-self.shape[0] // rows) if self.shape else 1
-        self.width = 1
-        for n in self.shape[1:]:
-            self.width *= n
-        self.count = self.full * self.width     # of each process's part
+    def __init__(self, places: list[_Place], shard: Any, shape: tuple[int, ...], count: int, dim: int, within: tuple | None) -> None:
+        """`shape` of what `count` processes have of it along `dim`; `within`: how that lies over another mesh, as `DTensor._of_part`
+        takes it."""
+        self.places, self.shard, self.dim, self.within = places, shard, dim, within
+        self.shape = (shape[dim], *shape[:dim], *shape[dim + 1:])   # as it travels, rows first
+        self.full = -(-self.shape[0] // count)
+        self.count = self.full * math.prod(self.shape[1:])      # of each process's part
         self.leaf: Any = None
         self.nothing: Any = None    # what the leaf's memory is while it isn't gathered
 
+    @property
+    def rows(self) -> int:
+        """How many this process has."""
+        return self.shard._local_tensor.shape[self.dim]
+
+    def back(self, rows: Tensor) -> Tensor:
+        """What travelled as the parameter lies."""
+        return rows.movedim(0, self.dim) if self.dim else rows
+
     def show(self, parameter: Any) -> None:
+        if self.within is not None and parameter is self.leaf:
+            parameter = DTensor._of_part(parameter, *self.within)
+            parameter._is_param = True
         for module, name in self.places:
             module._parameters[name] = parameter
 
@@ -68,7 +81,7 @@ class _Bundle:
         self.params, self.counts = params, [p.count for p in params]
         first = params[0].shard._local_tensor
         self.flat = zeros(sum(self.counts), dtype=first.dtype, device=first.device)
-        self.places = [part[: p.shard._local_tensor.numel()].view(p.shard._local_tensor.shape)
+        self.places = [p.back(part[: p.shard._local_tensor.numel()].view(p.rows, *p.shape[1:]))
                        for p, part in zip(params, self.flat.split(self.counts))]
         for p, place in zip(params, self.places):
             place.copy_(p.shard._local_tensor)
@@ -102,13 +115,15 @@ class ParamGroup:
     """The parameters of `modules` that no group has yet."""
 
     def __init__(self, modules: Sequence[Module], mesh: DeviceMesh, policy: MixedPrecisionPolicy, reshard: bool, ignored: set[int],
-                 source: int | None = None) -> None:
+                 source: int | None = None, dim_of: Callable[[Any], int] = lambda p: 0) -> None:
         if mesh.ndim > 2:
             raise ValueError(f"FSDP needs a mesh of one dimension, or of two (replicated, sharded), not {mesh}")
         self.mesh, self.policy, self.reshard_after_forward = mesh, policy, reshard
         self.shards, self.replicas = mesh.get_group(mesh.ndim - 1), mesh.get_group(0) if mesh.ndim == 2 else None
-        self.placements: tuple[Placement, ...] = (*((Replicate(),) * (mesh.ndim - 1)), Shard(0))
-        self.syncs = self.reshard_after_backward = True
+        self.syncs = self.reshard_after_backward = self.unshards_in_backward = self.reduces_replicas = True
+        self.divisor: float | None = None       # of gradients; the number of processes, if None
+        self.ahead: list[ParamGroup] | None = None      # what is gathered ahead while this runs forward, and backward, where that was told
+        self.ahead_backward: list[ParamGroup] | None = None
         self.gathered = self._queued = False
         self._bundles: list[_Bundle] = []
         self._gathering: _Gathering | None = None
@@ -116,22 +131,34 @@ class ParamGroup:
         self.preceding: ParamGroup | None = None
         self._under_way: list[Callable[[], None]] = []  # what ends reductions that were begun
         self._missing: set[int] = set()
+        self._kept: dict[tuple[int, ...], Tensor] = {}      # gradients that wait for the replicas' to be added up
         self.family = _Family()
+        inside = {inner for m in modules for one in m.modules() if isinstance(inner := one.__dict__.get("_fsdp_group"), ParamGroup)}
+        for inner in inside:
+            inner.family = self.family
+        taken = ignored | {id(p.shard) for inner in inside for p in inner.params}
         places: dict[int, tuple[Any, list[_Place]]] = {}
-        for root in modules:
-            for module in root.modules():
-                if isinstance(inner := module.__dict__.get("_fsdp_group"), ParamGroup):
-                    inner.family = self.family
-                for name, p in module._parameters.items():
-                    if p is not None and id(p) not in ignored and not isinstance(p, DTensor):
-                        places.setdefault(id(p), (p, []))[1].append(_Place(module, name))
-        self.params = [self._shard(p, where, source) for p, where in places.values()]
+        for module in (one for m in modules for one in m.modules()):
+            for name, p in module._parameters.items():
+                if p is not None and id(p) not in taken:
+                    places.setdefault(id(p), (p, []))[1].append(_Place(module, name))
+        self.params = [self._shard(p, where, source, dim_of(p)) for p, where in places.values()]
 
-    def _shard(self, p: Any, where: list[_Place], source: int | None) -> _Sharded:
+    def _placements(self, dim: int) -> tuple[Placement, ...]:
+        return (*((Replicate(),) * (self.mesh.ndim - 1)), Shard(dim))
+
+    def _shard(self, p: Any, where: list[_Place], source: int | None, dim: int) -> _Sharded:
         if not p.ndim:
             raise ValueError(f"FSDP can't shard the parameter {where[0].name!r}, which has no dimension; make it one of one element")
-        made = Parameter(distribute_tensor(p.detach(), self.mesh, self.placements, src_data_rank=source), p.requires_grad)
-        held = _Sharded(where, made, self.shards.size())
+        given, within = p.detach(), None
+        if isinstance(p, DTensor):
+            given, within = p._local_tensor, p.__tensor_flatten__()[1]
+        shard = distribute_tensor(given, self.mesh, self._placements(dim), src_data_rank=source)
+        if within is not None:
+            outer = p.device_mesh._with(self.mesh)      # what that mesh splits is split again
+            shard = dtensor(shard._local_tensor, outer, (*p.placements, *shard.placements), tuple(p.shape))
+        made = Parameter(shard, p.requires_grad)
+        held = _Sharded(where, made, tuple(given.shape), self.shards.size(), dim, within)
         held.show(made)
         return held
 
@@ -185,10 +212,10 @@ class ParamGroup:
         gathering.work.wait()
         with no_grad():
             for p, rows in gathering.rows:
-                whole = rows[: p.shape[0]]
+                whole = p.back(rows[: p.shape[0]])
                 if p.leaf is None:
                     p.leaf = Parameter(whole, p.shard.requires_grad)
-                    p.nothing = empty((), dtype=whole.dtype, device=whole.device).expand(p.shape)
+                    p.nothing = empty((), dtype=whole.dtype, device=whole.device).expand(whole.shape)
                     if p.leaf.requires_grad:
                         p.leaf.register_post_accumulate_grad_hook(lambda leaf, held=p: self._came(held))
                 else:
@@ -211,7 +238,7 @@ class ParamGroup:
         """What was done to the gathered parameters, into the shards."""
         with no_grad():
             for p in self.params:
-                p.shard._local_tensor.copy_(distribute_tensor(p.leaf.detach(), self.mesh, self.placements,
+                p.shard._local_tensor.copy_(distribute_tensor(p.leaf.detach(), self.mesh, self._placements(p.dim),
                                                               src_data_rank=None)._local_tensor)
 
     # -- forward and backward ------------------------------------------------------------------------------------------------------
@@ -219,8 +246,8 @@ class ParamGroup:
         """Before forward: parameters, and inputs in the dtype of the policy."""
         self.unshard()
         self._note_order()
-        if self.following is not None:
-            self.following.begin()
+        for group in self.ahead if self.ahead is not None else filter(None, (self.following,)):
+            group.begin()
         if self.policy.param_dtype is None or not self.policy.cast_forward_inputs:
             return args, kwargs
         return pytree.tree_map_only(Tensor, self._cast, (args, kwargs))
@@ -247,9 +274,10 @@ class ParamGroup:
 
     def _backward_begins(self, grad: Tensor) -> None:
         del grad
-        self.unshard()
-        if self.preceding is not None:
-            self.preceding.begin()
+        if self.unshards_in_backward:
+            self.unshard()
+        for group in self.ahead_backward if self.ahead_backward is not None else filter(None, (self.preceding,)):
+            group.begin()
         if not self._queued:
             self._queued = True
             self._missing = {id(p) for p in self.params if p.shard.requires_grad}
@@ -290,12 +318,13 @@ class ParamGroup:
         counts = [p.count for p in params]
         grads = []
         for p in params:
-            grad = zeros(p.shape, dtype=kind, device=p.leaf.device) if p.leaf.grad is None else p.leaf.grad.to(kind)
+            grad = zeros(p.shape, dtype=kind, device=p.leaf.device) if p.leaf.grad is None else p.leaf.grad.to(kind).movedim(p.dim, 0)
             grads.append(_filled(grad, n * p.full))
             p.leaf.grad = None
         mine = empty(sum(counts), dtype=kind, device=grads[0].device)
         with self.shards.together():
-            works = [self.shards._reduce_scatter_base(part, grad, RedOpType.AVG) for part, grad in zip(mine.split(counts), grads)]
+            how = RedOpType.AVG if self.divisor is None else RedOpType.SUM
+            works = [self.shards._reduce_scatter_base(part, grad, how) for part, grad in zip(mine.split(counts), grads)]
         for work in works:
             work.watch()
         self._under_way.append(partial(self._end, works[-1].joined(works), params, mine, grads))
@@ -311,12 +340,20 @@ class ParamGroup:
         """`mine` is there; `grads`, what it comes from, were kept until now."""
         work.wait()
         del grads
+        if self.divisor is not None:
+            mine.div_(self.divisor)
         if self.replicas is not None:
-            self.replicas.allreduce(mine, RedOpType.AVG).wait()
+            key = tuple(map(id, params))
+            if (kept := self._kept.pop(key, None)) is not None:
+                mine.add_(kept)
+            if not self.reduces_replicas:
+                self._kept[key] = mine
+                return
+            self.replicas.allreduce(mine, RedOpType.AVG if self.divisor is None else RedOpType.SUM).wait()
         for p, part in zip(params, mine.split([p.count for p in params])):
             local = p.shard._local_tensor
-            grad = part.reshape(p.full, *p.shape[1:])[: local.shape[0]].to(local.dtype)
-            made = dtensor(grad, self.mesh, self.placements, p.shape)
+            grad = p.back(part.reshape(p.full, *p.shape[1:])[: p.rows]).to(local.dtype)
+            made = dtensor(grad, p.shard.device_mesh, p.shard.placements, tuple(p.shard.shape))
             if p.shard.grad is None:
                 p.shard.grad = made
             else:
@@ -326,4 +363,4 @@ class ParamGroup:
 def _filled(x: Tensor, rows: int) -> Tensor:
     """`x` with so many rows: zeros where it has fewer."""
     missing = rows - x.shape[0]
-    return x if not missing else cat([x, x.new_zeros((missing, *x.shape[1:]))])
+    return x.contiguous() if not missing else cat([x, x.new_zeros((missing, *x.shape[1:]))])

@@ -8,9 +8,8 @@ from typing import Any
 from ...autograd.grad_mode import no_grad
 from ...core.memory_format import refuse_layout, strided
 from ...core.tensor import Tensor
-from ...nn.modules.module import Module
-from ...nn.parameter import Parameter
 from ...ops import creation, random
+from .. import graph_operators as operators
 from ..device_mesh import DeviceMesh, current_mesh
 from .dtensor import DTensor, dtensor
 from .placement_types import Partial, Placement, Replicate
@@ -19,7 +18,8 @@ from .redistribute import canonical, local_shape, redistributed
 
 def distribute_tensor(tensor: Tensor, device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] | None = None, *,
                       src_data_rank: int | None = 0) -> DTensor:
-    """The tensor of the mesh's first process over all. With `src_data_rank=None` each process takes its part of its own."""
+    """The tensor of the mesh's first process over all. With `src_data_rank=None` each process takes its part of its own; of `Partial()`, the
+    tensor or zeros."""
     mesh = current_mesh() if device_mesh is None else device_mesh
     where = canonical(placements, mesh, tensor.ndim)
     if isinstance(tensor, DTensor):
@@ -27,41 +27,16 @@ def distribute_tensor(tensor: Tensor, device_mesh: DeviceMesh | None = None, pla
             raise ValueError(f"Cannot distribute a DTensor with placements {tensor.placements} over {tensor.device_mesh} to {where} over "
                              f"{mesh}; use redistribute()")
         return tensor
-    if any(isinstance(p, Partial) for p in where):
-        raise RuntimeError(f"distribute_tensor() takes Shard and Replicate, not {where}")
     if not tensor.is_leaf:
         raise RuntimeError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
     with no_grad():
         local = tensor.detach()
-        if src_data_rank is not None and mesh._coordinate is not None and not local.is_fake:
-            local = local.clone().contiguous()
-            for m in range(mesh.ndim):
-                mesh.get_group(m).broadcast(local, src_data_rank if mesh.ndim == 1 else 0).wait()
+        for m in range(mesh.ndim) if src_data_rank is not None and mesh._coordinate is not None else ():
+            local = operators.broadcast(local, src_data_rank if mesh.ndim == 1 else 0, mesh.get_group(m).group_name)
         local = redistributed(local, mesh, (Replicate(),) * mesh.ndim, where, tensor.shape)
         made = dtensor(local.detach(), mesh, where, tuple(tensor.shape))
     made.requires_grad = tensor.requires_grad
     return made
-
-
-def distribute_module(module: Module, device_mesh: DeviceMesh | None = None, partition_fn: Callable | None = None,
-                      input_fn: Callable | None = None, output_fn: Callable | None = None) -> Module:
-    """The module with its parameters over the mesh: `partition_fn(name, submodule, mesh)` makes some into DTensors, the others are
-    replicated. `input_fn(module, inputs, mesh)` and `output_fn(module, outputs, mesh)` see what goes in and comes out."""
-    mesh = current_mesh() if device_mesh is None else device_mesh
-    for name, child in module.named_modules():
-        if partition_fn is not None:
-            partition_fn(name, child, mesh)
-        for key, p in child._parameters.items():
-            if p is not None and not isinstance(p, DTensor):
-                child.register_parameter(key, Parameter(distribute_tensor(p.detach(), mesh), p.requires_grad))
-        for key, b in child._buffers.items():
-            if b is not None and not isinstance(b, DTensor):
-                child._buffers[key] = distribute_tensor(b, mesh)
-    if input_fn is not None:
-        module.register_forward_pre_hook(lambda mod, inputs: input_fn(mod, inputs, mesh))
-    if output_fn is not None:
-        module.register_forward_hook(lambda mod, inputs, outputs: output_fn(mod, outputs, mesh))
-    return module
 
 
 def _made(make: Callable[[tuple], Tensor], size: tuple, mesh: DeviceMesh | None, placements: Sequence[Placement] | None,
@@ -71,7 +46,7 @@ def _made(make: Callable[[tuple], Tensor], size: tuple, mesh: DeviceMesh | None,
         refuse_layout(layout)
     shape = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else tuple(size)
     mesh = current_mesh() if mesh is None else mesh
-    where = canonical(placements, mesh, len(shape))
+    where = canonical(placements, mesh, len(shape), IndexError)
     if any(isinstance(p, Partial) for p in where):
         raise RuntimeError(f"a tensor is made with Shard and Replicate, not {where}")
     with no_grad():

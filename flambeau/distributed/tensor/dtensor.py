@@ -16,6 +16,7 @@ from ...autograd.function import Function
 from ...core import dispatch
 from ...core.size import contiguous_strides
 from ...core.storage import Storage
+from ...core.symbolic import hint_of
 from ...core.tensor import Layout, Tensor, View, fake
 from ...ops.writing import write
 from ..device_mesh import DeviceMesh
@@ -96,6 +97,24 @@ class DTensor(Tensor, counted=False):
         """For each dimension of the mesh, how it lies."""
         return self._spec.placements
 
+    def __tensor_flatten__(self) -> tuple[list[str], tuple]:
+        """The name of this process's part, and how it lies."""
+        return ["_local_tensor"], (*self._spec, tuple(self.shape), tuple(self._layout.strides))
+
+    @staticmethod
+    def __tensor_unflatten__(parts: dict[str, Tensor], context: tuple, outer_size: Any = None, outer_stride: Any = None) -> DTensor:
+        """The tensor of such a part; gradients reach it."""
+        return DTensor._of_part(parts["_local_tensor"], *context)
+
+    def _part(self) -> Tensor:
+        with dispatch.grad_enabled(True):   # whatever the program is in the middle of
+            return self.to_local()
+
+    @staticmethod
+    def _of_part(part: Tensor, mesh: DeviceMesh, placements: tuple, shape: tuple, strides: tuple) -> DTensor:
+        with dispatch.grad_enabled(True):
+            return _FromLocal.apply(part, mesh, placements, shape, strides)
+
     # -- in and out ------------------------------------------------------------------------------------------------------------
     @staticmethod
     def from_local(local_tensor: Tensor, device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] | None = None, *,
@@ -105,7 +124,7 @@ class DTensor(Tensor, counted=False):
         if (shape is None) != (stride is None):
             raise RuntimeError(f"Found shape:{shape}, stride:{stride}. Please pass both shape and stride at the same time.")
         mesh = _mesh(device_mesh)
-        where = canonical(placements, mesh, local_tensor.ndim)
+        where = canonical(placements, mesh, local_tensor.ndim, RuntimeError)
         if shape is None:
             sizes = list(local_tensor.shape)
             for m, p in enumerate(where):
@@ -294,13 +313,14 @@ class _Redistribute(Function):
 
 class _FromLocal(Function):
     @staticmethod
-    def forward(ctx: Any, local: Tensor, mesh: DeviceMesh, where: tuple[Placement, ...], shape: tuple) -> DTensor:
+    def forward(ctx: Any, local: Tensor, mesh: DeviceMesh, where: tuple[Placement, ...], shape: tuple,
+                strides: tuple | None = None) -> DTensor:
         ctx.where = _without_partial(where)
-        return dtensor(local.detach(), mesh, where, shape)
+        return dtensor(local.detach(), mesh, where, shape, strides)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple:
-        return _Redistribute.apply(g, ctx.where).to_local(), None, None, None
+        return _Redistribute.apply(g, ctx.where).to_local(), None, None, None, None
 
 
 class _ToLocal(Function):
@@ -352,8 +372,6 @@ def compute(record: Any, args: tuple) -> Any:
         return _at_once(record, args, tensors, mesh)
     if record.kind == "inplace":
         return _written(args[0], args[1], mesh)
-    if dispatch.state.fake:
-        return NotImplemented
     now = [_placements(t, mesh) for t in tensors]
     plans = [_plan(record, args, tensors, [p[m] for p in now], mesh, m) for m in range(mesh.ndim)]
     needs = [tuple(plan.needs[i] for plan in plans) for i in range(len(tensors))]
@@ -420,21 +438,22 @@ def _plan(record: Any, args: tuple, tensors: Sequence[Tensor], now: Sequence[Pla
                 needs = tuple(Shard(d) if d is not None else Partial() if i in axis.adds else Replicate() for i, d in enumerate(axis.ins))
                 options.append(_Plan(needs, Shard(axis.out) if axis.out is not None else Partial(axis.reduce or "sum")))
     sums = frozenset(i for i, p in enumerate(now) if isinstance(p, Partial) and (p.reduce_op in ("sum", "avg") or record.kind == "view"))
-    if sums and math.prod(sizes) <= max(t.numel() for t in tensors):    # what is to be repeated is added up before
+    counts = [hint_of(t.numel()) for t in tensors]      # of sizes that vary: whatever is chosen is right
+    if sums and hint_of(math.prod(sizes)) <= max(counts):    # what is to be repeated is added up before
         kinds = {p.reduce_op for p in now if isinstance(p, Partial)}
         for which in {sums, *[frozenset({i}) for i in sums]} if len(kinds) == 1 else ():
             if record.kind == "view" or rules.adds_up(record, args, which):
                 kind = Partial(next(iter(kinds)))
                 options.append(_Plan(tuple(kind if i in which else Replicate() for i in range(len(now))), kind))
-    costs = [(sum(bytes_moved(a, b, t.numel() * t.dtype.itemsize, mesh.size(m)) for a, b, t in zip(now, plan.needs, tensors)), k)
+    costs = [(sum(bytes_moved(a, b, n * t.dtype.itemsize, mesh.size(m)) for a, b, n, t in zip(now, plan.needs, counts, tensors)), k)
              for k, plan in enumerate([*options, whole])]
     return [*options, whole][min(costs)[1]]
 
 
 def _even(axis: rules.Axis, tensors: Sequence[Tensor], out: Sequence[int], mesh: DeviceMesh, m: int) -> bool:
     """Whether the parts of all dimensions of an axis correspond."""
-    sizes = {t.shape[d] for t, d in zip(tensors, axis.ins) if d is not None} | ({out[axis.out]} if axis.out is not None else set())
-    return len(sizes) == 1 or all(n % (mesh.size() if mesh.ndim > 1 else mesh.size(m)) == 0 for n in sizes)
+    sizes = [t.shape[d] for t, d in zip(tensors, axis.ins) if d is not None] + ([out[axis.out]] if axis.out is not None else [])
+    return all(n == sizes[0] for n in sizes) or all(n % (mesh.size() if mesh.ndim > 1 else mesh.size(m)) == 0 for n in sizes)
 
 
 def _written(target: Tensor, value: Any, mesh: DeviceMesh) -> Tensor:
@@ -450,7 +469,7 @@ def _written(target: Tensor, value: Any, mesh: DeviceMesh) -> Tensor:
 # -- operators with kernels of their own ---------------------------------------------------------------------------------------
 def _at_once(record: Any, args: tuple, tensors: list[Tensor], mesh: DeviceMesh) -> Any:
     """The operator on this process's parts, if its body would communicate nothing; else NotImplemented: the body is to run."""
-    if _Asked.depth or dispatch.state.fake or record.answers_views:
+    if _Asked.depth or record.answers_views:
         return NotImplemented
     try:
         key = (record.name, mesh, tuple(_described(a, mesh) for a in args))

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...autograd.function import Function
 from ...autograd.grad_mode import no_grad
+from ...core.settings import add_setting
 from ...core.size import contiguous_strides
 from ...core.tensor import Tensor
+from ...ops.checks import checked
 from ...ops.counting import arange
 from ...ops.nn.losses import cross_entropy
+from .. import graph_operators as operators
 from ..device_mesh import DeviceMesh
 from ..process_group import ProcessGroup
-from ..reduce_op import RedOpType
 from . import dtensor as spread
 from .dtensor import DTensor
 from .placement_types import Partial, Placement, Replicate, Shard
@@ -32,9 +33,7 @@ class _Summed(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:
         del ctx  # nothing is kept
-        out = x.clone().contiguous()
-        group.allreduce(out).wait()
-        return out
+        return operators.all_reduce(x, "sum", group.group_name)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple:
@@ -46,8 +45,7 @@ def _largest(x: Tensor, dim: int, group: ProcessGroup) -> Tensor:
     """Of all processes' `x`, along `dim`."""
     with no_grad():
         top = x.new_full((*x.shape[:dim], *x.shape[dim + 1 :]), -math.inf) if not x.shape[dim] else x.amax(dim)
-        group.allreduce(top, RedOpType.MAX).wait()
-    return top
+        return operators.all_reduce(top, "max", group.group_name)
 
 
 def _class_dimension(input: DTensor) -> tuple[int, int]:
@@ -106,7 +104,10 @@ def _of_rows(x: Tensor, target: Tensor, classes: Tensor, weight: Tensor | None, 
     """(losses, what each counts in the mean) of the rows here, from the part `x` of their logits that has these `classes`."""
     kept = target != ignored
     safe = target.where(kept, 0)
-    if bool(((safe < 0) | (safe >= count)).any()):
+    inside = (safe >= 0) & (safe < count)
+    if safe.is_fake:
+        safe = checked(safe, inside)
+    elif not bool(inside.all()):
         raise IndexError(f"a target is out of bounds: there are {count} classes")
     shifted = x - _largest(x, dim, group).unsqueeze(dim)
     log_sum = _Summed.apply(shifted.exp().sum(dim), group).log()
@@ -132,17 +133,17 @@ def _reduced(losses: Any, counts: Any, reduction: str) -> Any:
     return total.redistribute(placements=[Replicate()] * losses.device_mesh.ndim)
 
 
-class _Within(threading.local):
-    """How many loss_parallel() blocks this thread is in."""
+class Within:
+    """How many loss_parallel() blocks the program is in."""
 
     depth = 0
 
 
-_within = _Within()
+add_setting("loss_parallel", Within, "depth", traced=True)
 
 
 def _instead(func: Callable) -> Callable | None:
-    return parallel_cross_entropy if _within.depth and func is cross_entropy else None
+    return parallel_cross_entropy if Within.depth and func is cross_entropy else None
 
 
 spread.instead_of = _instead
@@ -151,8 +152,8 @@ spread.instead_of = _instead
 @contextlib.contextmanager
 def loss_parallel() -> Iterator[None]:
     """Within, `cross_entropy` of a DTensor with `Shard` classes computes with each process's classes; the loss is replicated."""
-    _within.depth += 1
+    Within.depth += 1
     try:
         yield
     finally:
-        _within.depth -= 1
+        Within.depth -= 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from typing import Any
 
@@ -13,10 +14,31 @@ from ...nn.modules.module import Module
 from ...nn.modules.sparse import Embedding
 from ...nn.parameter import Parameter
 from ..device_mesh import DeviceMesh, current_mesh
-from .api import distribute_module, distribute_tensor
+from .api import distribute_tensor
 from .dtensor import DTensor
 from .loss import loss_parallel
 from .placement_types import Placement, Replicate, Shard
+
+
+def distribute_module(module: Module, device_mesh: DeviceMesh | None = None, partition_fn: Callable | None = None,
+                      input_fn: Callable | None = None, output_fn: Callable | None = None) -> Module:
+    """The module with its parameters over the mesh: `partition_fn(name, submodule, mesh)` makes some into DTensors, the others are
+    replicated. `input_fn(module, inputs, mesh)` and `output_fn(module, outputs, mesh)` see what goes in and comes out."""
+    mesh = current_mesh() if device_mesh is None else device_mesh
+    for name, child in module.named_modules():
+        if partition_fn is not None:
+            partition_fn(name, child, mesh)
+        for key, p in child._parameters.items():
+            if p is not None and not isinstance(p, DTensor):
+                child.register_parameter(key, Parameter(distribute_tensor(p.detach(), mesh), p.requires_grad))
+        for key, b in child._buffers.items():
+            if b is not None and not isinstance(b, DTensor):
+                child._buffers[key] = distribute_tensor(b, mesh)
+    if input_fn is not None:
+        module.register_forward_pre_hook(lambda mod, inputs: input_fn(mod, inputs, mesh))
+    if output_fn is not None:
+        module.register_forward_hook(lambda mod, inputs, outputs: output_fn(mod, outputs, mesh))
+    return module
 
 
 def _laid(value: Any, mesh: DeviceMesh, now: Placement, wanted: Placement | None) -> Any:
@@ -203,6 +225,7 @@ def parallelize_module(module: Module, device_mesh: DeviceMesh | None = None,
     if mesh.ndim != 1:
         raise ValueError(f"parallelize_module takes a mesh of one dimension, such as mesh[\"tp\"], not {mesh}")
     if parallelize_plan is None:
+        warnings.warn("No parallelize_plan is provided: parallelize_module() does nothing", stacklevel=2)
         return module
     if isinstance(parallelize_plan, ParallelStyle):
         return parallelize_plan._apply(module, mesh)
@@ -210,7 +233,11 @@ def parallelize_module(module: Module, device_mesh: DeviceMesh | None = None,
         raise TypeError("Expect Union[ParallelStyle, Dict[str, ParallelStyle]] for parallelize_plan, "
                         f"{type(parallelize_plan)} found!")
     for pattern, style in parallelize_plan.items():
-        for child in _named(module, pattern.split(".") if pattern else []):
+        found = _named(module, pattern.split(".") if pattern else [])
+        if not found:
+            warnings.warn(f"Parallelize plan key '{pattern}' could not be resolved: there is no such submodule in {type(module).__name__}, "
+                          "skipping this plan entry.", stacklevel=2)
+        for child in found:
             style._apply(child, mesh)
     return module
 

@@ -9,6 +9,8 @@ from typing import Any
 class Placement:
     """What each process of a dimension has of a tensor."""
 
+    _flambeau_fact = "value"    # by which a captured graph knows it
+
     def is_shard(self, dim: int | None = None) -> bool:
         """Whether it has a part along `dim` (or any)."""
         return isinstance(self, Shard) and dim in (None, self.dim)

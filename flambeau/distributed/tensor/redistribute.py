@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from ...autograd.grad_mode import no_grad
 from ...core.tensor import Tensor
-from ...ops.creation import empty, zeros_like
+from ...ops.creation import zeros_like
 from ...ops.joining import cat
+from .. import graph_operators as operators
 from ..device_mesh import DeviceMesh
 from ..process_group import ProcessGroup
-from ..reduce_op import RedOpType
 from .placement_types import Partial, Placement, Replicate, Shard
-
-_OPS = {"sum": RedOpType.SUM, "avg": RedOpType.AVG, "product": RedOpType.PRODUCT, "max": RedOpType.MAX, "min": RedOpType.MIN}
 
 
 def local_shape(shape: Sequence[int], mesh: DeviceMesh, placements: Sequence[Placement], without: int | None = None) -> tuple[int, ...]:
@@ -48,8 +47,7 @@ def gathered(x: Tensor, dim: int, size: int, group: ProcessGroup) -> Tensor:
     n = group.size()
     full = -(-size // n)
     rows = _rows(x, dim, full)
-    out = empty((n * full, *rows.shape[1:]), dtype=x.dtype, device=x.device)
-    group._allgather_base(out, rows).wait()
+    out = operators.all_gather_into_tensor(rows, n, group.group_name)
     return out[:size].movedim(0, dim).contiguous() if dim else out[:size]
 
 
@@ -58,8 +56,7 @@ def scattered(x: Tensor, dim: int, op: str, group: ProcessGroup) -> Tensor:
     n, size = group.size(), x.shape[dim]
     full = -(-size // n)
     rows = _rows(x, dim, n * full)
-    out = empty((full, *rows.shape[1:]), dtype=x.dtype, device=x.device)
-    group._reduce_scatter_base(out, rows, _OPS[op]).wait()
+    out = operators.reduce_scatter_tensor(rows, op, n, group.group_name)
     mine = Shard.local_shard_size_and_offset(size, n, group.rank())[0]
     return out[:mine].movedim(0, dim).contiguous()
 
@@ -74,19 +71,16 @@ def _exchanged(x: Tensor, old: int, new: int, size: int, group: ProcessGroup) ->
     """From parts along `old` (`size` long in all) to parts along `new`."""
     n, me = group.size(), group.rank()
     sent = [part(x, new, n, r) for r in range(n)]
-    shape = list(sent[me].shape)
-    got = []
-    for r in range(n):
+    shapes = [list(sent[me].shape) for _ in range(n)]
+    for r, shape in enumerate(shapes):
         shape[old] = Shard.local_shard_size_and_offset(size, n, r)[0]
-        got.append(empty(tuple(shape), dtype=x.dtype, device=x.device))
-    group.alltoall(got, sent).wait()
-    return cat(got, old)
+    received = [math.prod(shape) for shape in shapes]
+    got = operators.all_to_all_single(cat([t.reshape(-1) for t in sent]), received, [t.numel() for t in sent], group.group_name)
+    return cat([t.reshape(shape) for t, shape in zip(got.split(received), shapes)], old)
 
 
 def _combined(x: Tensor, op: str, group: ProcessGroup) -> Tensor:
-    out = x.clone().contiguous()
-    group.allreduce(out, _OPS[op]).wait()
-    return out
+    return operators.all_reduce(x, op, group.group_name)
 
 
 def _summand(x: Tensor, op: str, rank: int) -> Tensor:
@@ -148,8 +142,9 @@ def bytes_moved(old: Placement, new: Placement, nbytes: float, n: int) -> float:
     return nbytes * (n - 1) / n / (n if isinstance(new, Shard) else 1)
 
 
-def canonical(placements: Sequence[Any] | None, mesh: DeviceMesh, rank: int) -> tuple[Placement, ...]:
-    """Placements as a tuple with dimensions from 0 on; replicated if none are given."""
+def canonical(placements: Sequence[Any] | None, mesh: DeviceMesh, rank: int,
+              error: type[Exception] = AssertionError) -> tuple[Placement, ...]:
+    """Placements as a tuple with dimensions from 0 on; replicated if none are given. `error` for a dimension that there is not."""
     if placements is None:
         return (Replicate(),) * mesh.ndim
     if len(placements) != mesh.ndim:
@@ -160,6 +155,6 @@ def canonical(placements: Sequence[Any] | None, mesh: DeviceMesh, rank: int) -> 
         if type(p) not in (Shard, Replicate, Partial):
             raise NotImplementedError(f"placement {p!r}: there are Shard, Replicate and Partial")
         if isinstance(p, Shard) and not -max(rank, 1) <= p.dim < max(rank, 1):
-            raise IndexError(f"Shard(dim={p.dim}) of a tensor of {rank} dimensions")
+            raise error(f"Sharding dim {p.dim} greater than tensor ndim {rank}: Shard(dim={p.dim}) of a tensor of {rank} dimensions")
         found.append(Shard(p.dim % max(rank, 1)) if isinstance(p, Shard) else p)
     return tuple(found)

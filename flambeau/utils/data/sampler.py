@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
 from ...core.dtypes import float64, int64
+from ...distributed.groups import get_rank, get_world_size
 from ...ops.creation import as_tensor
 from ...ops.generators import Generator, random_seed
 from ...ops.random import multinomial, randint, randperm
@@ -137,13 +137,8 @@ class DistributedSampler(Sampler[int]):
 
     def __init__(self, dataset: Sized, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True,
                  seed: int = 0, drop_last: bool = False) -> None:
-        if num_replicas is None or rank is None:
-            group: Any = sys.modules.get(f"{__name__.partition('.')[0]}.distributed")    # where none is imported there is no group
-            if group is None or not group.is_initialized():
-                raise ValueError("Default process group has not been initialized, please make sure to call init_process_group, or give "
-                                 "num_replicas and rank.")
-            num_replicas = group.get_world_size() if num_replicas is None else num_replicas
-            rank = group.get_rank() if rank is None else rank
+        num_replicas = get_world_size() if num_replicas is None else num_replicas
+        rank = get_rank() if rank is None else rank
         if not 0 <= rank < num_replicas:
             raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
         self.dataset, self.num_replicas, self.rank, self.epoch = dataset, num_replicas, rank, 0
