@@ -207,6 +207,9 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
+        if not engine._is_checkpoint_valid():
+            raise RuntimeError("checkpoint(use_reentrant=True) has gradients for .backward() alone, to all leaves; with .grad() or "
+                               "backward(inputs=...) call it with use_reentrant=False")
         inputs = [detached(a).requires_grad_(a.requires_grad) if isinstance(a, Tensor) else a for a in ctx.args]
         with _rng(ctx.state), dispatch.grad_enabled(True), dispatch.autocast_as(ctx.autocast):
             out = ctx.function(*inputs)

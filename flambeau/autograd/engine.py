@@ -72,6 +72,12 @@ def current_pass() -> int:
     return _passes.stack[-1].number if _passes.stack else -1
 
 
+def _is_checkpoint_valid() -> bool:
+    """Whether the passes under way in this thread go to all leaves: one that was asked for some inputs' gradients would miss others', of
+    what a node runs again and goes back through by itself."""
+    return all(running.targets is None for running in _passes.stack)
+
+
 def completes(leaves: Sequence[Tensor]) -> bool:
     """To a node that runs in a backward pass: whether these leaves' `.grad` will be what it computes for them and nothing else, as
     none have one yet, no other node sends them something, and no hook changes it."""
