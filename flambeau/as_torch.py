@@ -54,7 +54,8 @@ def torch_home(module: str) -> str | None:
 
 
 def name_classes(module: ModuleType) -> None:
-    """Let the classes that a module defines say torch's name of it: libraries look at it, and pickles refer to them by it."""
+    """Let a module that torch has too, and the classes that a module defines, say torch's name: libraries look at it, and pickles refer to
+    classes by it."""
     name = own_name(module.__name__)
     home = torch_home(name)
     if home is None:
@@ -62,6 +63,7 @@ def name_classes(module: ModuleType) -> None:
     mirrored = home.removeprefix("torch") == name.removeprefix(ROOM)
     if mirrored:
         sys.modules.setdefault(home, module)
+        module.__name__ = home      # `__spec__` and `__package__` stay
     public = None if mirrored else sys.modules.get(home)
     for value in list(vars(module).values()):
         if isinstance(value, type) and value.__module__ == name and (public is None or getattr(public, value.__name__, None) is value):

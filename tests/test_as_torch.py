@@ -33,6 +33,34 @@ def test_modules_are_the_same_objects() -> None:
     )
 
 
+def test_modules_say_torch_and_are_found_by_what_they_say() -> None:
+    says(
+        "import flambeau.as_torch\n"
+        "import sys, types, torch, torch.jit, torch.utils.data, torch.nn.utils.prune, torch.func\n"
+        "own = {name: module for name, module in sys.modules.items() if name.startswith('torch.') and isinstance(module, types.ModuleType)}\n"
+        "assert len(own) > 100\n"
+        "for name, module in own.items():\n"
+        "    assert sys.modules[module.__name__] is module and module.__spec__.name.startswith('flambeau'), name\n"
+        "for name in ('nn', 'nn.functional', 'jit', 'optim', 'utils.data', 'linalg', 'nn.utils.prune'):\n"
+        "    assert sys.modules['torch.' + name].__name__ == 'torch.' + name, name\n"
+    )
+
+
+def test_programs_are_compiled_the_same_where_modules_say_torch() -> None:
+    says(
+        "import flambeau.as_torch\n"
+        "import torch\n"
+        "net, x = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ELU()), torch.ones(2, 3)\n"
+        "same = lambda f, *args: torch.testing.assert_close(torch.compile(f, backend='eager', fullgraph=True)(*args), f(*args))\n"
+        "same(lambda x: net(x).sum() + torch.distributions.Normal(x, 1.0).log_prob(x).sum(), x)\n"
+        "same(torch.func.grad(lambda x: x.square().sum()), x)\n"
+        "same(torch.func.vmap(lambda row: torch.nn.functional.softmax(row, 0)), x)\n"
+        "optimizer = torch.optim.Adam(net.parameters())\n"
+        "net(x).sum().backward()\n"
+        "torch.compile(optimizer.step, backend='eager')()\n"
+    )
+
+
 def test_the_version_that_libraries_see() -> None:
     assert says(
         "import flambeau.as_torch, torch\n"

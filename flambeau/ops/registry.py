@@ -21,6 +21,7 @@ from flambeau import _C
 from ..core import dispatch
 from ..core.device import elsewhere
 from ..core.dtypes import as_dtype
+from ..core.homes import is_own
 from ..core.tensor import Tensor, from_array
 from ..core.watching import watched
 from . import batching
@@ -66,9 +67,6 @@ class OperatorInfo(NamedTuple):
     autocast: Mapping[str, str]
 
 
-_PACKAGE = __name__.partition(".")[0]
-
-
 def is_operator(fn: Any) -> bool:
     """Whether `fn` is an operator of the table (or a primitive): one node in a captured graph."""
     if isinstance(fn, Primitive):
@@ -76,7 +74,7 @@ def is_operator(fn: Any) -> bool:
     marks = getattr(fn, "__dict__", None)
     marked = isinstance(marks, dict) and "_operator" in marks and not isinstance(fn, MethodType)
     # a program's own wrapper of an operator, made with functools.wraps, has its marks
-    return marked and not (isinstance(fn, FunctionType) and not fn.__globals__.get("__name__", "").startswith(_PACKAGE))
+    return marked and not (isinstance(fn, FunctionType) and not is_own(fn.__globals__.get("__name__")))
 
 
 def _overriding(args: Iterable, found: list | None = None) -> list:
