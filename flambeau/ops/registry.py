@@ -45,7 +45,7 @@ from .primitives import (
     view,
 )
 from .replay import replayed
-from .telling import MAY_BE_THE_CALL, known, tell
+from .telling import MAY_BE_THE_CALL, known, tell, with_numbers
 
 OPERATORS: dict[str, Callable] = {}
 F = TypeVar("F", bound=Callable)
@@ -264,6 +264,8 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
             owners = _overriding((*args, *kwargs.values()))
             if owners and isinstance(error, MAY_BE_THE_CALL) and not (dispatch.override_classes or state.overrides):
                 return _asked_of_classes(wrapper, op_name, owners, args, kwargs)    # which no call before had
+            if isinstance(error, MAY_BE_THE_CALL) and not owners and (given := with_numbers(fn, args, kwargs)) is not None:
+                return wrapper(*given[0], **given[1])
             tell(op_name, fn, args, kwargs, error, bool(owners))
             raise
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -90,6 +91,32 @@ def _is_whole(value: Any) -> bool:
     if isinstance(value, Tensor) and not value.is_fake:
         return value.numel() == 1 and value.dtype.category < FLOAT
     return hasattr(type(value), "__index__")
+
+
+_INTEGERS = re.compile(r"^(?!.*Tensor).*\b(int|float|Ints|Dims|Sizes)\b")
+"""Annotations of where numbers stand, and no tensors."""
+
+
+def with_numbers(fn: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+    """A call with ints in the places of tensors that hold one integer, where the signature has no tensors; None if there are none."""
+    try:
+        bound = inspect.signature(fn).bind(*args, **kwargs)
+    except TypeError:
+        return None
+    changed = False
+    for name, parameter in inspect.signature(fn).parameters.items():
+        value = bound.arguments.get(name)
+        if _INTEGERS.search(str(parameter.annotation)) and (number := _whole(value)) is not value:
+            bound.arguments[name], changed = number, True
+    return (bound.args, bound.kwargs) if changed else None
+
+
+def _whole(value: Any) -> Any:
+    """The integer that a tensor holds, also of those in a sequence; other values are as they are."""
+    if type(value) in (tuple, list):
+        numbers = [_whole(v) for v in value]
+        return value if all(a is b for a, b in zip(numbers, value)) else type(value)(numbers)
+    return int(value) if isinstance(value, Tensor) and value._data is not None and _is_whole(value) else value
 
 
 _MAY_STAND: dict[Any, Callable[[Any], bool]] = {
