@@ -45,7 +45,7 @@ from .primitives import (
     view,
 )
 from .replay import replayed
-from .telling import MAY_BE_THE_CALL, known, tell, with_numbers
+from .telling import MAY_BE_THE_CALL, known, other_form, tell
 
 OPERATORS: dict[str, Callable] = {}
 F = TypeVar("F", bound=Callable)
@@ -253,19 +253,24 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
         try:
             if (dispatch.override_classes or state.overrides) and (answer := call_override(wrapper, args, kwargs)) is not NotImplemented:
                 return answer
-            if kwargs and into_out is not None and (out := kwargs.pop("out", None)) is not None:
+            if kwargs and into_out is not None and "out" in kwargs:
+                given = dict(kwargs)
+                if (out := given.pop("out")) is None:
+                    return body(*args, **given)
                 if not isinstance(out, (Tensor, tuple, list)):
                     raise TypeError(f"{op_name}(): argument 'out' must be Tensor, not {type(out).__name__}")
                 if checks_out is not None:
-                    checks_out(out, (*args, *kwargs.values()))
-                return into_out(body(*args, **kwargs), out)
+                    checks_out(out, (*args, *given.values()))
+                return into_out(body(*args, **given), out)
             return body(*args, **kwargs)
         except Exception as error:
             owners = _overriding((*args, *kwargs.values()))
             if owners and isinstance(error, MAY_BE_THE_CALL) and not (dispatch.override_classes or state.overrides):
                 return _asked_of_classes(wrapper, op_name, owners, args, kwargs)    # which no call before had
-            if isinstance(error, MAY_BE_THE_CALL) and not owners and (given := with_numbers(fn, args, kwargs)) is not None:
-                return wrapper(*given[0], **given[1])
+            if isinstance(error, MAY_BE_THE_CALL) and not owners and (other := other_form(op_name, wrapper, args, kwargs)) is not None:
+                return wrapper(*other[0], **other[1])
+            if into_out is not None:
+                kwargs.pop("out", None)     # of which the body knows nothing
             tell(op_name, fn, args, kwargs, error, bool(owners))
             raise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -93,6 +94,11 @@ def _is_whole(value: Any) -> bool:
     return hasattr(type(value), "__index__")
 
 
+def other_form(name: str, fn: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+    """A call that failed, in the form that the operator takes, where it has another one that PyTorch takes too."""
+    return with_numbers(fn, args, kwargs) or with_factors_last(name, fn, args, kwargs)
+
+
 _INTEGERS = re.compile(r"^(?!.*Tensor).*\b(int|float|Ints|Dims|Sizes)\b")
 """Annotations of where numbers stand, and no tensors."""
 
@@ -109,6 +115,34 @@ def with_numbers(fn: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict] 
         if _INTEGERS.search(str(parameter.annotation)) and (number := _whole(value)) is not value:
             bound.arguments[name], changed = number, True
     return (bound.args, bound.kwargs) if changed else None
+
+
+_FACTORS = ("beta", "alpha", "value")
+
+
+def with_factors_last(name: str, fn: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+    """A call in the old form, which has factors before what they multiply (`add(x, 2, y)`), as one that has them as keywords; None if it
+    is none."""
+    parameters = inspect.signature(fn).parameters.values()
+    factors = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name in _FACTORS]
+    operands = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
+    tensors = tuple(a for a in args if isinstance(a, Tensor))
+    numbers = [a for a in args if isinstance(a, (int, float, complex))]
+    named = sum(operand in kwargs for operand in operands)
+    if not tensors or not 0 < len(numbers) <= len(factors) or len(tensors) + named != len(operands) \
+            or len(numbers) + len(tensors) != len(args) \
+            or any(_INTEGERS.search(str(p.annotation)) for p in parameters if p.name in operands):
+        return None
+    order = [isinstance(a, Tensor) for a in args]
+    starts = order[0] or "beta" in factors      # with a tensor, or the factor of one
+    order.remove(True)
+    if not starts or order != sorted(order):
+        return None
+    moved = dict(zip(factors, numbers))
+    warnings.warn(f"{known(name)}() with {' and '.join(moved)} before the tensors is deprecated; give them as keywords, as in "
+                  f"{known(name)}({', '.join(operands)}, {', '.join(f'{key}={value}' for key, value in moved.items())})",
+                  UserWarning, stacklevel=4)
+    return tensors, {**kwargs, **moved}
 
 
 def _whole(value: Any) -> Any:

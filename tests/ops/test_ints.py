@@ -37,3 +37,37 @@ def test_others_are_refused_as_before() -> None:
         with pytest.raises((TypeError, RuntimeError)):
             X.roll(wrong, 1)
     assert with_numbers(torch.add, (X, torch.tensor(1)), {}) is None     # where a tensor may stand, one stays
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    (lambda x, y, v: torch.add(x, 3, y), lambda x, y, v: torch.add(x, y, alpha=3)),
+    (lambda x, y, v: x.clone().sub_(3, other=y), lambda x, y, v: x.sub(y, alpha=3)),
+    (lambda x, y, v: x.clone().addcmul_(3, y, y), lambda x, y, v: torch.addcmul(x, y, y, value=3)),
+    (lambda x, y, v: torch.addcdiv(x, 0.5, y, y), lambda x, y, v: torch.addcdiv(x, y, y, value=0.5)),
+    (lambda x, y, v: torch.addmm(2, x, 3, y, y), lambda x, y, v: torch.addmm(x, y, y, beta=2, alpha=3)),
+    (lambda x, y, v: x.clone().addmm_(2, y, y), lambda x, y, v: torch.addmm(x, y, y, beta=2)),
+    (lambda x, y, v: torch.addmv(2, v, y, v), lambda x, y, v: torch.addmv(v, y, v, beta=2)),
+    (lambda x, y, v: torch.addr(2, x, 3, v, v), lambda x, y, v: torch.addr(x, v, v, beta=2, alpha=3)),
+    (lambda x, y, v: torch.baddbmm(2, x[None], 3, y[None], y[None]), lambda x, y, v: torch.baddbmm(x[None], y[None], y[None], beta=2, alpha=3)),
+    (lambda x, y, v: torch.addbmm(2, x, y[None], y[None]), lambda x, y, v: torch.addbmm(x, y[None], y[None], beta=2)),
+    (lambda x, y, v: torch.add(x, 3, y, out=torch.empty(2, 2)), lambda x, y, v: torch.add(x, y, alpha=3))])
+def test_factors_may_stand_before_the_tensors(old: Callable, new: Callable) -> None:
+    """As in programs of PyTorch's first years."""
+    x, y, v = torch.rand(2, 2), torch.rand(2, 2) + 1, torch.rand(2)
+    with pytest.warns(UserWarning, match="before the tensors is deprecated"):
+        got = old(x, y, v)
+    torch.testing.assert_close(got, new(x, y, v))
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda x, y: x.add(y, 3), lambda x, y: torch.add(3, x, y), lambda x, y: torch.addcmul(x, y, y, 3), lambda x, y: torch.addmm(x, y, y, 3),
+    lambda x, y: x.addmm(3, y, 2, y), lambda x, y: x.mul(3, y), lambda x, y: torch.addmm(1, x, 2, y, 3, y)])
+def test_other_places_are_refused(wrong: Callable) -> None:
+    with pytest.raises(TypeError):
+        wrong(torch.rand(2, 2), torch.rand(2, 2))
+
+
+def test_results_are_written_where_a_call_is_read_anew() -> None:
+    out = torch.zeros(3)
+    torch.sum(torch.ones(3, 2), torch.tensor(1), out=out)
+    assert out.tolist() == [2.0, 2.0, 2.0]
