@@ -57,6 +57,14 @@ def _disable_current_modes() -> Iterator[list[Any]]:
     assert state.word == word
 
 
+@contextmanager
+def _pop_mode_temporarily() -> Iterator[Any]:
+    """In the block the innermost mode, which it gives, sees nothing."""
+    innermost = dispatch.state.modes[-1]
+    with dispatch.scope((), -1):
+        yield innermost
+
+
 def _get_current_dispatch_mode() -> Any:
     """The innermost mode, or None."""
     return dispatch.state.modes[-1] if dispatch.state.modes else None

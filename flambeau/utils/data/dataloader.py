@@ -25,6 +25,7 @@ from ...core.watching import watched
 from ...cuda.library import device_count
 from ...ops.generators import random_seed
 from .collate import default_collate, default_convert, pinned
+from .dataset import Dataset as Dataset
 from .dataset import IterableDataset
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
 from .worker import EndOfStream, Restart, StreamEnded, WorkerError, WorkerPlan, receive, run_worker
