@@ -56,7 +56,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "jit._logging": ("jit", ""),
     "jit.quantized": ("jit", ""),
     "testing._internal.common_utils": ("testing._case", "TestCase run_tests make_tensor"),
-    "_dispatch.python": ("_homes", "enable_python_dispatcher=contextlib.nullcontext"),
+    "_dispatch.python": ("_homes", "enable_python_dispatcher=nothing"),
     "jit._state": ("_homes", "_enabled=jit_enabled"),
     "distributed.checkpoint.utils": ("distributed.checkpoint", "CheckpointException"),
     "_functorch.face.experimental": ("_functorch.make_fx", ""),
@@ -255,6 +255,7 @@ def no(*_: object) -> bool:
     return False
 
 
+nothing: Final = contextlib.nullcontext
 jit_enabled: Final = SimpleNamespace(enabled=True)
 
 

@@ -180,3 +180,17 @@ def test_what_is_named_so_goes_on_working() -> None:
         "graph = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))\n"
         "assert [n.op for n in graph.graph.nodes] == ['placeholder', 'call_module', 'call_module', 'output']\n"
     )
+
+
+def test_modules_are_attributes_without_an_import() -> None:
+    """As most of PyTorch's are: `torch.profiler.profiler`, `torch.fx.experimental.proxy_tensor`."""
+    says(
+        "import flambeau.as_torch\n"
+        "import torch, functools\n"
+        "for name in ('profiler.profiler', 'fx.experimental.proxy_tensor', 'autograd.profiler_util', 'nn.parallel.data_parallel', 'mtia',\n"
+        "             'package.importer', 'fx.passes.infra.pass_base', 'jit._state', '_library.infer_schema', 'testing._internal'):\n"
+        "    module = functools.reduce(getattr, name.split('.'), torch)\n"
+        "    assert module.__spec__.name == 'flambeau.' + name, module\n"
+        "for package in (torch, torch.nn, torch.fx, torch.profiler):\n"
+        "    assert not hasattr(package, 'nowhere') and not hasattr(package, '__nowhere__')\n"
+    )

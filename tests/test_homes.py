@@ -97,8 +97,8 @@ def test_namespaces_of_operators_may_be_named_before_there_are_operators() -> No
 
 def test_modules_of_layers_say_what_is_theirs() -> None:
     torch = pytest.importorskip("torch")
-    for module in ("activation", "batchnorm", "conv", "container", "dropout", "fold", "instancenorm", "linear", "pixelshuffle", "pooling", "rnn",
-                   "sparse", "transformer"):
+    for module in ("activation", "batchnorm", "conv", "container", "dropout", "fold", "instancenorm", "linear", "pixelshuffle", "pooling",
+                   "rnn", "sparse", "transformer"):
         wanted = set(getattr(torch.nn.modules, module).__all__)
         ours = importlib.import_module(f"flambeau.nn.modules.{module}").__all__
         assert wanted - set(ours) <= {"Container"} and len(ours) == len(set(ours)), (module, wanted.symmetric_difference(ours))

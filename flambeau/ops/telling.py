@@ -126,23 +126,25 @@ def with_factors_last(name: str, fn: Callable, args: tuple, kwargs: dict) -> tup
     parameters = inspect.signature(fn).parameters.values()
     factors = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name in _FACTORS]
     operands = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
-    tensors = tuple(a for a in args if isinstance(a, Tensor))
-    numbers = [a for a in args if isinstance(a, (int, float, complex))]
-    named = sum(operand in kwargs for operand in operands)
-    if not tensors or not 0 < len(numbers) <= len(factors) or len(tensors) + named != len(operands) \
-            or len(numbers) + len(tensors) != len(args) \
-            or any(_INTEGERS.search(str(p.annotation)) for p in parameters if p.name in operands):
+    extra = len(args) + sum(operand in kwargs for operand in operands) - len(operands)
+    if not 0 < extra <= len(factors) or len(args) < 2 or any(_INTEGERS.search(str(p.annotation)) for p in parameters if p.name in operands):
         return None
-    order = [isinstance(a, Tensor) for a in args]
-    starts = order[0] or "beta" in factors      # with a tensor, or the factor of one
-    order.remove(True)
-    if not starts or order != sorted(order):
+    first, *rest = (args[1], args[0], *args[2:]) if "beta" in factors and not isinstance(args[0], Tensor) else args
+    numbers, tensors = [_number(a) for a in rest[:extra]], (first, *rest[extra:])
+    if None in numbers or not all(isinstance(a, Tensor) for a in tensors):
         return None
     moved = dict(zip(factors, numbers))
     warnings.warn(f"{known(name)}() with {' and '.join(moved)} before the tensors is deprecated; give them as keywords, as in "
                   f"{known(name)}({', '.join(operands)}, {', '.join(f'{key}={value}' for key, value in moved.items())})",
                   UserWarning, stacklevel=4)
     return tensors, {**kwargs, **moved}
+
+
+def _number(value: Any) -> Any:
+    """A number, also out of a tensor of no dimension; None for what is none."""
+    if isinstance(value, Tensor):
+        return value.item() if value._data is not None and not value.ndim else None
+    return value if isinstance(value, (int, float, complex)) else None
 
 
 def _whole(value: Any) -> Any:

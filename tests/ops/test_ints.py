@@ -41,6 +41,7 @@ def test_others_are_refused_as_before() -> None:
 
 @pytest.mark.parametrize(("old", "new"), [
     (lambda x, y, v: torch.add(x, 3, y), lambda x, y, v: torch.add(x, y, alpha=3)),
+    (lambda x, y, v: x.clone().add_(torch.tensor(3.0), y), lambda x, y, v: torch.add(x, y, alpha=3)),
     (lambda x, y, v: x.clone().sub_(3, other=y), lambda x, y, v: x.sub(y, alpha=3)),
     (lambda x, y, v: x.clone().addcmul_(3, y, y), lambda x, y, v: torch.addcmul(x, y, y, value=3)),
     (lambda x, y, v: torch.addcdiv(x, 0.5, y, y), lambda x, y, v: torch.addcdiv(x, y, y, value=0.5)),
@@ -61,7 +62,8 @@ def test_factors_may_stand_before_the_tensors(old: Callable, new: Callable) -> N
 
 @pytest.mark.parametrize("wrong", [
     lambda x, y: x.add(y, 3), lambda x, y: torch.add(3, x, y), lambda x, y: torch.addcmul(x, y, y, 3), lambda x, y: torch.addmm(x, y, y, 3),
-    lambda x, y: x.addmm(3, y, 2, y), lambda x, y: x.mul(3, y), lambda x, y: torch.addmm(1, x, 2, y, 3, y)])
+    lambda x, y: x.addmm(3, y, 2, y), lambda x, y: x.mul(3, y),
+    lambda x, y: x.add(torch.tensor(2.0), 3), lambda x, y: torch.addmm(1, x, 2, y, 3, y)])
 def test_other_places_are_refused(wrong: Callable) -> None:
     with pytest.raises(TypeError):
         wrong(torch.rand(2, 2), torch.rand(2, 2))
