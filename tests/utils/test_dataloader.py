@@ -473,3 +473,20 @@ class Foreign(IterableDataset):
 def test_iterators_of_loaders_that_are_others(workers: int) -> None:
     kind = dataloader._MultiProcessingDataLoaderIter if workers else dataloader._SingleProcessDataLoaderIter
     assert list(kind(Foreign(workers))) == [3, 1, 2]
+
+
+def test_an_iterator_that_begins_anew_when_asked_again_is_asked_once() -> None:
+    class Restarts(IterableDataset):
+        def __iter__(self) -> Restarts:
+            self.numbers = iter(range(7))
+            return self
+
+        def __next__(self) -> int:
+            return next(self.numbers)
+
+    assert [int(n) for n in DataLoader(Restarts(), batch_size=None)] == list(range(7))
+    assert [b.tolist() for b in DataLoader(Restarts(), batch_size=3)] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [b.tolist() for b in DataLoader(Restarts(), batch_size=3, drop_last=True)] == [[0, 1, 2], [3, 4, 5]]
+    assert [b.tolist() for b in DataLoader(Restarts(), batch_size=4, num_workers=1)] == [[0, 1, 2, 3], [4, 5, 6]]
+    assert list(torch.utils.data.BatchSampler(Restarts(), 3, drop_last=False)) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert list(torch.utils.data.datapipes.iter.IterableWrapper(Restarts(), deepcopy=False).batch(4)) == [[0, 1, 2, 3], [4, 5, 6]]

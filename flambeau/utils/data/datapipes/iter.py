@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..collate import default_collate
+from ..sampler import following
 from .datapipe import IterDataPipe, functional_datapipe
 
 
@@ -85,7 +86,7 @@ class Batcher(IterDataPipe):
 
     def __iter__(self) -> Iterator[Any]:
         elements = iter(self.datapipe)
-        while batch := list(itertools.islice(elements, self.batch_size)):
+        while batch := following(elements, self.batch_size):
             if len(batch) == self.batch_size or not self.drop_last:
                 yield self.wrapper_class(batch)
 
