@@ -178,7 +178,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(__package__ or "flambeau")    # torch.torch is torch
     found = _LAZY.get(name)
     if found is None:
-        if _homes.knows(f"{__name__}.{name}"):
+        if _homes.knows(f"{__package__}.{name}"):
             return importlib.import_module(f".{name}", __package__)
         raise AttributeError(f"module 'flambeau' has no attribute '{name}'{_near(__name__, name)}")
     module, attribute = found

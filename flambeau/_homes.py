@@ -6,13 +6,14 @@ a module when it is first imported, if no file has its name.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import operator
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
 from ._absent import absent_name
@@ -72,7 +73,10 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "masked.maskedtensor.creation": ("masked.maskedtensor", "as_masked_tensor masked_tensor"),
     "jit._logging": ("jit", ""),
     "jit.quantized": ("jit", ""),
-    "testing._internal.common_utils": ("testing._case", "TestCase run_tests"),
+    "testing._internal.common_utils": ("testing._case", "TestCase run_tests make_tensor"),
+    "_dispatch.python": ("_homes", "enable_python_dispatcher=nothing"),
+    "jit._state": ("_homes", "_enabled=jit_enabled"),
+    "distributed.checkpoint.utils": ("distributed.checkpoint", "CheckpointException"),
     "_functorch.face.experimental": ("_functorch.make_fx", ""),
     "_functorch.face.experimental.control_flow": ("_higher_order_ops", "cond map"),
     "_VF": ("", "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell split stft meshgrid norm cdist"),
@@ -274,6 +278,10 @@ LEFT_OUT.update({f"quantization.{place}": LEFT_OUT[f"ao.quantization.{place}"]  
 def no(*_: object) -> bool:
     """False: it is not there."""
     return False
+
+
+nothing: Final = contextlib.nullcontext
+jit_enabled: Final = SimpleNamespace(enabled=True)
 
 
 def same(fn: Any) -> Any:

@@ -54,7 +54,8 @@ def torch_home(module: str) -> str | None:
 
 
 def name_classes(module: ModuleType) -> None:
-    """Let the classes that a module defines say torch's name of it: libraries look at it, and pickles refer to them by it."""
+    """Let a module that torch has too, and the classes that a module defines, say torch's name: libraries look at it, and pickles refer to
+    classes by it."""
     name = own_name(module.__name__)
     home = torch_home(name)
     if home is None:
@@ -62,11 +63,32 @@ def name_classes(module: ModuleType) -> None:
     mirrored = home.removeprefix("torch") == name.removeprefix(ROOM)
     if mirrored:
         sys.modules.setdefault(home, module)
+        module.__name__ = home      # `__spec__` and `__package__` stay
+        if hasattr(module, "__path__") and name != ROOM:
+            reach_children(module, name)
     public = None if mirrored else sys.modules.get(home)
     for value in list(vars(module).values()):
         if isinstance(value, type) and value.__module__ == name and (public is None or getattr(public, value.__name__, None) is value):
             with contextlib.suppress(TypeError):  # native ones say what they say
                 value.__module__ = home
+
+
+def reach_children(package: ModuleType, name: str) -> None:
+    """Let a package's modules be its attributes without an import: most of PyTorch's are loaded with it."""
+    otherwise = vars(package).get("__getattr__")
+
+    def lookup(child: str) -> Any:
+        try:
+            if otherwise is not None:
+                return otherwise(child)
+        except AttributeError:
+            if child.startswith("__"):
+                raise
+        if not child.startswith("__") and importlib.util.find_spec(f"{name}.{child}") is not None:
+            return importlib.import_module(f"{name}.{child}")
+        raise AttributeError(f"module {package.__name__!r} has no attribute {child!r}")
+
+    package.__getattr__ = lookup    # type: ignore[method-assign]
 
 
 class _Namer(MetaPathFinder):

@@ -33,6 +33,34 @@ def test_modules_are_the_same_objects() -> None:
     )
 
 
+def test_modules_say_torch_and_are_found_by_what_they_say() -> None:
+    says(
+        "import flambeau.as_torch\n"
+        "import sys, types, torch, torch.jit, torch.utils.data, torch.nn.utils.prune, torch.func\n"
+        "own = {name: module for name, module in sys.modules.items() if name.startswith('torch.') and isinstance(module, types.ModuleType)}\n"
+        "assert len(own) > 100\n"
+        "for name, module in own.items():\n"
+        "    assert sys.modules[module.__name__] is module and module.__spec__.name.startswith('flambeau'), name\n"
+        "for name in ('nn', 'nn.functional', 'jit', 'optim', 'utils.data', 'linalg', 'nn.utils.prune'):\n"
+        "    assert sys.modules['torch.' + name].__name__ == 'torch.' + name, name\n"
+    )
+
+
+def test_programs_are_compiled_the_same_where_modules_say_torch() -> None:
+    says(
+        "import flambeau.as_torch\n"
+        "import torch\n"
+        "net, x = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ELU()), torch.ones(2, 3)\n"
+        "same = lambda f, *args: torch.testing.assert_close(torch.compile(f, backend='eager', fullgraph=True)(*args), f(*args))\n"
+        "same(lambda x: net(x).sum() + torch.distributions.Normal(x, 1.0).log_prob(x).sum(), x)\n"
+        "same(torch.func.grad(lambda x: x.square().sum()), x)\n"
+        "same(torch.func.vmap(lambda row: torch.nn.functional.softmax(row, 0)), x)\n"
+        "optimizer = torch.optim.Adam(net.parameters())\n"
+        "net(x).sum().backward()\n"
+        "torch.compile(optimizer.step, backend='eager')()\n"
+    )
+
+
 def test_the_version_that_libraries_see() -> None:
     assert says(
         "import flambeau.as_torch, torch\n"
@@ -151,4 +179,18 @@ def test_what_is_named_so_goes_on_working() -> None:
         "assert torch.equal(torch.compile(net[0], fullgraph=True)(x), net[0](x))\n"
         "graph = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))\n"
         "assert [n.op for n in graph.graph.nodes] == ['placeholder', 'call_module', 'call_module', 'output']\n"
+    )
+
+
+def test_modules_are_attributes_without_an_import() -> None:
+    """As most of PyTorch's are: `torch.profiler.profiler`, `torch.fx.experimental.proxy_tensor`."""
+    says(
+        "import flambeau.as_torch\n"
+        "import torch, functools\n"
+        "for name in ('profiler.profiler', 'fx.experimental.proxy_tensor', 'autograd.profiler_util', 'nn.parallel.data_parallel', 'mtia',\n"
+        "             'package.importer', 'fx.passes.infra.pass_base', 'jit._state', '_library.infer_schema', 'testing._internal'):\n"
+        "    module = functools.reduce(getattr, name.split('.'), torch)\n"
+        "    assert module.__spec__.name == 'flambeau.' + name, module\n"
+        "for package in (torch, torch.nn, torch.fx, torch.profiler):\n"
+        "    assert not hasattr(package, 'nowhere') and not hasattr(package, '__nowhere__')\n"
     )

@@ -7,6 +7,7 @@ import operator
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,3 +96,28 @@ def test_namespaces_of_operators_may_be_named_before_there_are_operators() -> No
     assert space is fl.ops.not_yet_defined
     with pytest.raises(AttributeError, match="no_operator"):
         _ = space.no_operator
+
+
+def test_modules_of_layers_say_what_is_theirs() -> None:
+    torch = pytest.importorskip("torch")
+    for module in ("activation", "batchnorm", "conv", "container", "dropout", "fold", "instancenorm", "linear", "pixelshuffle", "pooling",
+                   "rnn", "sparse", "transformer"):
+        wanted = set(getattr(torch.nn.modules, module).__all__)
+        ours = importlib.import_module(f"flambeau.nn.modules.{module}").__all__
+        assert wanted - set(ours) <= {"Container"} and len(ours) == len(set(ours)), (module, wanted.symmetric_difference(ours))
+
+
+def test_a_mode_is_left_for_a_while() -> None:
+    seen = []
+
+    class Seen(fl.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Seen() as mode:
+        with fl.utils._python_dispatch._pop_mode_temporarily() as innermost:
+            fl.ones(2).exp()
+        assert innermost is mode and not seen
+        fl.ones(2).exp()
+    assert seen

@@ -243,6 +243,8 @@ def test_signatures_as_objects(t: Any) -> None:
     nested = t.parse_schema("f(Dict(str, Tensor[]) x, (int, str)[] y, Future(t)? z) -> ((int, str) a, Dict(int, bool)? b)")
     assert [str(a.type) for a in (*nested.arguments, *nested.returns)] == [
         "Dict[str, List[Tensor]]", "List[Tuple[int, str]]", "Optional[Future[t]]", "Tuple[int, str]", "Optional[Dict[int, bool]]"]
+    written = t.parse_schema("f(Tensor! x, Tensor y) -> Tensor!").arguments
+    assert [a.alias_info is not None and a.alias_info.is_write for a in written] == [True, False]
     newer = t.parse_schema("f(Tensor x, int n=1) -> Tensor")
     assert newer.is_backward_compatible_with(t.parse_schema("f(Tensor x) -> Tensor"))
     assert not newer.is_backward_compatible_with(t.parse_schema("f(int x) -> Tensor"))

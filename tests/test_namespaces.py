@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import operator
 import subprocess
 import sys
 import urllib.error
@@ -163,3 +164,18 @@ def test_submodules_need_no_import_of_their_own() -> None:
 def test_names_that_programs_test_values_against() -> None:
     assert not isinstance(3, fl.SymInt) and not isinstance(0.5, fl.SymFloat) and not isinstance(True, fl.SymBool)
     assert fl.ones(2).clone(memory_format=fl.legacy_contiguous_format).is_contiguous()
+
+
+def test_versions_are_compared_with_what_is_none() -> None:
+    """By text, as torch does; with what is no text, not at all."""
+    theirs = pytest.importorskip("torch").torch_version.TorchVersion("2.13.0")
+    ours = TorchVersion("2.13.0")
+    for other in ("parrots", "2.x", "zzz", "", (2, "a"), None, 2.1, [1, 2], "2.13", "2.13.0a0", "v2.14", "2.9.dev3"):
+        for compare in (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne):
+            try:
+                wanted = compare(theirs, other)
+            except TypeError:
+                with pytest.raises(TypeError):
+                    compare(ours, other)
+            else:
+                assert compare(ours, other) == wanted, (compare, other)

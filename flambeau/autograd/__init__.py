@@ -14,6 +14,7 @@ from ..ops import writing
 from ..ops.registry import handle_torch_function, has_torch_function
 from . import batched, checkpoint, forward_ad, functional, graph, handles, joint_hooks
 from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
+from .engine import _is_checkpoint_valid as _is_checkpoint_valid
 from .engine import enforce_grad_layout_policy, queue_callback, retain_grad, run_backward, tensor_hook
 from .function import Function, FunctionCtx, once_differentiable
 from .grad_mode import (

@@ -207,7 +207,7 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        if engine.wants_some():
+        if not engine._is_checkpoint_valid():
             raise RuntimeError("When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` parameter "
                                "to .backward(). To resolve this error, you can either set use_reentrant=False, or call .backward() without "
                                "passing the `inputs` argument.")

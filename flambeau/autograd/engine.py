@@ -74,9 +74,10 @@ def current_pass() -> int:
     return _passes.stack[-1].number if _passes.stack else -1
 
 
-def wants_some() -> bool:
-    """Whether the backward pass under way in this thread is one for some gradients alone."""
-    return bool(_passes.stack) and _passes.stack[-1].targets is not None
+def _is_checkpoint_valid() -> bool:
+    """Whether the passes under way in this thread go to all leaves: one that was asked for some inputs' gradients would miss others', of
+    what a node runs again and goes back through by itself."""
+    return all(running.targets is None for running in _passes.stack)
 
 
 def completes(leaves: Sequence[Tensor]) -> bool:

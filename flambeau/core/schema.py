@@ -15,7 +15,7 @@ MEMORY_FORMATS = (contiguous_format, preserve_format, channels_last, channels_la
 _WHOLE = re.compile(r"^\s*([\w:]*)(?:\.(\w+))?\s*\((.*)\)\s*->\s*(.+?)\s*$", re.DOTALL)
 _BETWEEN = r"\((?:[^()]|\([^()]*\))*\)"
 _PIECE = re.compile(rf"(?:[^,(\[]|{_BETWEEN}|\[[^\]]*\])+")     # between commas in no bracket
-_PART = re.compile(rf"^((?:Dict|Future)?{_BETWEEN}|\w+)(?:\(([^)]*)\))?((?:\?|\[\d*\])*)\s*(\w+)?(?:\s*=\s*(.+))?$")
+_PART = re.compile(rf"^((?:Dict|Future)?{_BETWEEN}|\w+)(?:\(([^)]*)\)|(!))?((?:\?|\[\d*\])*)\s*(\w+)?(?:\s*=\s*(.+))?$")
 _TYPES = {"SymInt": "int", "Scalar": "number", "ScalarType": "int", "Layout": "int", "MemoryFormat": "int"}
 
 
@@ -33,7 +33,8 @@ class Argument:
         found = _PART.match(text)
         if found is None:
             raise RuntimeError(f"cannot read {text!r} in the schema; expected a type and a name")
-        element, alias, marks, name, default = found.groups()
+        element, alias, alone, marks, name, default = found.groups()
+        alias = alias or alone      # "Tensor!" is written to and shares its memory with no other argument
         self.kind, self.name, self.kwarg_only, self._text = element + marks, name or "", kwarg_only, text
         self.default = REQUIRED if default is None else self._constant(default)
         self.alias_info = None if alias is None else AliasInfo(frozenset(re.findall(r"\w+", alias.partition("->")[0])), "!" in alias)

@@ -146,7 +146,7 @@ class Compiler:
             for callback in Callbacks.end:
                 callback(code.co_name)
         if captured.broken is not None:
-            whole = function.__globals__.get("__name__") in policy.WHOLE
+            whole = policy.home_of(function) in policy.WHOLE
             self._report_break(captured.broken, whole_frame=whole)
             if whole:
                 state.failures += 1

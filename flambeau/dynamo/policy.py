@@ -8,6 +8,7 @@ import sysconfig
 import types
 from typing import Any
 
+from ..core.homes import is_own, own_name
 from ..ops.registry import Primitive
 
 PACKAGE = __name__.split(".")[0]
@@ -92,15 +93,10 @@ def _skips(module: str | None, filename: str) -> bool:
     return root in _SKIPPED_PACKAGES or (root in _SKIPPED_MODULES and _of_stdlib(filename))
 
 
-def is_own(name: str | None) -> bool:
-    root = _root(name)
-    return root == PACKAGE or (root == "torch" and sys.modules.get(root) is sys.modules[PACKAGE])    # flambeau.as_torch
-
-
 def home_of(function: types.FunctionType) -> str:
     """The module that a function is written in. Its `__module__` tells another where functools.wraps has copied that."""
     home = function.__globals__.get("__name__") or ""
-    return (function.__module__ or "") if is_own(home) else home
+    return own_name(function.__module__ or "") if is_own(home) else home
 
 
 def is_homemade(entry: Any) -> bool:
@@ -144,8 +140,8 @@ def skips_frames_of(name: str, filename: str, module: str | None) -> bool:
     if filename == "<string>" and (name.startswith("__") or (module or "").startswith("namedtuple_")):
         return True  # what dataclasses and named tuples generate
     if is_own(module):
-        home = module or ""
-        return not home.startswith(CAPTURED) or home.startswith(DECIDING) or (home.startswith(MACHINERY) and name != "_call_with_hooks")
+        own = own_name(module or "")
+        return not own.startswith(CAPTURED) or own.startswith(DECIDING) or (own.startswith(MACHINERY) and name != "_call_with_hooks")
     return _root(module) in _SKIPPED_PACKAGES or _of_stdlib(filename)
 
 

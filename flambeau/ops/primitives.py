@@ -427,8 +427,15 @@ def _fake_outputs(prim: Primitive, args: tuple, specs: Any, like: Tensor) -> Any
     if (out := dispatch.ask(prim, args)) is not NotImplemented:
         return out
     if type(specs) is tuple:
-        return tuple(fake(s.shape, s.dtype, like.device, s.strides, s.offset) for s in specs)
-    return fake(specs.shape, specs.dtype, like.device, specs.strides, specs.offset)
+        return tuple(pretended(s, like.device) for s in specs)
+    return pretended(specs, like.device)
+
+
+def pretended(spec: Spec, where: Any) -> Tensor:
+    """The fake tensor that a shape rule answers. TypeError where a size is a tensor, which operators then read (`with_numbers`)."""
+    if Tensor in map(type, spec.shape):
+        raise TypeError(f"sizes are ints, got {spec.shape}")
+    return fake(spec.shape, spec.dtype, where, spec.strides, spec.offset)
 
 
 PRIMITIVES: dict[str, Primitive] = {}

@@ -21,6 +21,7 @@ from flambeau import _C
 from ..core import dispatch
 from ..core.device import elsewhere
 from ..core.dtypes import as_dtype
+from ..core.homes import is_own
 from ..core.symbolic import is_symbolic
 from ..core.tensor import Tensor, from_array
 from ..core.watching import watched
@@ -46,7 +47,7 @@ from .primitives import (
     view,
 )
 from .replay import replayed
-from .telling import MAY_BE_THE_CALL, known, tell
+from .telling import MAY_BE_THE_CALL, known, other_form, tell
 from .traced import OWN_WAYS
 
 OPERATORS: dict[str, Callable] = {}
@@ -69,9 +70,6 @@ class OperatorInfo(NamedTuple):
     autocast: Mapping[str, str]
 
 
-_PACKAGE = __name__.partition(".")[0]
-
-
 def is_operator(fn: Any) -> bool:
     """Whether `fn` is an operator of the table (or a primitive): one node in a captured graph."""
     if isinstance(fn, Primitive):
@@ -79,7 +77,7 @@ def is_operator(fn: Any) -> bool:
     marks = getattr(fn, "__dict__", None)
     marked = isinstance(marks, dict) and "_operator" in marks and not isinstance(fn, MethodType)
     # a program's own wrapper of an operator, made with functools.wraps, has its marks
-    return marked and not (isinstance(fn, FunctionType) and not fn.__globals__.get("__name__", "").startswith(_PACKAGE))
+    return marked and not (isinstance(fn, FunctionType) and not is_own(fn.__globals__.get("__name__")))
 
 
 def _overriding(args: Iterable, found: list | None = None) -> list:
@@ -149,7 +147,7 @@ def _asks_classes(wrapper: Any) -> bool:
 
 
 def _is_ours(kind: type) -> bool:
-    return kind.__module__.startswith(_PACKAGE)
+    return is_own(kind.__module__)
 
 
 def call_override(wrapper: Callable, args: tuple, kwargs: dict, method: Callable | None = None) -> Any:
@@ -309,17 +307,24 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
         try:
             if (dispatch.override_classes or state.overrides) and (answer := call_override(wrapper, args, kwargs)) is not NotImplemented:
                 return answer
-            if kwargs and into_out is not None and (out := kwargs.pop("out", None)) is not None:
+            if kwargs and into_out is not None and "out" in kwargs:
+                given = dict(kwargs)
+                if (out := given.pop("out")) is None:
+                    return body(*args, **given)
                 if not isinstance(out, (Tensor, tuple, list)):
                     raise TypeError(f"{op_name}(): argument 'out' must be Tensor, not {type(out).__name__}")
                 if checks_out is not None:
-                    checks_out(out, (*args, *kwargs.values()))
-                return into_out(body(*args, **kwargs), out)
+                    checks_out(out, (*args, *given.values()))
+                return into_out(body(*args, **given), out)
             return body(*args, **kwargs)
         except Exception as error:
             owners = _overriding((*args, *kwargs.values()))
             if owners and isinstance(error, MAY_BE_THE_CALL) and not (dispatch.override_classes or state.overrides):
                 return _asked_of_classes(wrapper, op_name, owners, args, kwargs)    # which no call before had
+            if isinstance(error, MAY_BE_THE_CALL) and not owners and (other := other_form(op_name, wrapper, args, kwargs)) is not None:
+                return wrapper(*other[0], **other[1])
+            if into_out is not None:
+                kwargs.pop("out", None)     # of which the body knows nothing
             tell(op_name, fn, args, kwargs, error, bool(owners))
             raise
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -90,6 +92,67 @@ def _is_whole(value: Any) -> bool:
     if isinstance(value, Tensor) and not value.is_fake:
         return value.numel() == 1 and value.dtype.category < FLOAT
     return hasattr(type(value), "__index__")
+
+
+def other_form(name: str, fn: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+    """A call that failed, in the form that the operator takes, where it has another one that PyTorch takes too."""
+    return with_numbers(fn, args, kwargs) or with_factors_last(name, fn, args, kwargs)
+
+
+_INTEGERS = re.compile(r"^(?!.*Tensor).*\b(int|float|Ints|Dims|Sizes)\b")
+"""Annotations of where numbers stand, and no tensors."""
+
+
+def with_numbers(fn: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+    """A call with ints in the places of tensors that hold one integer, where the signature has no tensors; None if there are none."""
+    try:
+        bound = inspect.signature(fn).bind(*args, **kwargs)
+    except TypeError:
+        return None
+    changed = False
+    for name, parameter in inspect.signature(fn).parameters.items():
+        value = bound.arguments.get(name)
+        if _INTEGERS.search(str(parameter.annotation)) and (number := _whole(value)) is not value:
+            bound.arguments[name], changed = number, True
+    return (bound.args, bound.kwargs) if changed else None
+
+
+_FACTORS = ("beta", "alpha", "value")
+
+
+def with_factors_last(name: str, fn: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+    """A call in the old form, which has factors before what they multiply (`add(x, 2, y)`), as one that has them as keywords; None if it
+    is none."""
+    parameters = inspect.signature(fn).parameters.values()
+    factors = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name in _FACTORS]
+    operands = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
+    extra = len(args) + sum(operand in kwargs for operand in operands) - len(operands)
+    if not 0 < extra <= len(factors) or len(args) < 2 or any(_INTEGERS.search(str(p.annotation)) for p in parameters if p.name in operands):
+        return None
+    first, *rest = (args[1], args[0], *args[2:]) if "beta" in factors and not isinstance(args[0], Tensor) else args
+    numbers, tensors = [_number(a) for a in rest[:extra]], (first, *rest[extra:])
+    if None in numbers or not all(isinstance(a, Tensor) for a in tensors):
+        return None
+    moved = dict(zip(factors, numbers))
+    warnings.warn(f"{known(name)}() with {' and '.join(moved)} before the tensors is deprecated; give them as keywords, as in "
+                  f"{known(name)}({', '.join(operands)}, {', '.join(f'{key}={value}' for key, value in moved.items())})",
+                  UserWarning, stacklevel=4)
+    return tensors, {**kwargs, **moved}
+
+
+def _number(value: Any) -> Any:
+    """A number, also out of a tensor of no dimension; None for what is none."""
+    if isinstance(value, Tensor):
+        return value.item() if value._data is not None and not value.ndim else None
+    return value if isinstance(value, (int, float, complex)) else None
+
+
+def _whole(value: Any) -> Any:
+    """The integer that a tensor holds, also of those in a sequence; other values are as they are."""
+    if type(value) in (tuple, list):
+        numbers = [_whole(v) for v in value]
+        return value if all(a is b for a, b in zip(numbers, value)) else type(value)(numbers)
+    return int(value) if isinstance(value, Tensor) and value._data is not None and _is_whole(value) else value
 
 
 _MAY_STAND: dict[Any, Callable[[Any], bool]] = {

@@ -45,6 +45,18 @@ def step_of(prim: Any, args: tuple) -> tuple[Any, tuple, dict]:
     return (DispatchedOperator(handle, prim), args, {}) if found is None else found
 
 
+def told(prim: Any, args: tuple, ask: Callable[[Any, tuple, dict], Any]) -> Any:
+    """What a primitive's call comes to where `ask(function, args, kwargs)` answers for what it is in ATen: one call, or each of several."""
+    steps = prim.aten.steps
+    if steps is None:
+        return ask(*step_of(prim, args))
+
+    def call(name: str | Callable, *given: Any, **named: Any) -> Any:
+        return ask(aten.overload_named(name), given, named) if isinstance(name, str) else name(*given, **named)
+
+    return steps(call, *args)
+
+
 def in_aten(prim: Any, args: tuple) -> tuple[list[tuple[Any, tuple, dict]], Any]:
     """A call of a record as calls of overloads, and which give its result, as of `aten.steps_of`; no calls if ATen has none."""
     calls, result = aten.steps_of(prim, args)
@@ -76,21 +88,28 @@ def wrapping(args: Sequence) -> list[type]:
 
 def answer(prim: Any, args: tuple, whole: bool = False) -> Any:
     """What the first of the arguments' classes that answers gives; NotImplemented where none has `__torch_dispatch__`. Our own classes
-    are told the record itself, by `_compute(record, args)`; only they are asked for an operator as a `whole`."""
+    are told the record itself, by `_compute(record, args)`; others are asked for an operator as a `whole` where ATen has its steps."""
     kinds = wrapping(args)
     if not kinds:
         return NotImplemented
     if issubclass(kinds[0], dispatch.Computes):
         with dispatch.grad_enabled(False):
             return kinds[0]._compute(prim, args)
-    if whole:
+    if whole and prim.aten.steps is None:
         return NotImplemented
-    func, given, named = step_of(prim, args)
     with dispatch.grad_enabled(False), below_overrides():      # autograd, above, has its own record of this step
-        for kind in kinds:
-            out = kind.__torch_dispatch__(func, tuple(kinds), given, named)     # type: ignore[attr-defined]
-            if out is not NotImplemented:
-                return tuple(out) if type(out) is list else out
+        return told(prim, args, _ask_classes)
+
+
+def _ask_classes(func: Any, args: tuple, kwargs: dict) -> Any:
+    """What the first class among the arguments' that answers gives for a step; the step itself where none has a say in it."""
+    kinds = wrapping([*args, *kwargs.values()])
+    for kind in kinds:
+        out = kind.__torch_dispatch__(func, tuple(kinds), args, kwargs)     # type: ignore[attr-defined]
+        if out is not NotImplemented:
+            return tuple(out) if type(out) is list else out
+    if not kinds:
+        return func(*args, **kwargs)
     raise TypeError(f"Multiple dispatch failed for 'torch.ops.{func}'; all __torch_dispatch__ handlers returned NotImplemented: "
                     f"{[kind.__name__ for kind in kinds]}")
 

@@ -243,17 +243,17 @@ class EventList(list):
         """The sum of all, called Total."""
         return EventSum("Total", self)
 
-    def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0,
+    def key_averages(self, group_by_input_shapes: bool = False, group_by_stack_n: int = 0,
                      group_by_overload_name: bool = False) -> EventList:
         """The events summed by name (operators here have no overloads), and if told by the shapes of the arguments and by so many of the
         user's frames."""
         groups: dict[tuple, list[Event]] = {}
         for event in self:
-            shapes = str(event.input_shapes) if group_by_input_shape else ""
+            shapes = str(event.input_shapes) if group_by_input_shapes else ""
             groups.setdefault((event.key, event.is_user_annotation, shapes, *event.stack[:group_by_stack_n]), []).append(event)
         sums = EventList(EventSum(key[0], found) for key, found in groups.items())
         for entry in sums:
-            entry.input_shapes = entry.input_shapes if group_by_input_shape else []
+            entry.input_shapes = entry.input_shapes if group_by_input_shapes else []
             entry.stack, entry.by_stack = entry.stack[:group_by_stack_n], group_by_stack_n > 0
         return sums
 

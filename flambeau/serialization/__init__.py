@@ -3,6 +3,7 @@
 A file can only hold data unless it is loaded with `weights_only=False`; see `unpickler.py` for how that is kept.
 """
 
+import pickle as pickle
 import warnings
 from tempfile import mkdtemp
 from typing import Any

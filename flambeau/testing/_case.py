@@ -11,6 +11,7 @@ import numpy as np
 from ..core.tensor import Tensor
 from ..ops.registry import OPERATORS
 from ._comparison import BooleanPair, NonePair, NumberPair, ObjectPair, TensorLikePair, not_close_error_metas
+from ._creation import make_tensor as make_tensor
 
 _KINDS = (NonePair, BooleanPair, NumberPair, TensorLikePair, ObjectPair)
 

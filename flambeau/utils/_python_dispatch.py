@@ -8,13 +8,13 @@ from typing import Any
 
 from ..core import dispatch
 from ..core.tensor import Tensor
-from ..ops.wrappers import below_overrides, step_of
+from ..ops.wrappers import below_overrides, told
 
 
 class TorchDispatchMode:
     """Override `__torch_dispatch__(self, func, types, args=(), kwargs=None)`; in it the mode, and what stands above it, is off. `func` is
-    the overload of `torch.ops.aten` that the step is, with that one's arguments. A step that ATen hasn't in this form is equal to the
-    operator that it belongs to, and has the arguments of Flambeau's primitive."""
+    the overload of `torch.ops.aten` that the step is, with that one's arguments; a step that is several in ATen is told as these. A step that
+    ATen hasn't in this form is equal to the operator that it belongs to, and has the arguments of Flambeau's primitive."""
 
     def __init__(self, _dispatch_key: Any = None) -> None:
         self._scopes: list[Any] = []
@@ -24,9 +24,11 @@ class TorchDispatchMode:
 
     def handle(self, prim: Any, args: tuple) -> Any:
         """What dispatch asks a mode."""
-        func, given, named = step_of(prim, args)
+        def ask(func: Any, given: tuple, named: dict) -> Any:
+            return self.__torch_dispatch__(func, tuple({type(a) for a in given if isinstance(a, Tensor)}), given, named)
+
         with dispatch.grad_enabled(False), below_overrides():
-            return self.__torch_dispatch__(func, tuple({type(a) for a in args if isinstance(a, Tensor)}), given, named)
+            return told(prim, args, ask)
 
     def __enter__(self) -> TorchDispatchMode:
         scopes = self.__dict__.setdefault("_scopes", [])    # a subclass need not call __init__
@@ -53,6 +55,14 @@ def _disable_current_modes() -> Iterator[list[Any]]:
     with dispatch.scope((), -len(modes)):
         yield list(modes)
     assert state.word == word
+
+
+@contextmanager
+def _pop_mode_temporarily() -> Iterator[Any]:
+    """In the block the innermost mode, which it gives, sees nothing."""
+    innermost = dispatch.state.modes[-1]
+    with dispatch.scope((), -1):
+        yield innermost
 
 
 def _get_current_dispatch_mode() -> Any:

@@ -513,6 +513,36 @@ def _laplace(torch: Any, made: Any) -> dict[str, Any]:
     return {"evidence": float(model.log_marginal_likelihood()), "out": model(data.tensors[0][:4]).flatten().tolist()}
 
 
+@job("pytorch_lamb")
+def _lamb(torch: Any, made: Any) -> dict[str, Any]:
+    from pytorch_lamb import Lamb  # which has factors before the tensors, add_(2, x)
+    net, x = mlp(torch), torch.from_numpy(numbers(5, 4))
+    f = made(net)
+    warnings.simplefilter("ignore")
+    return trained(torch, net, lambda _: f(x).square().mean(), Lamb(net.parameters(), lr=1e-2))
+
+
+@job("mixture_of_experts")
+def _experts(torch: Any, made: Any) -> dict[str, Any]:
+    from mixture_of_experts import MoE  # which takes sizes out of tensors
+    net = fill(torch, MoE(dim=8, num_experts=4, hidden_dim=16, second_policy_train="all"))
+    x = torch.from_numpy(numbers(2, 8, 8))
+
+    def loss(net: Any) -> Any:
+        out, balance = net(x)
+        return out.square().mean() + balance
+
+    return trained(torch, net, loss)
+
+
+@job("ptflops")
+def _ptflops(torch: Any, made: Any) -> dict[str, Any]:
+    from ptflops import get_model_complexity_info  # which replaces functions of nn.functional, or sees ATen's steps
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 3))
+    return {backend: list(get_model_complexity_info(net, (3, 8, 8), as_strings=False, print_per_layer_stat=False, backend=backend))
+            for backend in ("pytorch", "aten")}
+
+
 def imports(name: str) -> str:
     """What importing a module under Flambeau says, in a process of its own."""
     reader, writer = os.pipe()

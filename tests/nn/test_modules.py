@@ -7,7 +7,9 @@ pytest.importorskip("torch")
 import torch
 import torch.nn.functional as TF
 
+import flambeau.nn as nn
 import flambeau.nn.functional as F
+from flambeau.nn.modules.applied import FunctionModule
 from tests.nn.oracle import compare_call, compare_module, randn
 
 X = (2, 6, 7)
@@ -171,3 +173,17 @@ def test_ctc():
 def test_adaptive_softmax():
     kwargs = {"cutoffs": [3, 6], "div_value": 2.0}
     compare_module("AdaptiveLogSoftmaxWithLoss", (8, 10), kwargs, [randn(5, 8), torch.tensor([0, 2, 4, 9, 7])])
+
+
+def test_a_function_put_in_the_place_of_another_is_called_by_modules(monkeypatch):
+    """As tools that count or replace do."""
+    made = [cls for cls in vars(nn).values() if isinstance(cls, type) and issubclass(cls, FunctionModule) and cls is not FunctionModule]
+    assert len(made) > 60
+    for cls in made:
+        name = next(name for name in cls.forward.__code__.co_names if hasattr(F, name))
+        with monkeypatch.context() as patch:
+            patch.setattr(F, name, lambda *args, **kwargs: "the other")
+            module = cls.__new__(cls)
+            nn.Module.__init__(module)
+            vars(module).update(dict.fromkeys(cls.forward.__code__.co_names))
+            assert cls.forward(module, *[None] * (cls.forward.__code__.co_argcount - 1)) == "the other", cls

@@ -103,3 +103,47 @@ def test_a_tensor_and_a_number_are_told_as_two_tensors(symbol: str) -> None:
     assert func == getattr(torch.ops.aten, {"+": "add", "-": "sub", "*": "mul", "/": "div"}[symbol]).Tensor
     packet = f"aten::{func.overloadpacket.__name__}"
     assert func.name() == f"{packet}.Tensor" and func.overloadpacket.name() == packet
+
+
+_ATEN = torch.ops.aten
+
+
+@pytest.mark.parametrize(("function", "wanted"), [
+    (lambda x, w: torch.nn.functional.linear(x, w, w[:, 0]), [_ATEN.t.default, _ATEN.addmm.default]),
+    (torch.nn.functional.linear, [_ATEN.t.default, _ATEN.mm.default]),
+    (lambda x, w: torch.nn.functional.linear(x[None], w), [_ATEN.view.default, _ATEN.t.default, _ATEN.mm.default, _ATEN.view.default]),
+    (lambda x, w: torch.nn.functional.layer_norm(x, (3,)), [_ATEN.native_layer_norm.default, *[_ATEN.view.default] * 2])])
+def test_an_operator_of_several_steps_is_told_as_these(function: Any, wanted: list) -> None:
+    """To modes, and to classes, which may give tensors of their own for each."""
+    x, w = torch.rand(2, 3), torch.rand(4, 3)
+    expected = function(x, w)
+    with Seen() as seen:
+        got = function(x, w)
+    torch.testing.assert_close(got, expected)
+    told = [func for func, _, _ in seen.calls if func is not _ATEN.select.int and func is not _ATEN.unsqueeze.default]
+    assert told == wanted and all(isinstance(func, Overload) for func in told)
+    Doubled.told = []
+    got = function(Doubled(x), w)
+    assert isinstance(got, Doubled) and [func for func in Doubled.told if func is not _ATEN.unsqueeze.default] == [
+        func for func in wanted if func is not _ATEN.t.default]      # which takes the plain tensor alone
+    torch.testing.assert_close(got.inner, function(x, w))
+
+
+class Doubled(torch.Tensor):
+    """Computes with what it wraps."""
+
+    told: list = []
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Doubled:
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner: torch.Tensor) -> None:
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        cls.told.append(func)
+        plain = [a.inner if isinstance(a, Doubled) else a for a in args]
+        out = func(*plain, **(kwargs or {}))
+        return tuple(map(cls, out)) if isinstance(out, tuple) else cls(out)

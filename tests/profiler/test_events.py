@@ -379,4 +379,5 @@ def test_whatever_runs_can_be_profiled(name: str, everything: bool, tmp_path: Pa
         call()
     assert any(e.name.startswith(event) for e in taken.events()), [e.name for e in taken.events()]
     taken.key_averages(group_by_input_shape=True, group_by_stack_n=2).table()
+    taken.events().key_averages(group_by_input_shapes=True).table()      # as torch spells it here
     taken.export_chrome_trace(tmp_path / "trace.json")

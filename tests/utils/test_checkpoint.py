@@ -161,3 +161,29 @@ def test_errors() -> None:
         create_selective_checkpoint_contexts([fl.mm])
     with pytest.raises(AttributeError, match="no operator"):
         _ = fl.ops.aten.no_such_operator
+
+
+def test_running_again_within_the_pass_is_for_all_leaves() -> None:
+    """What goes back by itself would accumulate in parameters that were not asked for."""
+    seen = []
+
+    class Asks(fl.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            seen.append(fl.autograd._is_checkpoint_valid())
+            return g * 2
+
+    x = fl.ones(3, requires_grad=True)
+    assert fl.autograd._is_checkpoint_valid()
+    Asks.apply(x).sum().backward()
+    Asks.apply(x).sum().backward(inputs=[x])
+    fl.autograd.grad(Asks.apply(x).sum(), x)
+    assert seen == [True, False, False] and fl.autograd._is_checkpoint_valid()
+    for backward in (lambda y: fl.autograd.grad(y, x), lambda y: y.backward(inputs=[x])):
+        with pytest.raises(RuntimeError, match="use_reentrant=False"):
+            backward(checkpoint(fl.sin, x, use_reentrant=True).sum())
+        backward(checkpoint(fl.sin, x, use_reentrant=False).sum())

@@ -554,3 +554,20 @@ def test_kept_workers_go_on_drawing() -> None:
 def test_parts_that_are_empty_are_told_of() -> None:
     with pytest.warns(UserWarning, match="Length of split at index 1 is 0"):
         random_split(range(2), [0.1, 0.1, 0.8])  # type: ignore[arg-type]
+
+
+def test_an_iterator_that_begins_anew_when_asked_again_is_asked_once() -> None:
+    class Restarts(IterableDataset):
+        def __iter__(self) -> Restarts:
+            self.numbers = iter(range(7))
+            return self
+
+        def __next__(self) -> int:
+            return next(self.numbers)
+
+    assert [int(n) for n in DataLoader(Restarts(), batch_size=None)] == list(range(7))
+    assert [b.tolist() for b in DataLoader(Restarts(), batch_size=3)] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [b.tolist() for b in DataLoader(Restarts(), batch_size=3, drop_last=True)] == [[0, 1, 2], [3, 4, 5]]
+    assert [b.tolist() for b in DataLoader(Restarts(), batch_size=4, num_workers=1)] == [[0, 1, 2, 3], [4, 5, 6]]
+    assert list(torch.utils.data.BatchSampler(Restarts(), 3, drop_last=False)) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert list(torch.utils.data.datapipes.iter.IterableWrapper(Restarts(), deepcopy=False).batch(4)) == [[0, 1, 2, 3], [4, 5, 6]]

@@ -1,5 +1,7 @@
 """The layers, by kind."""
 
+import sys
+
 from .activation import *  # noqa: F403
 from .adaptive import AdaptiveLogSoftmaxWithLoss
 from .batchnorm import *  # noqa: F403
@@ -28,3 +30,6 @@ del NonDynamicallyQuantizableLinear  # noqa: F821  torch has it in .linear only
 __all__ = sorted({name for name, value in globals().items()
                   if isinstance(value, type) and (issubclass(value, Module) or name == "LinearCrossEntropyOptions")
                   and not name.startswith("_")} - {"FunctionModule"})
+for _module in [module for name, module in sys.modules.items() if name.startswith(f"{__name__}.") and not hasattr(module, "__all__")]:
+    vars(_module)["__all__"] = [name for name, value in vars(_module).items()
+                                if isinstance(value, type) and value.__module__ == _module.__name__ and not name.startswith("_")]

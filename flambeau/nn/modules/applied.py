@@ -8,16 +8,18 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Any
 
+from .. import functional
 from .module import Module
 
-# The two methods as they would be written by hand, so that a call costs no more and the compiler sees plain code.
+# The two methods as they would be written by hand, so that a call costs no more, the compiler sees plain code, and tools that put
+# another function in the place of one of nn.functional see the module's call of it.
 _METHODS = """
-def made(base, function, {defaults}):
+def made(base, F, {defaults}):
     def __init__(self, {parameters}):
         super(base, self).__init__()
         self._keep({kept})
     def forward(self, {inputs}):
-        return function({inputs}, {passed})
+        return F.{function}({inputs}, {passed})
     return __init__, forward
 """
 
@@ -40,7 +42,10 @@ class FunctionModule(Module):
         inputs = list(takewhile(lambda p: p.annotation.startswith("Tensor") and p.default is p.empty, parameters))
         rest = parameters[len(inputs):]
         settings = [p for p in rest if p.name != "training"]
+        name = function.__name__
+        assert getattr(functional, name) is function, f"nn.functional.{name} is another function"
         source = _METHODS.format(
+            function=name,
             inputs=", ".join(p.name for p in inputs), defaults=", ".join(f"default_{p.name}" for p in settings),
             parameters=", ".join(p.name if p.default is p.empty else f"{p.name}=default_{p.name}" for p in settings),
             kept=", ".join(f"{p.name}={p.name}" for p in settings),
@@ -48,7 +53,7 @@ class FunctionModule(Module):
         place, scope = sys._getframe(1), dict[str, Any]()
         code = compile("\n" * (place.f_lineno - 7) + source, place.f_code.co_filename, "exec")     # tracebacks show the class statement
         exec(code, sys.modules[cls.__module__].__dict__, scope)
-        methods = scope["made"](FunctionModule, function, *(p.default for p in settings))
+        methods = scope["made"](FunctionModule, functional, *(p.default for p in settings))
         methods[1].source_text = source[source.index("    def forward"):source.index("    return __init__")]
         for method, taken in zip(methods, (settings, inputs)):
             if taken and method.__name__ not in cls.__dict__:

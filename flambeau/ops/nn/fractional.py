@@ -12,7 +12,7 @@ from .. import prims
 from ..joining import cat
 from ..random import rand
 from ..registry import operator
-from .windows import _batched, ntuple, window_maxima
+from .windows import _batched, counts, ntuple, window_maxima
 
 
 def _starts(samples: Tensor, size: Any, kernel: int, out: int) -> Tensor:
@@ -50,8 +50,8 @@ def _fractional(spatial: int) -> Callable:
         x, single = _batched(input, spatial, name)
         if x.dtype.category != FLOAT:
             raise NotImplementedError(f'"{name}" not implemented for \'{scalar_type(x.dtype)}\'; convert the input with .float() first')
-        kernel, sizes = ntuple(kernel_size, spatial, "kernel_size"), tuple(x.shape[2:])
-        wanted = ntuple(output_size, spatial, "output_size") if output_size is not None else \
+        kernel, sizes = counts(kernel_size, spatial, "kernel_size"), tuple(x.shape[2:])
+        wanted = counts(output_size, spatial, "output_size") if output_size is not None else \
             tuple(int(n * r) for n, r in zip(sizes, ntuple(output_ratio, spatial, "output_ratio")))
         for n, k, out in zip(sizes, kernel, wanted):
             if out + k - 1 > n:

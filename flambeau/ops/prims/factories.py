@@ -12,8 +12,8 @@ from ...core import dispatch
 from ...core.device import CPU, device
 from ...core.dtypes import dtype, float32, int64
 from ...core.size import plain_numbers
-from ...core.tensor import Tensor, fake, laid_out
-from ..primitives import InAten, kernel_for, register
+from ...core.tensor import Tensor, laid_out
+from ..primitives import InAten, kernel_for, pretended, register
 from ..registry import PRIMITIVES, Primitive, Spec
 
 
@@ -34,7 +34,7 @@ class FactoryPrimitive(Primitive):
         if symbolic and any(isinstance(n, np.integer) for n in spec.shape):
             return self.run(plain_numbers(args))
         if symbolic or dispatch.state.fake or where.type == "meta":
-            return fake(spec.shape, spec.dtype, where, spec.strides)
+            return pretended(spec, where)
         kernel = self.kernels.get(where.type) or kernel_for(self, where)
         try:
             return laid_out(kernel(*args), spec.dtype, where, spec.strides)

@@ -26,8 +26,9 @@ from ...cuda.library import device_count
 from ...ops.generators import random_seed
 from .collate import default_collate, default_convert, pinned
 from .datapipes.datapipe import IterDataPipe, apply_shuffle_settings
+from .dataset import Dataset as Dataset
 from .dataset import IterableDataset
-from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
+from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, following
 from .worker import EndOfStream, Restart, StreamEnded, WorkerError, WorkerPlan, receive, run_worker
 from .worker import get_worker_info as get_worker_info
 
@@ -59,7 +60,7 @@ def _stream_fetcher(dataset: Any, collate: Callable[[Any], Any], batched: bool, 
 
     def fetch(indices: Any) -> Any:
         wanted = len(indices) if batched else 1
-        batch = list(itertools.islice(samples, wanted))
+        batch = following(samples, wanted)
         if not batch or (drop_last and len(batch) < wanted):
             raise StreamEnded
         return collate(batch if batched else batch[0])

@@ -17,6 +17,18 @@ T_co = TypeVar("T_co", covariant=True)
 _CHUNK = 32  # how many random numbers are drawn at once
 
 
+def following(iterator: Iterator, count: int) -> list:
+    """The next `count` of an iterator, or as many as there are. It is asked for these alone: one that is its own iterable may begin anew where
+    it is asked for an iterator, as itertools do."""
+    found: list = []
+    while len(found) < count and (one := next(iterator, _END)) is not _END:
+        found.append(one)
+    return found
+
+
+_END: Any = object()
+
+
 class Sampler(Generic[T_co]):
     """An iterable over indices (or lists of them); subclasses define `__iter__` and usually `__len__`."""
 
@@ -119,7 +131,7 @@ class BatchSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         indices = iter(self.sampler)
-        while batch := list(itertools.islice(indices, self.batch_size)):
+        while batch := following(indices, self.batch_size):
             if len(batch) == self.batch_size or not self.drop_last:
                 yield batch
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ....ops.generators import random_seed
 from ..collate import default_collate
-from ..sampler import SequentialSampler
+from ..sampler import SequentialSampler, following
 from ..worker import get_worker_info
 from .checks import DataChunk
 from .datapipe import IterDataPipe, functional_datapipe, named_after
@@ -110,7 +110,7 @@ class Batcher(IterDataPipe):
 
     def __iter__(self) -> Iterator[Any]:
         elements = iter(self.datapipe)
-        while batch := list(itertools.islice(elements, self.batch_size)):
+        while batch := following(elements, self.batch_size):
             if len(batch) == self.batch_size or not self.drop_last:
                 yield self.wrapper_class(batch)
 
