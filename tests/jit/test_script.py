@@ -9,7 +9,7 @@ import sys
 import types
 import warnings
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import pytest
@@ -532,7 +532,7 @@ def test_partials_hold_arguments_of_functions():
 
 
 def changes_its_kind(x: fl.Tensor, high: bool) -> bool:
-    z: Union[int, float] = 3
+    z: int | float = 3
     if high:
         z = 2.5
     return isinstance(z, int)
