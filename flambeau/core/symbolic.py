@@ -38,7 +38,7 @@ from flambeau.core.expr import (
 __all__ = [
     "DataDependentFloat", "DataDependentSize", "Expr", "Guard", "Index", "ShapeEnv", "SymBool", "SymFloat", "SymInt",
     "bounds", "coefficient", "evaluate", "expr_of", "floordiv", "free_variables",
-    "hint_of", "is_symbolic", "is_var", "known_less", "known_nonnegative", "maximum",
+    "hint_of", "is_of_data", "is_symbolic", "is_var", "known_less", "known_nonnegative", "maximum",
     "minimum", "modulo", "substitute", "sym_max", "sym_min", "sym_not", "to_cpp", "to_python", "unknown_size", "var",
 ]
 
@@ -101,6 +101,12 @@ def must(condition: Any, said: bool = False) -> bool:
             env.learn(relation)
             return True
     return bool(condition)
+
+
+def is_of_data(condition: Any) -> bool:
+    """Whether only a run knows if a condition holds."""
+    return isinstance(condition, SymBool) and condition.env.static_value(condition.relation) is None and bool(
+        free_variables(condition.relation.left - condition.relation.right) & condition.env.unbacked)
 
 
 class Relation(NamedTuple):

@@ -365,6 +365,24 @@ def test_custom_operators(strict):
     _same(_reloaded(program).module()(X), X * 2 + 1)
 
 
+def test_ends_of_what_only_a_run_knows():
+    """At most so many of those that a mask picks, filled up: as detectors give their boxes."""
+    y = fl.arange(3.0)
+
+    def f(x):
+        mask = x[:, 0] > 0
+        kept = mask.nonzero()[:, 0].flip(0)[:3]
+        rows, more = x[kept], y[kept]
+        both = fl.cat([rows, more.view(-1, 1)], 1)
+        return F.pad(both, (0, 0, 0, 3 - both.shape[0])).reshape(3, 5), x[mask][1:]
+
+    program = export(_module(f), (X,))
+    for one in (program, program.run_decompositions(), _reloaded(program)):
+        for x in (X, -X, -X.abs() - 1, fl.cat([-X[:1].abs(), X[1:].abs() + 1])):
+            for got, want in zip(one.module()(x), f(x), strict=True):
+                _same(got, want)
+
+
 def test_assertions_of_what_only_a_run_knows():
     names = {}      # pytest writes assert statements of its own modules anew
     exec("def f(x):\n    n = x[0, 0].long().item()\n    assert n >= 1\n    assert n <= 3, 'too many'\n    return x[:n].sum() + n\n", names)
