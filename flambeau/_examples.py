@@ -17,6 +17,14 @@ _MESH = _GROUP + 'mesh = torch.distributed.init_device_mesh("cpu", (2,))\n'
 _INDICES = "torch.tensor([[0, 1], [1, 0]]), torch.tensor([3.0, 4.0]), (2, 2)"
 _OP = ('double = torch.library.custom_op("help::NAME", lambda x: x * 2, mutates_args=(), schema="(Tensor x) -> Tensor")\n')
 _STEP = "def step(x):\n    return x * 2\n"
+_SCRIPT = "def f(x):\n    return x + 1\n"
+_PIPE = "class Twice(torch.utils.data.IterDataPipe):\n"
+_TASK = 'torch.utils.benchmark.TaskSpec("x + x", "x = 1")'
+_COUNTS = "torch.utils.benchmark.FunctionCounts((torch.utils.benchmark.FunctionCount(3, 'f'),), inclusive=True)"
+_EXPORTED = f"torch.export.export({_LINEAR}, (torch.ones(1, 3),))"
+_FLOAT8 = "a = b = torch.ones(16, 32).to(torch.float8_e4m3fn)\n"
+_OVERRIDES = ("class Mine:\n    @classmethod\n    def __torch_function__(cls, func, types, args=(), kwargs=None):\n"
+              "        return f'my {func.__name__}'\n")
 
 
 def _op(name: str) -> str:
@@ -25,6 +33,25 @@ def _op(name: str) -> str:
 
 EXAMPLES: dict[str, dict[str, str]] = {
     "": {
+        "Event": "start = torch.cpu.Event()\nstart.record()\nstart.query()", "Stream": "torch.cpu.current_stream() == torch.cpu.Stream()",
+        "ScriptFunction": _SCRIPT + "isinstance(torch.jit.script(f), ~)", "ScriptModule": "isinstance(torch.jit.script(torch.nn.ReLU()), ~)",
+        "set_default_tensor_type": "torch.set_default_dtype(torch.float32)", "set_num_interop_threads": "~(1)",
+        **dict.fromkeys(("sparse_bsc_tensor", "sparse_bsr_tensor"),
+                        "torch.sparse_csr_tensor([0, 1, 2], [1, 0], [3.0, 4.0], (2, 2)).to_dense()"),
+        "view_scatter": f"torch.select_scatter({_M}, torch.zeros(2), 0, 1)", "setitem_": f"x = {_V}\nx[1:] = 0\nx",
+        "scale_all_": f"x = {_V}\n~([x], 2.0)\nx", "recurrent_steps": "torch.nn.GRU(3, 2)(torch.ones(5, 1, 3))[0].shape",
+        "sgd_step_": f"x = {_V}\n~([x], [torch.ones(3)], None, [False], 0.5, 0.0, 0.0, 0.0, False, False)\nx",
+        "adam_step_":
+            f"x, mean, square, step = {_V}, torch.zeros(3), torch.zeros(3), torch.ones(())\n"
+            "~([x], [torch.ones(3)], [mean], [square], None, [step], 0.1, 0.9, 0.999, 1e-8, 0.0, False, False)\nx",
+        "lstm_gates_backward": "~(torch.ones(1, 2), torch.zeros(1, 2), torch.ones(1, 8), torch.ones(1, 8), torch.zeros(1, 2))[1].shape",
+        "cross_entropy_rows_backward": f"x = {_M}\ntop = x.amax(1)\n~(torch.ones(2), x, torch.tensor([0, 1]), top, x.logsumexp(1) - top)",
+        "glu_backward": "~(torch.ones(1), torch.zeros(2), 0)",
+        "avg_pool_backward": "~(torch.ones(1, 1, 2), (1, 1, 4), (2,), (2,), (0,), False, True, None)",
+        "embedding_backward": f"~({_M}, torch.tensor([0, 2]), 3, None, False)",
+        "flash_attention": "q = torch.ones(1, 1, 2, 4)\n~(q, q, q, False, 0.5)[0].shape",
+        "flash_attention_backward":
+            "q = torch.ones(1, 1, 2, 4)\nout, lse = torch.flash_attention(q, q, q, False, 0.5)\n~(out, q, q, q, out, lse, False, 0.5)[2].shape",
         "GradScaler": '~("cpu").get_scale()',
         "compiled_with_cxx11_abi": "~()", "alpha_dropout_": "torch.nn.functional.alpha_dropout(torch.ones(2), 0.5)",
         "block_diag": f"~({_M}, torch.ones(1, 1))", "cartesian_prod": "~(torch.tensor([1, 2]), torch.tensor([3, 4]))",
@@ -129,6 +156,14 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "where": f"{_V}.where({_V} > 0.75, torch.zeros(3))",
     },
     "nn.functional": {
+        "handle_torch_function": _OVERRIDES + "torch.overrides.handle_torch_function(torch.sin, (Mine(),), Mine())",
+        "scaled_mm":
+            _FLOAT8 + "kind = torch.nn.functional.ScalingType.TensorWise\n"
+            "~(a, b.t(), torch.tensor(2.0), kind, torch.tensor(0.5), kind, output_dtype=torch.float32).shape",
+        "scaled_grouped_mm":
+            _FLOAT8 + "kind, ends = torch.nn.functional.ScalingType.RowWise, torch.tensor([10, 16], dtype=torch.int32)\n"
+            "b = b.expand(2, 16, 32).transpose(1, 2)\n"
+            "~(a, b, torch.ones(16), kind, torch.ones(2, 16), kind, offs=ends, output_dtype=torch.float32).shape",
         **{f"adaptive_max_pool{n}d_with_indices": f"~(torch.ones(1, 1, {', '.join('4' * n)}), 2)[0].shape" for n in (1, 2, 3)},
         **{f"max_pool{n}d_with_indices": f"~(torch.ones(1, 1, {', '.join('4' * n)}), 2)[0].shape" for n in (2, 3)},
         **{f"fractional_max_pool{n}d_with_indices": f"~(torch.ones(1, 1, {', '.join('4' * n)}), 2, output_size=2)[0].shape" for n in (2, 3)},
@@ -157,6 +192,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "NLLLoss2d": "torch.nn.NLLLoss()(torch.zeros(1, 2, 1), torch.tensor([[1]]))",
     },
     "optim": {
+        "swap_in_optimizer_params_and_state":
+            f"sgd, other = {_SGD}, torch.zeros(2, requires_grad=True)\nwith ~(sgd, {{'0': other}}, sgd.state_dict()):\n    pass",
         "Muon": "~([torch.nn.Parameter(torch.ones(2, 2))], lr=0.1).param_groups[0]['lr']", "Optimizer": f"isinstance({_SGD}, ~)",
     },
     "optim.lr_scheduler": {
@@ -182,6 +219,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
                     ("orthogonal", "2, 2", ""), ("sparse", "2, 2", ", 0.5"), ("uniform", 2, ""), ("normal", 2, ""),
                     ("xavier_normal", "2, 3", ""), ("xavier_uniform", "2, 3", ""))}},
     "nn.utils": {
+        "remove_weight_norm":
+            f'torch.nn.utils.parametrize.remove_parametrizations(torch.nn.utils.parametrizations.weight_norm({_LINEAR}), "weight")',
         "clip_grad_norm": f"torch.nn.utils.clip_grad_norm_({_LINEAR}.parameters(), 1.0)", "clip_grad_norm_": f"~({_LINEAR}.parameters(), 1.0)",
         "clip_grad_value_": f"~({_LINEAR}.parameters(), 0.5)", "clip_grads_with_norm_": f"~({_LINEAR}.parameters(), 1.0, torch.tensor(2.0))",
         "convert_conv2d_weight_memory_format": "~(torch.nn.Conv2d(2, 3, 3), torch.channels_last)",
@@ -228,6 +267,10 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "remove": f'~(torch.nn.utils.prune.identity({_LINEAR}, "bias"), "bias")',
     },
     "nn.attention": {
+        "activate_flash_attention_impl":
+            'torch.nn.attention.register_flash_attention_impl("none", register_fn=lambda: torch.utils.hooks.RemovableHandle({}))\n~("none")\n'
+            "torch.nn.attention.restore_flash_attention_impl()",
+        "register_flash_attention_impl": '~("mine", register_fn=lambda: None)\n"mine" in torch.nn.attention.list_flash_attention_impls()',
         "current_flash_attention_impl": "~()", "list_flash_attention_impls": "~()",
         "restore_flash_attention_impl": "~()",
         "sdpa_kernel":
@@ -235,6 +278,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
             "    out = torch.nn.functional.scaled_dot_product_attention(q, q, q)\nout.shape",
     },
     "nn.attention.flex_attention": {
+        "FlexKernelOptions": "~(BLOCK_M=64)",
         "AuxOutput": "~(lse=torch.zeros(1))", "AuxRequest": "~(lse=True)",
         "and_masks": "f = ~(lambda b, h, q, k: q >= k, lambda b, h, q, k: q - k < 2)\nf(0, 0, torch.tensor(3), torch.tensor(2))",
         "BlockMask": "isinstance(torch.nn.attention.flex_attention.create_block_mask(lambda b, h, q, k: q >= k, 1, 1, 128, 128), ~)",
@@ -244,6 +288,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "or_masks": "f = ~(lambda b, h, q, k: q >= k, lambda b, h, q, k: k == 0)\nf(0, 0, torch.tensor(1), torch.tensor(2))",
     },
     "autograd": {
+        "detect_anomaly": "import warnings\nwith warnings.catch_warnings(action='ignore'), ~():\n    y = torch.ones(2).sin()",
+        "enforce_grad_layout_policy": "with ~(True):\n    pass",
         "save_on_cpu": f"{_X}with ~():\n    y = (x * x).sum()\ny.backward()\nx.grad",
         "saved_tensors_hooks": f"{_X}with ~(lambda t: t.numpy(), torch.from_numpy):\n    y = (x * 2).sum()\ny",
         "Function":
@@ -275,6 +321,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
             "parts.tangent",
     },
     "autograd.graph": {
+        "region_activation_memory_budget": f"torch.utils.checkpoint.checkpoint(torch.sin, {_V}, use_reentrant=False)",
+        "set_override_stale_capture_stream": "~(False)", "set_warn_on_accumulate_grad_stream_mismatch": "~(False)",
         "GradientEdge": f"{_X}isinstance(torch.autograd.graph.get_gradient_edge(x), ~)", "Node": f"{_X}isinstance((x * 2).grad_fn, ~)",
         "RemovableHandle": f"{_X}x.register_hook(lambda g: g).remove()",
         "allow_mutation_on_saved_tensors":
@@ -285,8 +333,12 @@ EXAMPLES: dict[str, dict[str, str]] = {
 
     },
     "autograd.profiler": {
+        "FunctionEvent": '~(0, "aten::sin", 0, 1.0, 3.5).cpu_time_total',
+        "KinetoStepTracker": '~.init_step_count("mine")\n~.increment_step("mine")',
+        "MemRecordsAcc":
+            "class Record:\n    def start_ns(self):\n        return 5000\nlen(list(~([(Record(), 64)]).in_interval(0, 10)))",
         "emit_nvtx": "with ~():\n    y = torch.ones(2, device='cuda').sin()",
-        "emit_itt": "with ~():  # needs ittapi\n    y = torch.ones(2).sin()",
+        "emit_itt": "with ~(enabled=False):  # True needs ittapi\n    y = torch.ones(2).sin()",
         "EnforceUnique": "~().see('key')", "EventList": "len(~([]))",
         "kineto_available": "~()", "profile": f"with ~() as taken:\n    {_V}.sin()\nlen(taken.function_events) > 0",
         "record_function":
@@ -321,6 +373,9 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "masked": dict.fromkeys(("MaskedTensor", "masked_tensor", "as_masked_tensor"), "~(torch.ones(2), torch.tensor([True, False])).sum()"),
     "quasirandom": {"SobolEngine": "~(2).draw(2)"},
     "distributions": {
+        "register_kl":
+            "class Mine(torch.distributions.Normal):\n    pass\n\n@~(Mine, Mine)\ndef kl(p, q):\n    return p.loc - q.loc\n"
+            "torch.distributions.kl_divergence(Mine(2.0, 1.0), Mine(0.5, 1.0))",
         **{name: f"~({given}).sample()" for name, given in {
             "Bernoulli": "torch.tensor(0.5)", "Binomial": "10, torch.tensor(0.5)", "Categorical": "torch.tensor([0.5, 0.5])",
             "ContinuousBernoulli": "torch.tensor(0.25)",
@@ -345,6 +400,9 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "biject_to": f"~(torch.distributions.constraints.positive)({_V})", "transform_to": f"~(torch.distributions.constraints.positive)({_V})",
     },
     "distributions.constraints": {
+        "dependent_property":
+            "class Mine:\n    @~(is_discrete=False)\n    def support(self):\n        return torch.distributions.constraints.positive\n"
+            "Mine().support.check(torch.ones(1))",
         "Constraint": "isinstance(torch.distributions.constraints.positive, ~)",
         "MixtureSameFamilyConstraint": "~(torch.distributions.constraints.positive).check(torch.ones(2))",
         "cat": "~([torch.distributions.constraints.positive]).check(torch.ones(1))",
@@ -355,8 +413,22 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "is_dependent": "~(torch.distributions.constraints.positive)", "less_than": f"~(1.5).check({_V})",
         "multinomial": "~(3).check(torch.tensor([1, 2]))",
     },
-    "utils": { "swap_tensors": "a, b = torch.zeros(1), torch.ones(1)\n~(a, b)\na"},
+    "utils": {
+        "set_module": "def f():\n    pass\n~(f, 'mine')\nf.__module__",
+        "swap_tensors": "a, b = torch.zeros(1), torch.ones(1)\n~(a, b)\na"},
     "utils.data": {
+        "argument_validation":
+            _PIPE + "    @~\n    def __init__(self, source: torch.utils.data.IterDataPipe[int]):\n        self.source = source",
+        "functional_datapipe":
+            "@~('doubled')\n" + _PIPE + "    def __init__(self, source):\n        self.source = source\n\n    def __iter__(self):\n"
+            "        return (2 * x for x in self.source)\npipe = torch.utils.data.datapipes.iter.IterableWrapper([1, 2]).doubled()\n"
+            "del torch.utils.data.IterDataPipe.functions['doubled']  # take the name back\nlist(pipe)",
+        "guaranteed_datapipes_determinism": "with ~():\n    pass", "runtime_validation_disabled": "with ~():\n    pass",
+        "non_deterministic": "@~(lambda source, shuffle=True: shuffle)\n" + _PIPE + "    def __init__(self, source, shuffle=True):\n"
+                             "        self.source = source",
+        "runtime_validation":
+            "from collections.abc import Iterator\n" + _PIPE.replace("DataPipe)", "DataPipe[int])") +
+            "    @~\n    def __iter__(self) -> Iterator[int]:\n        return iter([1, 2])\nlist(Twice())",
         "BatchSampler": "list(~(range(5), 2, False))", "ChainDataset": "isinstance(~([]), torch.utils.data.IterableDataset)",
         "ConcatDataset": "len(~([range(2), range(3)]))", "DFIterDataPipe": "issubclass(~, torch.utils.data.IterDataPipe)",
         "DataChunk": "~([1, 2])", "DataLoader": "list(~(range(4), batch_size=2))", "Dataset": "issubclass(torch.utils.data.TensorDataset, ~)",
@@ -374,6 +446,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "random_split": "[len(part) for part in ~(range(5), [3, 2])]",
     },
     "utils.checkpoint": {
+        "CheckpointFunction": f"{_X}~.apply(lambda x: (x.sin(),), True, x)[0].sum().backward()\nx.grad",
+        "GraphExecGroup": "with ~():\n    pass", "SelectiveCheckpointContext": "~(is_recompute=False).is_recompute",
         "DefaultDeviceType": "~.get_device_type()", "check_backward_validity": f"{_X}~([x])", "detach_variable": f"{_X}~((x,))",
         "checkpoint": f"{_X}~(torch.sin, x, use_reentrant=False).sum().backward()\nx.grad",
         "checkpoint_sequential": f"{_X}~([torch.sin, torch.cos], 2, x, use_reentrant=False).sum().backward()\nx.grad",
@@ -382,6 +456,15 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "set_checkpoint_early_stop": "with ~(True):\n    pass", "set_device_states": "~([], [])",
     },
     "utils.benchmark": {
+        "TaskSpec": '~("x + x", setup="x = 1").title', "Measurement": f"~(2, [0.5, 1.0], {_TASK}).median",
+        "FunctionCount": '~(3, "f").count', "FunctionCounts": f"{_COUNTS}.sum()",
+        "CallgrindStats": f"counts = {_COUNTS}\n~({_TASK}, 1, True, counts, counts, counts, counts, None).counts()",
+        "CopyIfCallgrind": "~(3).value", "FuzzedParameter": '~("n", minval=1, maxval=8, distribution="uniform").name',
+        "FuzzedTensor": '~("x", size=("n", 2)).name', "ParameterAlias": '~("n").alias_to',
+        "Fuzzer":
+            'n = torch.utils.benchmark.FuzzedParameter("n", minval=3, maxval=3, distribution="uniform")\n'
+            'fuzzer = ~([n], [torch.utils.benchmark.FuzzedTensor("x", size=("n", 2))], seed=0)\n'
+            "[tensors['x'].shape for tensors, facts, parameters in fuzzer.take(1)]",
         "Compare": 'print(~([torch.utils.benchmark.Timer("1 + 1").timeit(10)]))',
         "Timer": 'm = ~("x + x", globals={"x": torch.ones(2)}).timeit(10)\nm.number_per_run', "select_unit": "~(2e-6)",
         "set_torch_threads": "with ~(1):\n    pass", "timer": "before = ~()", "trim_sigfig": "~(3.14159, 3)", "unit_to_english": '~("us")',
@@ -398,6 +481,10 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "load": '~("folder", "my_model", source="local")', "load_state_dict_from_url": '~("https://example.org/weights.pt")',
     },
     "serialization": {
+        "StorageType": '~("FloatStorage").dtype', "clear_safe_globals": "~()",
+        "set_default_mmap_options": "import mmap\nwith ~(mmap.MAP_PRIVATE):\n    pass",
+        "register_package": "~(50, lambda storage: None, lambda storage, location: None)",
+        "skip_data": "import io\nwith ~():\n    torch.save(torch.ones(2), io.BytesIO())", "validate_hpu_device": 'torch.device("hpu:0")',
         "add_safe_globals": "~([set])", "safe_globals": "with ~([set]):\n    pass",
         "check_module_version_greater_or_equal": "import numpy\n~(numpy, (1, 0))",
         "default_restore_location": '~(torch.ones(2).untyped_storage(), "cpu").nbytes()',
@@ -409,6 +496,9 @@ EXAMPLES: dict[str, dict[str, str]] = {
 
     },
     "overrides": {
+        "redispatch_function":
+            "class Said(torch.Tensor):\n    @classmethod\n    def __torch_function__(cls, func, types, args=(), kwargs=None):\n"
+            "        return func.__name__, ~(func, types, args, kwargs)\ntorch.neg(torch.ones(1).as_subclass(Said))[0]",
         "BaseTorchFunctionMode": "with ~():\n    x = torch.ones(2) + 1\nx",
         "TorchFunctionMode":
             "class Counted(~):\n    calls = 0\n\n    def __torch_function__(self, func, types, args=(), kwargs=None):\n"
@@ -421,6 +511,13 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "get_testing_overrides": "torch.add in ~()",
     },
     "library": {
+        "fallthrough_kernel":
+            'mine = torch.library.Library("help_falls", "DEF")\nmine.define("f(Tensor x) -> Tensor")\nmine.impl("f", ~, "Meta")',
+        "impl_abstract": _op("abstract") + "torch.library.register_fake(double, torch.empty_like)",
+        "triton_op":
+            "@~('help::tripled', mutates_args=())\ndef tripled(x: torch.Tensor) -> torch.Tensor:\n    return x * 3\ntripled(torch.ones(2))",
+        "wrap_triton":
+            "# within a triton_op, a kernel of the triton package on a grid of 8 programs\n~(kernel)[(8,)](x, out, x.numel(), BLOCK=128)",
         "CustomOpDef": _op("made") + "isinstance(double, ~)",
         "Library": 'mine = ~("help_of_library", "DEF")\nmine.define("f(Tensor x) -> Tensor")',
         "custom_op": _op("double").replace("torch.library.custom_op", "~") + "double(torch.ones(2))",
@@ -448,7 +545,13 @@ EXAMPLES: dict[str, dict[str, str]] = {
             'import io\nfile = io.BytesIO()\nwith torch.package.PackageExporter(file) as package:\n'
             '    package.save_pickle("data", "list.pkl", [1, 2])\nfile.seek(0)\n~(file).load_pickle("data", "list.pkl")',
     },
-    "onnx": { "export": f'~({_LINEAR}, (torch.ones(1, 3),), "layer.onnx")', "is_in_onnx_export": "~()"},
+    "onnx": {
+        "ExportableModule": "class Mine(~):\n    def example_arguments(self):\n        return (torch.ones(1, 3),), None",
+        "ONNXProgram": f"isinstance(torch.onnx.export({_LINEAR}, (torch.ones(1, 3),)), ~)",
+        "register_custom_op_symbolic": '~("mine::scaled", lambda g, x: g.op("mine::Scaled", x), 18)',
+        "unregister_custom_op_symbolic":
+            'torch.onnx.register_custom_op_symbolic("mine::scaled", lambda g, x: g.op("mine::Scaled", x), 18)\n~("mine::scaled", 18)',
+        "export": f'~({_LINEAR}, (torch.ones(1, 3),), "layer.onnx")', "is_in_onnx_export": "~()"},
     "profiler": {
         "ExecutionTraceObserver": '~().register_callback("graph.json")',
         "profile": f"with ~() as taken:\n    {_V}.sin()\nlen(taken.key_averages()) > 0", "schedule": "~(wait=1, warmup=1, active=2)(0)",
@@ -456,6 +559,16 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "tensorboard_trace_handler": '~("traces")',
     },
     "compiler": {
+        "CacheInfo": "~().artifacts",
+        "load_cache_artifacts":
+            "saved = torch.compiler.save_cache_artifacts()\nif saved is not None:\n    ~(saved[0])",
+        "set_enable_guard_collectives": "~(False)",
+        **{f"{name}_unsafe": _STEP + "torch.compile(step)(torch.ones(2))  # with all its guards: a check takes microseconds" for name in (
+            "keep_portable_guards", "keep_tensor_guards", "skip_all_guards", "skip_guard_on_all_nn_modules", "skip_guard_on_globals",
+            "skip_guard_on_inbuilt_nn_modules")},
+        "substitute_in_graph":
+            "import zlib\n\n@~(zlib.adler32)\ndef adler32(data, value=1, /):\n    return len(data)\n"
+            "torch.compile(lambda x: x + zlib.adler32(b'ab'))(torch.ones(2))",
         "allow_in_graph": _STEP + "~(step)", "assume_constant_result": "~(lambda: 3)", "compile": f"~(torch.sin)({_V})",
         "cudagraph_mark_step_begin": "~()", "disable": f"~(torch.sin)({_V})", "get_default_backend": "~()", "is_compiling": "~()",
         "is_dynamo_compiling": "~()", "is_exporting": "~()", "list_backends": "~()", "nested_compile_region": _STEP + "~(step)(torch.ones(2))",
@@ -463,6 +576,22 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "set_stance": 'with ~("force_eager"):\n    pass', "wrap_numpy": "import numpy\n~(numpy.sin)(torch.ones(2))",
     },
     "export": {
+        "AdditionalInputs":
+            f"more = ~()\nmore.add((torch.ones(5, 3),))\nprogram = torch.export.export({_LINEAR}, (torch.ones(2, 3),), dynamic_shapes=more)\n"
+            "program.module()(torch.ones(7, 3)).shape",
+        "CustomDecompTable": "table = ~()\ndel table[torch.ops.aten.linear.default]\ntorch.ops.aten.linear.default in table",
+        "ExportBackwardSignature": '~({"weight_grad": "weight"}, {}, "loss").loss_output',
+        "ExportGraphSignature": f"signature = {_EXPORTED}.graph_signature\nisinstance(signature, ~), signature.parameters",
+        "FlatArgsAdapter":
+            "class First(~):\n    def adapt(self, target_spec, input_spec, input_args, metadata=None, obj=None):\n"
+            "        return input_args[:1]\n"
+            f"torch.export.unflatten({_EXPORTED}, First())(torch.ones(1, 3), 'more').shape",
+        "ModuleCallEntry": f"isinstance({_EXPORTED}.module_call_graph[0], ~)",
+        "ModuleCallSignature": f"isinstance({_EXPORTED}.module_call_graph[0].signature, ~)",
+        "UnflattenedModule": f"isinstance(torch.export.unflatten({_EXPORTED}), ~)",
+        "register_dataclass":
+            "import dataclasses\n\n@dataclasses.dataclass\nclass Pair:\n    x: torch.Tensor\n    y: torch.Tensor\n"
+            "~(Pair, serialized_type_name='help.Pair')",
         "Dim": '~("batch", min=2, max=64)', "dims": '~("height", "width")',
         "ExportedProgram": f"torch.export.export({_LINEAR}, (torch.ones(1, 3),)).module()(torch.ones(1, 3)).shape", "ShapesCollection": "~()",
         "default_decompositions": "len(~()) > 0", "draft_export": f"~({_LINEAR}, (torch.ones(1, 3),)).module()(torch.ones(1, 3)).shape",
@@ -471,6 +600,10 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "unflatten": f"~(torch.export.export({_LINEAR}, (torch.ones(1, 3),)))(torch.ones(1, 3)).shape",
     },
     "fx": {
+        "CodeGen": "print(torch.fx.symbolic_trace(lambda x: x + 1).graph.python_code('self').src)\nisinstance(torch.fx.Graph()._codegen, ~)",
+        "Proxy": "kinds = []\ngm = torch.fx.symbolic_trace(lambda x: kinds.append(isinstance(x, ~)) or x)\nkinds",
+        **dict.fromkeys(("has_side_effect", "mark_impure"), "def logged(x):\n    return None\n~(logged) is logged"),
+        "wrap": "from math import floor\n~('floor')  # at module level, before functions that call it are traced",
         "Graph": "graph = ~()\ngraph.output(graph.call_function(torch.sin, (graph.placeholder('x'),)))",
         "GraphModule": "graph = torch.fx.symbolic_trace(torch.nn.ReLU()).graph\n~(torch.nn.Module(), graph)(torch.ones(2))",
         "Interpreter": "~(torch.fx.symbolic_trace(torch.nn.ReLU())).run(torch.ones(2))",
@@ -481,6 +614,22 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "symbolic_trace": "print(~(lambda x: x + 1).code)",
     },
     "jit": {
+        "Attribute": "~([], list[str]).type", "CompilationUnit": '~("def f(x):\\n    return x + 1").f(torch.ones(2))',
+        "RecursiveScriptModule": "isinstance(torch.jit.script(torch.nn.ReLU()), ~)",
+        "ScriptFunction": _SCRIPT + "isinstance(torch.jit.script(f), ~)", "ScriptModule": "isinstance(torch.jit.script(torch.nn.ReLU()), ~)",
+        "TopLevelTracedModule": "isinstance(torch.jit.trace(torch.nn.ReLU(), torch.ones(2)), ~)",
+        "export":
+            "class Net(torch.nn.Module):\n    def forward(self, x):\n        return x\n\n"
+            "    @~\n    def double(self, x):\n        return 2 * x",
+        "fuser": "with ~('fuser2'):\n    pass", "strict_fusion": "with ~():\n    pass",
+        "ignore": "@~\ndef shown(x: torch.Tensor) -> None:\n    print(x.shape)\n\n" + _SCRIPT.replace("return", "shown(x)\n    return") +
+                  "torch.jit.script(f)(torch.ones(2))",
+        "interface": "@~\nclass Layer(torch.nn.Module):\n    def forward(self, x: torch.Tensor) -> torch.Tensor:\n        pass",
+        "script_if_tracing":
+            "@~\ndef signed(x):\n    if x.sum() > 0:\n        return x\n    return -x\n"
+            "torch.jit.trace(lambda x: signed(x) + 1, torch.ones(2), check_trace=False)(-torch.ones(2))",
+        "script_method": "class Net(torch.jit.ScriptModule):\n    @~\n    def forward(self, x):\n        return 2 * x",
+        "unused": "@~\ndef left_out(x):\n    return open(x)\nleft_out.__name__",
         "annotate": "~(int, 3)", "enable_onednn_fusion": "~(False)", "onednn_fusion_enabled": "~()",
         "freeze": f"~(torch.jit.script({_LINEAR}.eval()))(torch.ones(1, 3)).shape", "is_scripting": "~()", "is_tracing": "~()",
         "isinstance": "~([1], list[int])",
@@ -497,11 +646,20 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "current_accelerator": "~()", "device_count": "~()", "is_available": "~()",
     },
     "cpu": {
+        "Event": "event = ~()\nevent.record()\nevent.query()", "Stream": "~() == torch.cpu.current_stream()",
         "StreamContext": "with ~(torch.cpu.Stream()):\n    pass", "current_stream": "~()", "get_capabilities": "~()", "set_device": '~("cpu")',
         "stream": "with ~(torch.cpu.Stream()):\n    pass", "synchronize": "~()", "current_device": "~()", "device_count": "~()",
         "is_available": "~()",
     },
     "cuda": {
+        "GreenContext": "with torch.cuda.stream(torch.cuda.Stream(priority=-1)):\n    x = torch.ones(2, device='cuda')",
+        "caching_allocator_alloc": "block = torch.empty(1024, dtype=torch.uint8, device='cuda')",
+        "caching_allocator_delete": "torch.cuda.empty_cache()",
+        "cudaStatus": "~.SUCCESS", "cudart": "torch.cuda.synchronize()",
+        **{name: f"import subprocess\nsubprocess.run(['nvidia-smi', '--query-{what}', '--format=csv'])  # of all GPUs, cuda or not"
+           for name, what in (
+            ("clock_rate", "gpu=clocks.sm"), ("list_gpu_processes", "compute-apps=pid,used_memory"), ("memory_usage", "gpu=utilization.memory"),
+            ("power_draw", "gpu=power.draw"), ("temperature", "gpu=temperature.gpu"), ("utilization", "gpu=utilization.gpu"))},
         "mem_get_info": "~()", "device_count": "~()", "caching_allocator_enable": "~(True)",
         "caching_allocator_disabled": "with ~():\n    pass",
         "CUDAGraph": "graph = ~()\nwith torch.cuda.graph(graph):\n    y = torch.ones(2, device='cuda') * 2\ngraph.replay()",
@@ -522,10 +680,25 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "use_mem_pool": "with ~(torch.cuda.MemPool()):\n    x = torch.ones(2, device='cuda')",
         "stream": "with ~(torch.cuda.Stream()):\n    pass",
     },
-    "multiprocessing": { "get_all_sharing_strategies": "~()", "get_sharing_strategy": "~()",
+    "multiprocessing": {
+        **dict.fromkeys(("ProcessContext", "SpawnContext"),
+                        "started = torch.multiprocessing.spawn(print, nprocs=2, join=False)\nstarted.join()"),
+        "get_all_sharing_strategies": "~()", "get_sharing_strategy": "~()",
     "set_sharing_strategy": "~(torch.multiprocessing.get_sharing_strategy())", "spawn": "~(print, nprocs=2)",
     "start_processes": '~(print, nprocs=2, start_method="fork")'},
     "distributed": {
+        "Backend": '~("GLOO")', "BackendConfig": 'print(~("gloo"))',
+        "GradBucket":
+            "def hook(state, bucket):\n    future = torch.futures.Future()\n    future.set_result(bucket.buffer())\n    return future\n"
+            f"{_GROUP}torch.nn.parallel.DistributedDataParallel({_LINEAR}).register_comm_hook(None, hook)",
+        "GroupMember": _GROUP + "~.WORLD is torch.distributed.group.WORLD", "group": _GROUP + "~.WORLD.size()",
+        "ProcessGroup": _GROUP + "isinstance(torch.distributed.group.WORLD, ~)", "Store": "isinstance(torch.distributed.HashStore(), ~)",
+        "Work": _GROUP + "isinstance(torch.distributed.all_reduce(torch.ones(2), async_op=True), ~)",
+        "breakpoint": "~(rank=0)", "record_comm": _GROUP + "with ~('loss'):\n    torch.distributed.all_reduce(torch.ones(2))",
+        "register_rendezvous_handler": "~('alone', lambda url, **_: iter([(torch.distributed.HashStore(), 0, 1)]))\n"
+                                       "next(torch.distributed.rendezvous('alone://'))[1:]",
+        "rendezvous": "import tempfile\nnext(~('file://' + tempfile.mktemp(), rank=0, world_size=1))[1:]",
+        "shrink_group": _GROUP + "~([1]).size()",
         **{name: _GROUP + f"~({given})" for name, given in {
             "all_gather": "[torch.zeros(2), torch.zeros(2)], torch.ones(2)", "all_gather_into_tensor": "torch.zeros(4), torch.ones(2)",
             "all_gather_object": "[None, None], 'mine'", "all_reduce": "torch.ones(2)",
@@ -552,6 +725,11 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "get_node_local_rank": "~(0)", "set_debug_level": "~(torch.distributed.DebugLevel.OFF)", "set_debug_level_from_env": "~()",
     },
     "distributed.fsdp": {
+        "DataParallelMeshDims": '~(shard="fsdp", replicate="dp")', "OffloadPolicy": "~()", "StateDictSettings": "~()",
+        "FSDPModule": _GROUP + f"isinstance(torch.distributed.fsdp.fully_shard({_LINEAR}), ~)",
+        "UnshardHandle": _GROUP + f"torch.distributed.fsdp.fully_shard({_LINEAR}).unshard(async_op=True).wait()",
+        "register_fsdp_forward_method": _GROUP + f"{_LAYER}torch.distributed.fsdp.fully_shard(layer)\n~(layer, 'extra_repr')",
+        "share_comm_ctx": _GROUP + f"~([torch.distributed.fsdp.fully_shard({_LINEAR})])",
         **dict.fromkeys(("CPUOffload", "CPUOffloadPolicy", "FullOptimStateDictConfig", "FullStateDictConfig", "LocalOptimStateDictConfig",
                          "LocalStateDictConfig", "OptimStateDictConfig", "ShardedOptimStateDictConfig", "ShardedStateDictConfig",
                          "StateDictConfig"), "~()"),

@@ -11,6 +11,7 @@ import enum
 import functools
 import inspect
 import itertools
+import linecache
 import re
 import sys
 import textwrap
@@ -71,6 +72,8 @@ def path(of: Any) -> str | None:
     """The public name: `torch.nn.functional.relu`; by the name that it has there, or any."""
     own = getattr(of, "__name__", "")
     prefix, _, short = own.partition("_")
+    if prefix and prefix in SPACES:
+        getattr(torch, prefix)      # a namespace loads on first use
     loaded = {space: sys.modules.get(f"{__package__}.{space}".rstrip(".")) for space in (*SPACES, prefix)}
     rooms: dict[str, Mapping[str, Any]] = {space: vars(room) for space, room in loaded.items() if room is not None}
     rooms["Tensor"] = vars(torch.Tensor)
@@ -114,6 +117,7 @@ def made(code: str) -> Example | None:
 def run(code: str) -> Any:
     """What the last of some statements gives, if it is an expression; what others draw and warn of is as it was."""
     tree = ast.parse(code)
+    linecache.cache["<example>"] = (len(code), None, code.splitlines(keepends=True), "<example>")   # torch.jit.script reads sources
     last = tree.body.pop()
     if not isinstance(last, ast.Expr):
         tree.body.append(last)
@@ -337,14 +341,14 @@ def text(of: Any, written: str) -> str:
 
 @functools.cache
 def _text(of: Any, written: str) -> str:
-    try:
-        signature = inspect.signature(of)
-    except (TypeError, ValueError):
-        return written
     if isinstance(of, type) and issubclass(of, enum.Enum):
         return "\n\n".join((written, section("Members", [member.name for member in of])))
     if isinstance(of, type) and issubclass(of, BaseException):
         return written
+    try:
+        signature = inspect.signature(of)
+    except (TypeError, ValueError):     # a class of C's
+        signature = inspect.Signature()
     known = [told(name, p) for name, p in signature.parameters.items() if name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     one = example(of)
     recorded = list(facts(of, one)) if is_operator(of) else []

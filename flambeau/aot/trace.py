@@ -9,6 +9,7 @@ base; a view that is read after a write is taken again from the new value. The g
 from __future__ import annotations
 
 import bisect
+import dis
 import functools
 import linecache
 import operator
@@ -445,6 +446,16 @@ def user_stack() -> tuple[tuple[str, int, str, str], ...]:
             frames.append((code.co_filename, frame.f_lineno, code.co_name, line))
         frame = frame.f_back  # type: ignore[assignment]
     return tuple(reversed(frames))
+
+
+def asserts() -> bool:
+    """Whether the innermost frame that is not the library's own asks for a truth in an `assert` statement."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+        frame = frame.f_back
+    rest = [i for i in dis.get_instructions(frame.f_code) if i.offset >= frame.f_lasti and i.opname not in ("TO_BOOL", "NOT_TAKEN")]
+    jump = next((k for k, instruction in enumerate(rest[:2]) if "JUMP" in instruction.opname), -1)
+    return jump >= 0 and rest[jump].opname.endswith("IF_TRUE") and rest[jump + 1].opname in ("LOAD_ASSERTION_ERROR", "LOAD_COMMON_CONSTANT")
 
 
 class FunctionTrace(TraceMode):

@@ -95,6 +95,12 @@ def must(condition: Any, said: bool = False) -> bool:
     return bool(condition)
 
 
+def is_of_data(condition: Any) -> bool:
+    """Whether only a run knows if a condition holds."""
+    return isinstance(condition, SymBool) and condition.env.static_value(condition.relation) is None and bool(
+        free_variables(condition.relation.left - condition.relation.right) & condition.env.unbacked)
+
+
 class Relation(NamedTuple):
     """`left op right`, with op one of == != < <= > >=."""
 

@@ -124,12 +124,11 @@ def _missing(name: str) -> Callable[..., NoReturn]:
     return raises
 
 
+globals().update({name: _missing(name) for name in _MANAGEMENT | _INTERNAL})
 _submodule = submodules(__name__, "jiterator", "amp", "nvtx")
 
 
 def __getattr__(name: str) -> Any:
     if name == "_initialized":
         return is_initialized()
-    if name in _MANAGEMENT or name in _INTERNAL:
-        return _missing(name)
     return _submodule(name)

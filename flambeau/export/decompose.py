@@ -81,6 +81,7 @@ class Functional(Recorder):
         self._views: dict[int, View] = {}
         self._apart: list[Any] = []      # operators whose functions are running
         self._depth = getattr(table, "depth", 1)     # how often one may run within itself
+        self.known_as: SymInt | None = None     # the size that the next step finds and only a run knows
 
     # -- memory ------------------------------------------------------------------------------------------------------
     def view(self, tensor: Tensor) -> View:
@@ -103,6 +104,11 @@ class Functional(Recorder):
                 now = self._take(step, now)
             view.value, view.writes = now, view.cell.writes
         return view.value
+
+    def _unknown(self, name: str, tensor: Any) -> SymInt:
+        """The symbol that the program has for the size already: one mask picks as many elements of each tensor."""
+        found, self.known_as = self.known_as, None
+        return super()._unknown(name, tensor) if found is None else found
 
     def _take(self, step: tuple, base: Tensor) -> Any:
         target, args, kwargs, place = step
@@ -252,7 +258,9 @@ class _Rerun:
             elif isinstance(value, SymInt):
                 recorder.sizes._made.setdefault(value.expr, copy)
         elif isinstance(target, (AtenOperator,)) or hasattr(target, "_operator") or hasattr(target, "run"):
+            recorder.known_as = _unknown_in(value)
             self.values[node] = recorder.call(target, target, tuple(args), kwargs)
+            recorder.known_as = None
         elif any(isinstance(a, Node) and isinstance(getattr(self.old.graph_module, str(a.target), None), GraphModule) for a in node.args):
             out = recorder.write(target, map_arg(node.args, self._node), {}, tuple([stripped(v) for v in value or ()]))
             self.values[node] = out
@@ -293,6 +301,13 @@ class _Rerun:
                   for node in graph.nodes if node.op == "placeholder"]
         return copied(self.old, root=recorder.functions, graph=graph, graph_signature=ExportGraphSignature(inputs, specs),
                       constants=self.old.constants | recorder.constants)
+
+
+def _unknown_in(value: Any) -> SymInt | None:
+    """The one size of a result that only a run knows; None where there are none or several."""
+    found = {to_python(n.expr): n for t in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(t, Tensor)
+             for n in t._layout.shape if isinstance(n, SymInt) and is_var(n.expr) and to_python(n.expr) in n.env.unbacked}
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def run_decompositions(program: ExportedProgram, table: Mapping[Any, Callable] | None) -> ExportedProgram:

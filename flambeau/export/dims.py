@@ -8,7 +8,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..aot.trace import user_stack
+from ..aot.trace import asserts, user_stack
 from ..core.expr import Index, coefficient, evaluate, free_variables, to_python, var
 from ..core.symbolic import Relation, ShapeEnv, SymInt, bounds_lo
 from ..core.tensor import Tensor
@@ -172,8 +172,11 @@ class ExportEnv(ShapeEnv):
             self.checked(held)
 
     def evaluate(self, relation: Relation, reason: str = "") -> bool:
-        """As ShapeEnv."""
+        """As ShapeEnv; what an `assert` statement asks of a number that only a run knows holds from here on, and is checked by each run."""
         if self.static_value(relation) is None and (frames := user_stack()):
+            if self.checked is not None and free_variables(relation.left - relation.right) & self.unbacked and asserts():
+                self.learn(relation)
+                return True
             file, line, function, source = frames[-1]
             reason = f"{file}:{line}, in {function}: {source}" + (f" ({reason})" if reason else "")
         return super().evaluate(relation, reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -151,8 +152,8 @@ class State:
 
     @contextmanager
     def swapped(self, strict: bool) -> Iterator[None]:
-        """The module with stand-ins, but for a strict export, where dynamo sees it as it is; what it assigns to its buffers is noted, to
-        other tensors refused."""
+        """The module with stand-ins, but for a strict export, where dynamo sees it as it is; what it assigns to its buffers is noted; other
+        tensors that it assigns are forgotten, with a warning."""
         homes: list[tuple[str, Module, Any, dict]] = [
             (path, m, home, dict(home)) for path, m in self.mod.named_modules() for home in (m._parameters, m._buffers)]
         plain = [(path, m, {k: v for k, v in vars(m).items() if not k.startswith("_") or isinstance(v, Tensor)})
@@ -167,7 +168,7 @@ class State:
             for path, _, home, values in homes:
                 self._note(path, home, values)
             for path, m, before in plain if not self.assigns else ():
-                self._refuse_assigned(path, m, before)
+                self._tell_assigned(path, m, before)
         finally:
             for now, before in kept:
                 now.clear()
@@ -192,13 +193,13 @@ class State:
                 self.written.append((f"{path}.{name}".lstrip("."), now))
 
     @staticmethod
-    def _refuse_assigned(path: str, m: Module, before: dict) -> None:
+    def _tell_assigned(path: str, m: Module, before: dict) -> None:
         assigned = [k for k, v in vars(m).items() if isinstance(v, Tensor) and v is not before.get(k)]
         if assigned:
             names = ", ".join(f"self.{path}.{name}".replace("..", ".") for name in assigned)
             several = len(assigned) > 1
-            raise ValueError(f"The tensor attribute{'s' if several else ''} {names} {'were' if several else 'was'} assigned during export. "
-                             "Such attributes must be registered as buffers using the `register_buffer` API")
+            warnings.warn(f"The tensor attribute{'s' if several else ''} {names} {'were' if several else 'was'} assigned during export. "
+                          "Such attributes must be registered as buffers using the `register_buffer` API", stacklevel=2)
 
 
 # -- tracing -----------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,10 @@ class Type(enum.IntEnum):
         FLOAT16, TENSOR_QUANT8_SYMM_PER_CHANNEL, TENSOR_QUANT16_ASYMM, TENSOR_QUANT8_SYMM, TENSOR_QUANT8_ASYMM_SIGNED = range(15)
 
 
+STEPPED = (Type.TENSOR_QUANT8_ASYMM, Type.TENSOR_QUANT8_ASYMM_SIGNED)
+"""Tensors of eight bits: an element q is the number scale * (q - zero_point)."""
+
+
 class Operation(enum.IntEnum):
     """What an operation computes."""
 

@@ -19,6 +19,7 @@ from ..ops import aten
 from ..ops.aten import Overload
 from .codes import Fuse, NnapiError, Operation, Type
 from .model import Model, Operand, Step
+from .quantise import Grid, in_eight_bits
 
 TYPES = {float32: Type.TENSOR_FLOAT32, int32: Type.TENSOR_INT32, int64: Type.TENSOR_INT32, bool_: Type.TENSOR_BOOL8}
 NCHW = True
@@ -32,6 +33,7 @@ class Ref:
     def __init__(self, shape: Sequence[Any], kind: Any, index: int | None = None, array: np.ndarray | None = None) -> None:
         self.shape, self.dtype, self.index, self.array = tuple(shape), kind, index, array
         self.users = 2
+        self.grid: Grid | None = None       # of a constant that has been to eight bits and back
 
     @property
     def rank(self) -> int:
@@ -48,6 +50,7 @@ class Network:
         self.out: Any = None        # what the operator that is being written gives: fake tensors
         self.fusable: dict[int, tuple[int, int]] = {}       # operand -> the step that makes it, and where that has its activation
         self.filters: dict[int, tuple[int, int, int]] = {}      # operand -> filter and bias of what makes it, and the filter's channels
+        self.grids: dict[int, Grid] = {}        # filter -> what its elements are multiples of
         self.named = ""       # its name
         self._scalars: dict[Any, int] = {}
 
@@ -122,6 +125,7 @@ class Network:
         assert weight is not None and shift is not None
         wide = [1] * weight.ndim
         wide[axis] = -1
+        self.grids.pop(filter_, None)
         for i, array in ((filter_, weight * scale.reshape(wide)), (bias, shift * scale + offset)):
             self.operands[i] = self.operands[i]._replace(value=array.astype(np.float32))
         return Ref(x.shape, x.dtype, x.index)
@@ -143,6 +147,15 @@ def _array(x: Any, what: str) -> np.ndarray:
     if not isinstance(x, Ref) or x.array is None:
         raise NnapiError(f"NNAPI takes {what} that is known beforehand")
     return x.array
+
+
+def _filter(o: Network, weight: Any, order: Sequence[int]) -> Ref:
+    """A filter with its dimensions in another order, as an operand."""
+    array = np.ascontiguousarray(_array(weight, "a filter").transpose(order))
+    made = Ref(array.shape, float32, o.constant(array))
+    if weight.grid is not None and made.index is not None:
+        o.grids[made.index] = weight.grid._replace(channel=order.index(weight.grid.channel))
+    return made
 
 
 def _pair(value: Any) -> list[int]:
@@ -170,19 +183,18 @@ def _convolution(o: Network, x: Ref, weight: Any, bias: Any, stride: Any, paddin
     pads = _pads(padding, w.shape[2:], (dy, dx))
     channels = x.shape[1]
     if groups == 1:
-        code, array, axis, mine = Operation.CONV_2D, w.transpose(0, 2, 3, 1), 0, [sx, sy, int(Fuse.NONE), NCHW, dx, dy]
+        code, order, axis, mine = Operation.CONV_2D, (0, 2, 3, 1), 0, [sx, sy, int(Fuse.NONE), NCHW, dx, dy]
     elif groups == channels:
-        code, array, axis, mine = Operation.DEPTHWISE_CONV_2D, w.transpose(1, 2, 3, 0), 3, [
+        code, order, axis, mine = Operation.DEPTHWISE_CONV_2D, (1, 2, 3, 0), 3, [
             sx, sy, w.shape[0] // groups, int(Fuse.NONE), NCHW, dx, dy]
     elif (dy, dx) == (1, 1):
-        code, array, axis, mine = Operation.GROUPED_CONV_2D, w.transpose(0, 2, 3, 1), 0, [sx, sy, groups, int(Fuse.NONE), NCHW]
+        code, order, axis, mine = Operation.GROUPED_CONV_2D, (0, 2, 3, 1), 0, [sx, sy, groups, int(Fuse.NONE), NCHW]
     else:
         raise NnapiError("NNAPI has no convolution with groups and dilation")
-    kept = o.constant(array), o.constant(b)
-    made = o.step(code, x, Ref(array.shape, float32, kept[0]), Ref(b.shape, float32, kept[1]), *pads, *mine,
-                  fuse=9 if code is Operation.CONV_2D else 10)
-    assert made.index is not None
-    o.filters[made.index] = *kept, axis
+    filter_, shift = _filter(o, weight, order), o.constant(b)
+    made = o.step(code, x, filter_, Ref(b.shape, float32, shift), *pads, *mine, fuse=9 if code is Operation.CONV_2D else 10)
+    assert made.index is not None and filter_.index is not None
+    o.filters[made.index] = filter_.index, shift, axis
     return made
 
 
@@ -206,11 +218,11 @@ def conv_transpose2d(o: Network, x: Ref, weight: Any, bias: Any = None, stride: 
     """A transposed convolution."""
     if groups != 1 or set(_pair(dilation)) != {1}:
         raise NnapiError("NNAPI has no transposed convolution with groups or dilation")
-    w = _array(weight, "a filter").transpose(1, 2, 3, 0)
+    w = _filter(o, weight, (1, 2, 3, 0))
     b = np.zeros(w.shape[0], np.float32) if bias is None else _array(bias, "a bias")
     (sy, sx), (py, px), (ey, ex) = _pair(stride), _pair(padding), _pair(output_padding)
     pads = (px, px - ex, py, py - ey)
-    return o.step(Operation.TRANSPOSE_CONV_2D, x, np.ascontiguousarray(w), b, *pads, sx, sy, int(Fuse.NONE), NCHW, fuse=9)
+    return o.step(Operation.TRANSPOSE_CONV_2D, x, w, b, *pads, sx, sy, int(Fuse.NONE), NCHW, fuse=9)
 
 
 @form("max_pool2d", takes=lambda x, kernel, stride=(), padding=0, dilation=1, ceil_mode=False: _images(x) and not ceil_mode and set(
@@ -244,12 +256,12 @@ def adaptive_avg_pool2d(o: Network, x: Ref, size: Any) -> Ref:
 @form("linear", takes=lambda x, w, b=None: x.dtype is float32)
 def linear(o: Network, x: Ref, weight: Any, bias: Any = None) -> Ref:
     """Rows times a matrix; of more dimensions as rows, and back."""
-    w = _array(weight, "a weight")
+    w = _filter(o, weight, (0, 1))
     b = np.zeros(w.shape[0], np.float32) if bias is None else _array(bias, "a bias")
     if x.rank == 2:
         return o.step(Operation.FULLY_CONNECTED, x, w, b, int(Fuse.NONE), fuse=3)
     index = o.operand(Operand(Type.TENSOR_FLOAT32, (0, w.shape[0])))
-    o.steps.append(Step(Operation.FULLY_CONNECTED, (o.index(x), o.constant(w), o.constant(b), o.number(int(Fuse.NONE))), (index,)))
+    o.steps.append(Step(Operation.FULLY_CONNECTED, (o.index(x), o.index(w), o.constant(b), o.number(int(Fuse.NONE))), (index,)))
     return o.step(Operation.RESHAPE, Ref((None, w.shape[0]), float32, index), _sizes(o.out))
 
 
@@ -529,9 +541,23 @@ def instance_norm(o: Network, x: Ref, *args: Any) -> Ref:
     return o.step(Operation.INSTANCE_NORMALIZATION, x, 1.0, 0.0, float(args[6]), NCHW)
 
 
-@form("operator:_fake_quantize", takes=lambda x, scale, zero, low, high: (low, high) in ((0, 255), (-128, 127)) and scale.ndim == 0)
+QUANTISED = "operator:_fake_quantize"
+
+
+def _grid(scales: np.ndarray, zero_points: np.ndarray) -> Grid | None:
+    """What a constant's elements are multiples of, after eight bits; None where NNAPI has no such filter."""
+    wide = [d for d, n in enumerate(scales.shape) if n > 1]
+    if len(wide) > 1 or np.ptp(zero_points):
+        return None
+    return Grid(scales.reshape(-1), int(zero_points.flat[0]), wide[0] if wide else 0)
+
+
+@form(QUANTISED, takes=lambda x, scale, zero, low, high: high - low < 256)
 def fake_quantize(o: Network, x: Ref, scale: Ref, zero: Ref, low: int, high: int) -> Ref:
-    """To eight bits and back: QUANTIZE and DEQUANTIZE."""
+    """To eight bits and back: QUANTIZE and DEQUANTIZE. Of constants it is computed now, in any eight bits and by channel too."""
+    if (low, high) not in ((0, 255), (-128, 127)) or scale.rank:
+        raise NnapiError(f"NNAPI quantises what is computed to 0 .. 255 or -128 .. 127 with one scale, not to {low} .. {high} with "
+                         f"{scale.shape or 'one'}")
     kind = Type.TENSOR_QUANT8_ASYMM if low == 0 else Type.TENSOR_QUANT8_ASYMM_SIGNED
     step, middle = float(_array(scale, "a scale")), int(_array(zero, "a zero point"))
     return o.step(Operation.DEQUANTIZE, o.step(Operation.QUANTIZE, x, quantised=(kind, step, middle)))
@@ -582,7 +608,8 @@ class Conversion:
                              "operators.")
         outs = [self.values[out] for out, spec in zip(graph.output_node().args[0], self.program.graph_signature.output_specs, strict=True)
                 if spec.kind is OutputKind.USER_OUTPUT]
-        return Model(self.o.operands, self.o.steps, tuple(inputs), tuple([self.o.index(out) for out in outs]))
+        made = Model(self.o.operands, self.o.steps, tuple(inputs), tuple([self.o.index(out) for out in outs]))
+        return in_eight_bits(made, self.o.grids)
 
     def _step(self, node: Node, missing: dict[str, list[str]]) -> None:
         o, value = self.o, node.meta.get("val")
@@ -623,6 +650,8 @@ class Conversion:
             args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda n: from_array(np.ascontiguousarray(self.values[n].array)))
             made = node.target(*args, **kwargs)     # type: ignore[operator]
         refs = [Ref(tuple(t.shape), t.dtype, None, np.array(t.numpy())) for t in (made if isinstance(made, (tuple, list)) else (made,))]
+        if key_of(node.target) == QUANTISED:
+            refs[0].grid = _grid(*[self.values[n].array for n in node.args[1:3]])
         return tuple(refs) if isinstance(made, (tuple, list)) else refs[0]
 
     def _go_on(self, node: Node, value: Any) -> None:

@@ -1,7 +1,8 @@
 """An NNAPI model: operands and operations, as bytes and back.
 
 The bytes are little-endian words of 32 bits: `MAGIC`, the version, how many operands, operations, inputs, outputs and bytes of weights
-there are; each operand (type, rank, sizes, scale, zero point, where its value is, at which byte and how many of them); each operation
+there are; each operand (type, rank, sizes, scale, zero point, where its value is, at which byte and how many of them; of one with a scale
+for each channel also that dimension, and the scales); each operation
 (code, how many inputs, their operands, how many outputs, theirs); the inputs' and the outputs' operands. A size of 0 is one that is not
 known before the model runs, as in NNAPI. Values of constants lie in a buffer of weights, which travels beside the words.
 """
@@ -21,20 +22,22 @@ MAGIC, VERSION = 0x4E4E4C46, 1
 ARRAYS: dict[Type, Any] = {
     Type.FLOAT32: np.float32, Type.INT32: np.int32, Type.BOOL: np.uint8, Type.TENSOR_FLOAT32: np.float32, Type.TENSOR_INT32: np.int32,
     Type.TENSOR_QUANT8_ASYMM: np.uint8, Type.TENSOR_BOOL8: np.uint8, Type.TENSOR_QUANT8_ASYMM_SIGNED: np.int8,
-    Type.TENSOR_QUANT16_SYMM: np.int16}
+    Type.TENSOR_QUANT16_SYMM: np.int16, Type.TENSOR_QUANT8_SYMM_PER_CHANNEL: np.int8}
 """The arrays that hold operands of the types that are used."""
 SCALARS = (Type.FLOAT32, Type.INT32, Type.BOOL)
 MOST_ELEMENTS = 2**31
 
 
 class Operand(NamedTuple):
-    """One operand; `value` is what a constant holds."""
+    """One operand; `value` is what a constant holds, `scales` those along the dimension `channel` of one that has several."""
 
     type: Type
     shape: tuple[int, ...]
     scale: float = 0.0
     zero_point: int = 0
     value: np.ndarray | None = None
+    channel: int = 0
+    scales: tuple[float, ...] = ()
 
 
 class Step(NamedTuple):
@@ -67,11 +70,14 @@ def to_bytes(model: Model) -> tuple[bytes, bytes]:
         words.append(struct.pack("<f", operand.scale))
         if operand.value is None:
             put(operand.zero_point, 0, 0, 0)
-            continue
-        weights += b"\0" * (-len(weights) % 16)
-        data = np.ascontiguousarray(operand.value).tobytes()
-        put(operand.zero_point, 1, len(weights), len(data))
-        weights += data
+        else:
+            weights += b"\0" * (-len(weights) % 16)
+            data = np.ascontiguousarray(operand.value).tobytes()
+            put(operand.zero_point, 1, len(weights), len(data))
+            weights += data
+        if operand.type is Type.TENSOR_QUANT8_SYMM_PER_CHANNEL:
+            put(operand.channel, len(operand.scales))
+            words.append(struct.pack(f"<{len(operand.scales)}f", *operand.scales))
     for step in model.steps:
         put(step.code, len(step.inputs), *step.inputs, len(step.outputs), *step.outputs)
     put(*model.inputs, *model.outputs)
@@ -130,12 +136,21 @@ def _operand(reader: _Words, weights: bytes) -> Operand:
     zero, kind, at, count = reader.some(4, "an operand")
     if any(n < 0 for n in shape) or math.prod(n for n in shape if n) > MOST_ELEMENTS or not math.isfinite(scale) or kind not in (0, 1):
         raise NnapiError(f"the NNAPI model has an operand of shape {list(shape)}, scale {scale} and kind {kind}")
+    channel, scales = _channels(reader, shape) if code == Type.TENSOR_QUANT8_SYMM_PER_CHANNEL else (0, ())
     if kind == 0:
-        return Operand(Type(code), shape, scale, zero)
+        return Operand(Type(code), shape, scale, zero, None, channel, scales)
     kept = np.dtype(ARRAYS[Type(code)])
     if not 0 <= at <= at + count <= len(weights) or count != math.prod(shape) * kept.itemsize:
         raise NnapiError(f"the NNAPI model has a constant of shape {list(shape)} in the bytes {at} to {at + count} of {len(weights)}")
-    return Operand(Type(code), shape, scale, zero, np.frombuffer(weights, kept, math.prod(shape), at).reshape(shape))
+    return Operand(Type(code), shape, scale, zero, np.frombuffer(weights, kept, math.prod(shape), at).reshape(shape), channel, scales)
+
+
+def _channels(reader: _Words, shape: tuple[int, ...]) -> tuple[int, tuple[float, ...]]:
+    channel, count = reader.some(2, "an operand")
+    scales = reader.some(count, "an operand's scales", "f")
+    if not 0 <= channel < len(shape) or count != shape[channel]:
+        raise NnapiError(f"the NNAPI model has {count} scales along dimension {channel} of an operand of shape {list(shape)}")
+    return channel, scales
 
 
 def _indices(reader: _Words, count: int, operands: Sequence[Operand], what: str) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ from ..utils._pytree import tree_leaves, tree_map
 from .custom import as_form, as_symbolic
 from .enums import OperatorExportTypes, TrainingMode
 from .errors import OnnxExporterError, OnnxExporterWarning
+from .forms import FORMS
 from .program import ONNXProgram, needs
 from .translate import Translation
 
@@ -116,7 +117,8 @@ def _registered(opset: int) -> dict[Any, Callable]:
         operator = find(name)
         if operator is None and name.startswith("aten::") and hasattr(aten, name[6:]):
             operator = getattr(aten, name[6:])
-        if operator is not None and since <= opset:
+        ours = not name.startswith("aten::") and operator is not None and any(True for _ in FORMS.rows_of(operator))   # an extension's
+        if operator is not None and since <= opset and not ours:
             found[operator] = as_symbolic(function)
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.dtypes import bool_, int64
@@ -62,6 +62,20 @@ def scan(o: Writer, function: Any, carried: Sequence[Value], rows: Sequence[Valu
     return _typed(_several(made), body.outputs)
 
 
+def loop(o: Writer, count: Any, state: Sequence[Value], step: Callable[..., Sequence[Value]], kept: int = 0) -> list[Value]:
+    """`state` after `count` times `state = step(k, *state)`, with k as a tensor of one element; the last `kept` results of `step` are
+    not carried, but come one after the other along a new first dimension."""
+    before, o.steps = o.steps, []
+    k, going = Value(o.name(f"{o.at}_k"), int64, ()), Value(o.name(f"{o.at}_going"), bool_, ())
+    carried = [Value(o.name(f"{o.at}_state"), v.dtype, v.shape) for v in state]
+    made = step(o.Reshape(k, o.value([1])), *carried)
+    body, o.steps = Body(o.steps, [k, going, *carried], [o.Identity(going), *made]), before
+    times = o.scalar(count)
+    found = o.step("Loop", times, None, *state, body=body, _outputs=len(state) + kept)
+    found = found if isinstance(found, tuple) else (found,)
+    return [Value(v.name, like.dtype, like.shape) for v, like in zip(found, [*state, *made[len(state):]], strict=True)]
+
+
 @form("primitive:grouped_mm", takes=lambda a, b, ends: a.ndim == 2 and b.ndim == 3)
 def grouped_mm(o: Writer, a: Value, b: Value, ends: Value) -> Value:
     """The rows of each group times a matrix of its own, one group after the other; what lies behind the last group is zero."""
@@ -69,15 +83,12 @@ def grouped_mm(o: Writer, a: Value, b: Value, ends: Value) -> Value:
     starts = o.Concat(o.value([0]), o.Slice(ends, [0], [-1], [0], [1]), axis=0)
     width = o.Slice(o.Shape(b), [2], [3], [0], [1])
     nothing = o.Expand(o.constant(0.0, a.dtype), o.Concat(o.value([0]), width, axis=0))
-    before, o.steps = o.steps, []
-    group, going = Value(o.name(f"{o.at}_group"), int64, ()), Value(o.name(f"{o.at}_going"), bool_, ())
-    done = Value(o.name(f"{o.at}_done"), a.dtype)
-    at = o.Reshape(group, o.value([1]))
-    rows = o.Slice(a, o.Gather(starts, at), o.Gather(ends, at), o.value([0]))
-    more = o.Concat(done, o.MatMul(rows, o.Squeeze(o.Gather(b, at), o.value([0]))), axis=0)
-    body, o.steps = Body(o.steps, [group, going, done], [o.Identity(going), more]), before
-    count = o.Reshape(o.Shape(ends), o.value([]))
-    made = o.step("Loop", count, None, nothing, body=body, _dtype=a.dtype)
+
+    def group(k: Value, done: Value) -> list[Value]:
+        rows = o.Slice(a, o.Gather(starts, k), o.Gather(ends, k), o.value([0]))
+        return [o.Concat(done, o.MatMul(rows, o.Squeeze(o.Gather(b, k), o.value([0]))), axis=0)]
+
+    made, = loop(o, o.size(ends, 0), [nothing], group)
     last = o.Gather(ends, o.value([-1]))
     left = o.Sub(o.Slice(o.Shape(a), [0], [1], [0], [1]), last)
     return o.Concat(made, o.Expand(o.constant(0.0, a.dtype), o.Concat(left, width, axis=0)), axis=0)

@@ -70,12 +70,6 @@ def einsum(o: Writer, equation: str, tensors: Sequence[Value], **_: Any) -> Valu
     return o.Einsum(*[o.cast(t, o.out.dtype) for t in tensors], equation=equation.replace(" ", ""))
 
 
-@form("linalg_det", "det", "primitive:det", takes=_numbers)
-def det(o: Writer, x: Value) -> Value:
-    """The determinant."""
-    return o.Det(x)
-
-
 # -- attention -------------------------------------------------------------------------------------------------------------------------
 @form("scaled_dot_product_attention", takes=lambda q, k, v, mask=None, dropout=0.0, *_, dropout_p=0.0, **__: not dropout and not dropout_p)
 def attention(o: Writer, q: Value, k: Value, v: Value, attn_mask: Value | None = None, dropout_p: float = 0.0, is_causal: bool = False, *,

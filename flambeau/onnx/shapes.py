@@ -222,7 +222,7 @@ def as_strided(o: Writer, x: Value, size: Sequence[Any], stride: Sequence[Any], 
 @form("cat", "concat", "concatenate", "primitive:cat")
 def cat(o: Writer, tensors: Sequence[Value], dim: int = 0) -> Value:
     """One after another along a dimension."""
-    parts = [o.cast(t, o.out.dtype) for t in tensors if t.shape != (0,) or o.out.ndim == 1]
+    parts = [o.cast(t, o.out.dtype) for t in tensors if t.rank == o.out.ndim]
     return parts[0] if len(parts) == 1 else o.Concat(*parts, axis=dim % o.out.ndim)
 
 

@@ -17,12 +17,12 @@ from ..export.record import COMPARISONS, set_grad_enabled
 from ..fx import Graph, GraphModule, Node, map_arg
 from ..ops.aten import Overload
 from . import complex as complex_numbers
-from . import elementwise, functions, layers, numbers, reductions, shapes, sources, vision
+from . import elementwise, functions, layers, linalg, numbers, reductions, shapes, sources, vision
 from .errors import UnsupportedOperatorError
 from .forms import find
 from .writer import Body, Number, Value, Writer, needed, plain_name, used
 
-WRITERS = (elementwise, functions, layers, numbers, reductions, shapes, sources, vision)     # the modules that have the rows
+WRITERS = (elementwise, functions, layers, linalg, numbers, reductions, shapes, sources, vision)     # the modules that have the rows
 _SAID_ELSEWHERE = (set_grad_enabled, must_hold, *COMPARISONS.values())      # steps that compute nothing
 
 

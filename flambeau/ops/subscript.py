@@ -15,6 +15,7 @@ import numpy as np
 from ..backends.cuda.recording import under_way
 from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, int32, int64, uint8
+from ..core.symbolic import is_of_data, sym_min
 from ..core.tensor import Tensor, bump_version, is_example, refuse_inference_write
 from . import prims
 from .creation import from_data, from_numpy
@@ -124,7 +125,8 @@ def _inside(bound: Any, size: Any) -> Any:
     if bound < 0:
         bound = bound + size
         return bound if bound >= 0 else 0
-    return size if bound > size else bound
+    beyond = bound > size
+    return sym_min(bound, size) if is_of_data(beyond) else size if beyond else bound
 
 
 def _select(x: Tensor, dim: int, i: Any) -> Tensor:

@@ -38,7 +38,7 @@ def infer_size(shape: Sequence, numel: Any) -> tuple:
     if any(type(n) is int and n < -1 for n in shape):
         raise RuntimeError(f"invalid shape dimension {min(n for n in shape if type(n) is int)}")
     if not unknown:
-        if math.prod(shape) != numel:
+        if not must(math.prod(shape) == numel):
             raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
         return tuple(shape)
     rest = math.prod(n for i, n in enumerate(shape) if i != unknown[0])
@@ -46,7 +46,7 @@ def infer_size(shape: Sequence, numel: Any) -> tuple:
         raise RuntimeError(f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified "
                            "dimension size -1 can be any value and is ambiguous")
     missing = numel // rest
-    if missing * rest != numel:
+    if not must(missing * rest == numel):
         raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
     return tuple(missing if i == unknown[0] else n for i, n in enumerate(shape))
 

@@ -300,8 +300,26 @@ def test_assigned_buffers(strict):
     for _ in range(2):
         _same(module(X), eager(X))
     _same(module.seen, eager.seen)
-    with pytest.raises(ValueError, match="register_buffer"):
-        export(Assigns(), (X, True), strict=strict)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("before", [None, 3, fl.zeros(4), "nothing"], ids=["none", "number", "tensor", "nothing"])
+def test_other_assigned_tensors_are_forgotten(before, strict):
+    class Keeps(fl.nn.Module):
+        def __init__(self):
+            super().__init__()
+            if not isinstance(before, str):
+                self.last = before
+
+        def forward(self, x):
+            self.last = x[0] + 1
+            return self.last * 2
+
+    net = Keeps()
+    with pytest.warns(UserWarning, match=r"self.last was assigned during export.*register_buffer"):
+        program = export(net, (X,), strict=strict)
+    _same(program.module()(X), Keeps()(X))
+    assert getattr(net, "last", "nothing") is before
 
 
 @dataclasses.dataclass
@@ -345,6 +363,46 @@ def test_custom_operators(strict):
     program = export(_module(lambda x: twice(x) + 1), (X,), strict=strict)
     assert any(n.target is fl.ops.exporttest.twice for n in program.graph.nodes)
     _same(_reloaded(program).module()(X), X * 2 + 1)
+
+
+def test_ends_of_what_only_a_run_knows():
+    """At most so many of those that a mask picks, filled up: as detectors give their boxes."""
+    y = fl.arange(3.0)
+
+    def f(x):
+        mask = x[:, 0] > 0
+        kept = mask.nonzero()[:, 0].flip(0)[:3]
+        rows, more = x[kept], y[kept]
+        both = fl.cat([rows, more.view(-1, 1)], 1)
+        return F.pad(both, (0, 0, 0, 3 - both.shape[0])).reshape(3, 5), x[mask][1:]
+
+    program = export(_module(f), (X,))
+    for one in (program, program.run_decompositions(), _reloaded(program)):
+        for x in (X, -X, -X.abs() - 1, fl.cat([-X[:1].abs(), X[1:].abs() + 1])):
+            for got, want in zip(one.module()(x), f(x), strict=True):
+                _same(got, want)
+
+
+def test_assertions_of_what_only_a_run_knows():
+    names = {}      # pytest writes assert statements of its own modules anew
+    exec("def f(x):\n    n = x[0, 0].long().item()\n    assert n >= 1\n    assert n <= 3, 'too many'\n    return x[:n].sum() + n\n", names)
+    f = names["f"]
+
+    program = export(_module(f), (X,))
+    for run in (program.module(), _reloaded(program).module()):
+        x = X + 2
+        assert run(x) == x[:2].sum() + 2
+        with pytest.raises(RuntimeError, match="Runtime assertion failed for expression u0 <= 3"):
+            run(X + 5)
+
+    def branches(x):
+        n = x[0, 0].long().item()
+        if n >= 1:
+            return x
+        raise AssertionError
+
+    with pytest.raises(fl._dynamo.exc.UserError, match="if n >= 1"):
+        export(_module(branches), (X,))
 
 
 def test_checks_of_what_only_a_run_knows():

@@ -529,3 +529,43 @@ def test_partials_hold_arguments_of_functions():
     x = fl.arange(4.0)
     for found, expected in zip(fl.jit.script(program)(x), program(x)):
         assert found.tolist() == expected.tolist()
+
+
+def changes_its_kind(x: fl.Tensor, high: bool) -> bool:
+    z: int | float = 3
+    if high:
+        z = 2.5
+    return isinstance(z, int)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_union_is_declared_in_archives_as_torch_reads_it():
+    torch = pytest.importorskip("torch")
+    scripted = fl.jit.script(changes_its_kind)
+    for load, x in ((fl.jit.load, fl.ones(1)), (torch.jit.load, torch.ones(1))):
+        loaded = load(io.BytesIO(scripted.save_to_buffer()))
+        assert loaded(x, False) is True and loaded(x, True) is False
+
+
+def differs_in_type(x: fl.Tensor):
+    if x.sum() > 0:
+        y = 1
+    else:
+        y = "a"
+    return y
+
+
+def is_missing_on_one_way(x: fl.Tensor):
+    if x.sum() > 0:
+        z = x
+    return z
+
+
+@pytest.mark.parametrize(("f", "why", "used"), [
+    (differs_in_type, "Type mismatch: y is set to type int in the true branch and type str in the false branch", "return y"),
+    (is_missing_on_one_way, "z is not defined in the false branch", "return z")])
+def test_names_that_branches_leave_differently_are_told_with_both_places(f, why, used):
+    with pytest.raises(RuntimeError) as caught:
+        fl.jit.script(f)
+    before, _, after = str(caught.value).partition("and was used here:\n")
+    assert why in before and "if x.sum() > 0:\n    ~~~" in before and "HERE" in before and f"{used}\n           ~ <--- HERE" in after

@@ -18,7 +18,8 @@ import flambeau as fl
 from flambeau import nn
 from flambeau.nn import functional as F
 from flambeau.nnapi import NnapiError, NnapiModule, Operation, convert_model_to_nnapi, from_bytes, to_bytes
-from flambeau.nnapi.interpreter import KERNELS, run
+from flambeau.nnapi.interpreter import run
+from flambeau.nnapi.kernels import KERNELS
 
 IMAGE, ROWS = (2, 4, 8, 6), (3, 5)
 CALLS: dict[str, tuple[Any, tuple[int, ...]]] = {
@@ -244,8 +245,8 @@ def test_what_constants_alone_decide_is_computed_now() -> None:
     fl.manual_seed(0)
     net, x = Quantised().eval(), fl.randn(1, 3, 8, 8)
     model = convert_model_to_nnapi(net, x)
-    assert [step.code.name for step in model.model().steps] == ["QUANTIZE", "DEQUANTIZE", "CONV_2D", "QUANTIZE", "DEQUANTIZE"]
-    near(model(x), net(x))
+    assert [step.code.name for step in model.model().steps] == ["QUANTIZE", "CONV_2D", "DEQUANTIZE"]
+    assert (model(x) - net(x)).abs().max() < 0.0201      # a step, where a number lies between two
 
 
 @pytest.mark.parametrize(("call", "error", "match"), [

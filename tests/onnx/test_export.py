@@ -400,3 +400,16 @@ def test_what_later_opsets_alone_have_is_written_in_parts_before():
         model = fl.onnx.export(net.eval(), inputs, opset_version=18)
         assert model.model_proto.opset_import[0].version == 18
         np.testing.assert_allclose(model(*inputs)[0].detach().numpy(), net(*inputs).detach().numpy(), atol=1e-5, rtol=1e-4)
+
+
+def test_as_many_as_a_mask_picks_filled_up():
+    def f(x):
+        kept = (x[:, 0] > 0).nonzero()[:, 0].flip(0)[:3]
+        both = fl.cat([x[kept], kept.view(-1, 1)], 1)
+        return fl.nn.functional.pad(both, (0, 0, 0, 3 - both.shape[0])).reshape(3, 3)
+
+    x = fl.arange(10.0).reshape(5, 2)
+    net = module(f)
+    model = fl.onnx.export(net, (x,))
+    for given in (x, x - 7, -x):
+        assert fl.equal(model(given)[0], net(given))

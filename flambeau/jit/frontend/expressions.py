@@ -258,7 +258,7 @@ class Expressions:
         if isinstance(found, Variable):
             return found.value()
         if isinstance(found, Missing):
-            raise self.error(node, f"{node.id} is not defined: {found.why}" if "defined" in found.why else found.why)
+            raise self.error(node, found.why)
         if found is not None:
             return found
         if node.id not in self.names:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,15 +71,17 @@ class Scope:
             scope = scope.parent
 
 
-def join(into: Scope, branches: list[Scope], labels: tuple[str, str], classes: dict[str, Class]) -> None:
-    """The names after two branches; one that ends the function or the loop leaves nothing."""
+def join(into: Scope, branches: list[Scope], labels: tuple[str, str], classes: dict[str, Class], placed: Callable[[str], str]) -> None:
+    """The names after two branches; one that ends the function or the loop leaves nothing. `placed`: what is said of a name, with the place."""
     live = [scope for scope in branches if not scope.exits]
     if not live:
         into.exits = True
         return
     for name in dict.fromkeys(name for scope in live for name in scope.names):
         found = [scope.find(name) for scope in live]
-        into.names[name] = found[0] if len(live) == 1 else _joined(name, found, labels, classes, into.find(name))
+        made = found[0] if len(live) == 1 else _joined(name, found, labels, classes, into.find(name))
+        told = isinstance(made, Missing) and made not in found
+        into.names[name] = Missing(placed(made.why)) if told else made
 
 
 def _joined(name: str, found: list[Any], labels: tuple[str, str], classes: dict[str, Class], before: Any) -> Any:

@@ -92,7 +92,8 @@ class Statements(Calls):
         self.scope.names[target.id].fields = value.fields
         name = self.text_name(target.id)
         if value.text != name:
-            self.out.append(f"{name} = {value.text}")
+            declared = f" : {annotated}" if annotated is not None and annotated.name == "Union" else ""     # `annotate` keeps the narrower type
+            self.out.append(f"{name}{declared} = {value.text}")
 
     def _assign_attribute(self, target: ast.Attribute, value: Any) -> None:
         of = self.expr(target.value)
@@ -284,7 +285,7 @@ class Statements(Calls):
             scopes.append(scope)
             blocks.append(list(lines))
         self.write_if(test.text, *blocks)
-        join(self.scope, scopes, ("true branch", "false branch"), self.classes)
+        join(self.scope, scopes, ("true branch", "false branch"), self.classes, lambda why: f"{self.error(node, why)}and was used here")
 
     @contextmanager
     def _loop(self) -> Iterator[list[str]]:
