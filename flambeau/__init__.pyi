@@ -259,6 +259,7 @@ ShortStorage: __Kinds
 ShortTensor: __TypedMeta
 TensorType: Any
 _VF: Any
+_custom_ops: Any
 _export: Any
 _jit_internal: Any
 _library: Any
