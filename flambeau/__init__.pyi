@@ -260,6 +260,7 @@ ShortStorage: __Kinds
 ShortTensor: __TypedMeta
 TensorType: Any
 _VF: Any
+_custom_ops: Any
 _dispatch: Any
 _export: Any
 _jit_internal: Any

@@ -65,8 +65,6 @@ FORMS.update({
     "index": lambda self, indices: self[tuple([slice(None) if i is None else i for i in indices])],
     # self[start:end:step] along `dim`
     "slice": lambda self, dim=0, start=None, end=None, step=1: self[(slice(None),) * (dim % self.ndim) + (slice(start, end, step),)],
-    # `self[indices]`, `fill` where the mask is false
-    "_unsafe_masked_index": lambda self, mask, indices, fill: _call("where", mask, self[_within(mask, indices)], fill),
     # The gradient of adaptive_avg_pool2d
     "_adaptive_avg_pool2d_backward": lambda grad_output, self: _of_images("_adaptive_avg_backward", grad_output, self),
     # float16 in float32 if `half_to_float`
@@ -311,6 +309,12 @@ def _chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
 def _within(mask: Tensor, indices: Sequence[Tensor | None]) -> tuple:
     """The indices, with 0 where the mask is false: there they may be anything."""
     return tuple(EVERY if index is None else _call("where", mask, index, 0) for index in indices)
+
+
+@_aten
+def _unsafe_masked_index(self: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: float) -> Tensor:
+    """`self[indices]`, `fill` where the mask is false."""
+    return _call("where", mask, self[_within(mask, indices)], fill)
 
 
 @_aten
