@@ -577,7 +577,8 @@ cummax, cummin = _running_extremum("cummax"), _running_extremum("cummin")
 @with_out
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """Running log(sum(exp(input))) along `dim`, without overflow."""
-    return prims.logcumsumexp(to_float(input), canonical_dim(dim, input.ndim), False)
+    d = canonical_dim(dim, input.ndim)
+    return prims.logcumsumexp(to_float(input), d, False) if input.ndim else to_float(input).clone()     # of one number it is that number
 
 
 @operator(method=True)

@@ -265,3 +265,13 @@ def test_truths_that_are_added_are_truths(name, size):
     x = fl.ones(2, size, dtype=fl.int64)
     for got, want in zip(fl.compile(program)(x), program(x)):
         assert fl.equal(got, want) and float(want.max()) in (1.0, 2.0)
+
+
+@pytest.mark.parametrize("value", [2.0, 0.0, float("inf"), -float("inf"), float("nan")])
+@pytest.mark.parametrize("name", ["logcumsumexp", "cumsum", "cumprod", "cummax", "cummin"])
+def test_running_over_a_number_is_that_number(name, value):
+    """Of a tensor without dimensions, whose gradient passes as it is, whatever number it holds."""
+    x = fl.tensor(value, requires_grad=True)
+    out = getattr(x, name)(0)
+    out = out[0] if isinstance(out, tuple) else out
+    assert fl.equal(out.nan_to_num(1.0), x.nan_to_num(1.0)) and fl.autograd.grad(out, x, fl.tensor(3.0))[0].item() == 3.0
