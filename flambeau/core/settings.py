@@ -8,12 +8,13 @@ are part of the key of what is kept between processes (`aot.keys`).
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from flambeau import _C
+
+from .warned import warn
 
 ENVIRONMENT = {
     "CXX": "the C++ compiler: g++, or else clang++",
@@ -138,4 +139,4 @@ def alert_not_deterministic(name: str) -> None:
             "for this operation alone, or use warn_only=True")
     if Numerics.deterministic == 2:
         raise RuntimeError(text)
-    warnings.warn(text, UserWarning, stacklevel=4)
+    warn(text, UserWarning, stacklevel=4)

@@ -135,5 +135,3 @@ INTEGERS: dict[Operation, Integers] = {
     Operation.PAD: lambda ins, out, x, pads: KERNELS[Operation.PAD_V2](x, pads, ins[0].zero_point),
     Operation.RESIZE_NEAREST_NEIGHBOR: lambda ins, out, x, *how: KERNELS[Operation.RESIZE_NEAREST_NEIGHBOR](x.astype(np.float32), *how),
 }
-
-__all__ = ["INTEGERS", "in_integers", "limits", "rescaled"]

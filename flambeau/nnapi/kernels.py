@@ -217,6 +217,3 @@ def _depth_to_space(x: np.ndarray, block: int, nchw: int = 0) -> np.ndarray:
     n, c, h, w = _nchw(x, nchw).shape
     parts = _nchw(x, nchw).reshape(n, block, block, c // block**2, h, w)
     return _back(parts.transpose(0, 3, 4, 1, 5, 2).reshape(n, c // block**2, h * block, w * block), nchw)
-
-
-__all__ = ["BOUNDS", "KERNELS"]

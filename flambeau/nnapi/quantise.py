@@ -191,6 +191,3 @@ def _pruned(model: Model) -> Model:
 
     return Model([model.operands[i] for i in named], [Step(s.code, moved(s.inputs), moved(s.outputs)) for s in reversed(steps)],
                  moved(model.inputs), moved(model.outputs))
-
-
-__all__ = ["Grid", "in_eight_bits"]

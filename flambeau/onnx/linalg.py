@@ -237,6 +237,3 @@ def matrix_exp(o: Writer, a: Value) -> Value:
 
     total, = loop(o, TERMS, [_shaped(unit, a.shape)], term)
     return loop(o, o.cast(halvings, int64), [total], lambda k, x: [o.MatMul(x, x)])[0]
-
-
-__all__ = ["cholesky", "det", "inv", "lu_factor", "lu_rows", "matrix_exp", "qr", "slogdet", "solve", "solve_triangular"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-import warnings
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from ..core import dtypes
 from ..core.device import as_device
 from ..core.dtypes import COMPLEX, FLOAT, bool_, dtype, int64
 from ..core.tensor import Tensor
+from ..core.warned import warn
 from . import prims
 from .creation import count, finish, finish_line, kind_for
 from .promotion import cast, category_of_number, default_dtype, fitting
@@ -74,7 +74,7 @@ def _bound(value: Any) -> Any:
 def range_(start: Any, end: Any, step: Any = 1, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Any = None,
            device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
     """start, start + step, ... up to and with end, in the default dtype unless given. Deprecated: use arange."""
-    warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's "
+    warn("torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's "
                   "range builtin. Instead, use torch.arange, which produces values in [start, end).", UserWarning, stacklevel=3)
     if step == 0:
         raise RuntimeError("step must be nonzero")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
@@ -20,7 +19,7 @@ from ..core.size import canonical_dim, contiguous_strides, elementwise_order, is
 from ..core.sparse import BACKENDS, Pattern, SparseTensor, sparse_tensor
 from ..core.storage import shared
 from ..core.tensor import Tensor, example_of, from_array, is_example
-from ..core.warned import warn_once
+from ..core.warned import warn, warn_once
 from . import prims
 from .ints import Ints, Sized, as_int
 from .primitives import InAten
@@ -355,7 +354,7 @@ def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor
 def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """A leaf tensor with a copy of `data`: a number, nested sequences of numbers, an array or a tensor."""
     if isinstance(data, Tensor):
-        warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+        warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
                       "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
                       UserWarning, stacklevel=3)
         if device is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, complex128, dtype, f
 from ..core.scalar import compute_dtype
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
+from ..core.warned import warn
 from . import prims
 from .ints import Ints
 from .order import in_rows
@@ -335,7 +335,7 @@ def _freedom(n: Any, correction: float) -> Any:
 def _warn_without_freedom(x: Tensor, dim: Dims, correction: float) -> None:
     """At every call: what is below may be a program by now, which warns of nothing."""
     if _is_zero(_freedom(_count(x, canonical_dims(dim, x.ndim)), correction)):
-        warnings.warn("degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel "
+        warn("degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel "
                       "divided by output numel).", UserWarning, stacklevel=4)
 
 

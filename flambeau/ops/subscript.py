@@ -6,7 +6,6 @@ integer tensors and masks - is one advanced index over that view.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, int32, int64, uint8
 from ..core.symbolic import is_of_data, sym_min
 from ..core.tensor import Tensor, bump_version, is_example, refuse_inference_write
+from ..core.warned import warn
 from . import prims
 from .creation import from_data, from_numpy
 from .promotion import broadcast, cast, expand_to, fitting, is_number, stored, together
@@ -71,7 +71,7 @@ def _is_mask(item: Any) -> bool:
 
 def _as_mask(item: Tensor) -> Tensor:
     if item.dtype is uint8:
-        warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", stacklevel=6)
+        warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", stacklevel=6)
     return cast(item, bool_)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..core.device import device
 from ..core.dtypes import FLOAT, dtype
 from ..core.tensor import Tensor, shape_of
+from ..core.warned import warn
 
 MAY_BE_THE_CALL = (AttributeError, TypeError, ValueError, RuntimeError)
 """What an operator may fail with for an argument that can't stand where it is."""
@@ -134,7 +134,7 @@ def with_factors_last(name: str, fn: Callable, args: tuple, kwargs: dict) -> tup
     if None in numbers or not all(isinstance(a, Tensor) for a in tensors):
         return None
     moved = dict(zip(factors, numbers))
-    warnings.warn(f"{known(name)}() with {' and '.join(moved)} before the tensors is deprecated; give them as keywords, as in "
+    warn(f"{known(name)}() with {' and '.join(moved)} before the tensors is deprecated; give them as keywords, as in "
                   f"{known(name)}({', '.join(operands)}, {', '.join(f'{key}={value}' for key, value in moved.items())})",
                   UserWarning, stacklevel=4)
     return tensors, {**kwargs, **moved}

@@ -9,10 +9,7 @@ that looks, warns, draws, writes or makes tensors of its own is left as it is.
 
 from __future__ import annotations
 
-import threading
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from flambeau import _C
@@ -87,6 +84,9 @@ class Tracer:
 
     def rng_state(self, *_: Any) -> NoReturn:
         raise Unsteady("the body draws random numbers")
+
+    def warns(self, msg: str) -> NoReturn:
+        raise Unsteady(f"the body warns at every call: {msg}")
 
     def enter(self, tensor: Tensor, wants: bool | None = None) -> StandIn:
         """The stand-in of a new value; of an argument it is known whether a gradient is wanted."""
@@ -218,23 +218,6 @@ def _values_in(parts: tuple) -> Iterator[int]:
             yield from _values_in(what)
 
 
-@contextmanager
-def _no_warnings() -> Iterator[None]:
-    """Within the block a warning of this thread says that the body has something to tell at every call."""
-    warn, here = warnings.warn, threading.get_ident()
-
-    def refuse(*args: Any, **kwargs: Any) -> None:
-        if threading.get_ident() == here:
-            raise Unsteady("the body warns")
-        warn(*args, **kwargs)
-
-    warnings.warn = refuse
-    try:
-        yield
-    finally:
-        warnings.warn = warn
-
-
 def trace(body: Callable, args: tuple, kwargs: dict) -> Any:
     """The steps that `body(*args, **kwargs)` comes to, `_C.Steps`; None where they hang on more than layouts, dtypes and constants."""
     wanted = dispatch.state.grad_enabled and _C.any_wants_grad((*args, *kwargs.values()), tuple(range(len(args) + len(kwargs))))
@@ -242,7 +225,7 @@ def trace(body: Callable, args: tuple, kwargs: dict) -> Any:
     stand_ins = [tracer.argument(a, seen) for a in args]
     named = {key: tracer.argument(a, seen) for key, a in kwargs.items()}
     try:
-        with _no_warnings(), dispatch.push_mode(tracer):
+        with dispatch.push_mode(tracer):
             result = body(*stand_ins, **named)
         tracer.check()
         return tracer.finished(result)

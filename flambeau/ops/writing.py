@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from ..core.dtypes import FLOAT, can_cast
 from ..core.size import is_dense, may_overlap
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
 from ..core.unresolved import resolved, waits
+from ..core.warned import warn
 from . import prims
 from .order import in_rows
 from .primitives import PRIMITIVES, InAten, Primitive, register
@@ -182,7 +182,7 @@ def _fit(out: Tensor, result: Tensor) -> None:
             if out._view is not None and last * out.dtype.itemsize > out._storage.nbytes:
                 raise RuntimeError(f"out= is a view of shape {list(out.shape)}, the result has shape {list(result.shape)}, which doesn't "
                                    "fit into the storage that it looks into; give a tensor of that shape, or an empty one")
-            warnings.warn(f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match "
+            warn(f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match "
                           f"the required output shape {list(result.shape)}; give one of that shape, or an empty one", UserWarning,
                           stacklevel=3)
         out.resize_(result.shape)

@@ -53,6 +53,3 @@ def wrap_spread(tx: Any, value: Any, source: Source) -> TensorVariable:
     whole = tx.emit(type(value)._of_part, [part, *map(ConstantVariable, context)], {})
     whole.source, whole.real = source, value
     return tx.remember(value, whole)
-
-
-__all__ = ["SpreadVariable", "computes", "wrap_spread"]

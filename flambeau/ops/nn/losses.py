@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from ...core.dtypes import FLOAT, bool_, int64, uint8
 from ...core.size import broadcast_shapes
 from ...core.symbolic import sym_float
 from ...core.tensor import Tensor
+from ...core.warned import warn
 from .. import prims
 from ..checks import checked
 from ..order import like
@@ -67,7 +67,7 @@ def legacy_reduction(size_average: bool | None, reduce: bool | None, reduction: 
         return reduction
     summed, reduced_at_all = size_average is not None and not size_average, reduce is None or reduce
     found = "none" if not reduced_at_all else "sum" if summed else "mean"
-    warnings.warn(f"size_average and reduce args will be deprecated, please use reduction='{found}' instead.", stacklevel=3)
+    warn(f"size_average and reduce args will be deprecated, please use reduction='{found}' instead.", stacklevel=3)
     return found
 
 
@@ -259,7 +259,7 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
                          label_smoothing: float = 0.0, options: Any = None) -> Tensor:
     """cross_entropy of input @ linear_weight.T + linear_bias, whose classes come first among the weight's leading dimensions."""
     if options is not None:
-        warnings.warn("linear_cross_entropy(options=...): the logits are not computed chunk by chunk but whole; to save memory call it for "
+        warn("linear_cross_entropy(options=...): the logits are not computed chunk by chunk but whole; to save memory call it for "
                       "parts of the batch under torch.utils.checkpoint", UserWarning, stacklevel=2)
     if input.ndim not in (1, 2):
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
@@ -371,7 +371,7 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
 # -- distances -------------------------------------------------------------------------------------------------
 def _pair(input: Tensor, target: Tensor, name: str) -> tuple[Tensor, Tensor]:
     if input.shape != target.shape:
-        warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely lead "
+        warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely lead "
                       f"to incorrect results due to broadcasting. Please ensure they have the same size. ({name})", stacklevel=4)
     x, t = broadcast(input, cast(target, input.dtype) if target.dtype is bool_ else target)
     return x, t
@@ -468,7 +468,7 @@ def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, redu
     if reduction == "batchmean":
         return loss.sum() / (input.shape[0] if input.ndim else 1)
     if reduction == "mean":
-        warnings.warn("reduction: 'mean' divides the total loss by both the batch size and the support size."
+        warn("reduction: 'mean' divides the total loss by both the batch size and the support size."
                       "'batchmean' divides only by the batch size, and aligns with the KL div math definition."
                       "'mean' will be changed to behave the same as 'batchmean' in the next major release.", stacklevel=2)
     return reduced(loss, reduction)

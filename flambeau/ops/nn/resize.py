@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import NoneType
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from ...core.dtypes import bool_, dtype, float32, float64, int64, uint8
 from ...core.size import known_zero
 from ...core.symbolic import hint_of, is_symbolic, sym_max
 from ...core.tensor import Tensor, from_array
+from ...core.warned import warn
 from .. import prims
 from ..creation import constant_on
 from ..ints import as_int, as_ints
@@ -445,7 +445,7 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
 
 def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None) -> Tensor:
     """The old name of `interpolate`."""
-    warnings.warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2)
+    warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2)
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
@@ -502,7 +502,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
 
 def _warn_of_default(align_corners: bool | None) -> None:
     if align_corners is None:
-        warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify "
+        warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify "
                       "align_corners=True if the old behavior is desired.", stacklevel=4)
 
 

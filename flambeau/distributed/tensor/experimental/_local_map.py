@@ -70,6 +70,3 @@ def _part(value: Any, mesh: DeviceMesh | None, told: tuple[Placements] | None, o
                                  "say redistribute_inputs=True")
             value = value.redistribute(mesh, wanted)
     return value.to_local(grad_placements=of_gradient)
-
-
-__all__ = ["local_map"]
