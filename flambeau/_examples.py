@@ -485,7 +485,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "set_default_mmap_options": "import mmap\nwith ~(mmap.MAP_PRIVATE):\n    pass",
         "register_package": "~(50, lambda storage: None, lambda storage, location: None)",
         "skip_data": "import io\nwith ~():\n    torch.save(torch.ones(2), io.BytesIO())", "validate_hpu_device": 'torch.device("hpu:0")',
-        "add_safe_globals": "~([set])", "safe_globals": "with ~([set]):\n    pass",
+        "add_safe_globals": "~([set])\ntorch.serialization.clear_safe_globals()", "safe_globals": "with ~([set]):\n    pass",
         "check_module_version_greater_or_equal": "import numpy\n~(numpy, (1, 0))",
         "default_restore_location": '~(torch.ones(2).untyped_storage(), "cpu").nbytes()',
         "get_unsafe_globals_in_checkpoint": "import io\nfile = io.BytesIO()\ntorch.save([1], file)\nfile.seek(0)\n~(file)",

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from .. import _C, fx
 from ..aot.unknown import Pieces
 from ..core import dispatch
+from ..core.homes import own_name
 from ..core.locks import reentrant_lock
 from ..core.symbolic import ConstraintViolationError, is_symbolic
 from ..core.tensor import Tensor
@@ -146,7 +147,7 @@ class Compiler:
             for callback in Callbacks.end:
                 callback(code.co_name)
         if captured.broken is not None:
-            whole = policy.home_of(function) in policy.WHOLE
+            whole = own_name(function.__globals__.get("__name__") or "") in policy.WHOLE   # `__module__` is what it wraps
             self._report_break(captured.broken, whole_frame=whole)
             if whole:
                 state.failures += 1

@@ -16,7 +16,7 @@ from ..core.symbolic import unknown_size
 from ..core.tensor import Tensor
 from . import batching, prims
 from .creation import from_data
-from .ints import Ints, as_ints
+from .ints import Ints, as_int, as_ints
 from .order import as_images, has_images
 from .patterns import meshgrid
 from .primitives import read
@@ -253,7 +253,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     """The elements shifted cyclically along `dims` (the flattened input without dims)."""
     if dims is None or (isinstance(dims, (tuple, list)) and not dims):
         return roll(input.reshape(-1), shifts, 0).reshape(tuple(input.shape))
-    moves = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
+    moves = [as_int(n) if isinstance(n, Tensor) else n for n in (shifts if isinstance(shifts, (tuple, list)) else (shifts,))]
     along = dims if isinstance(dims, (tuple, list)) else (dims,)
     if len(moves) != len(along):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(moves)}, dims:{len(along)}")

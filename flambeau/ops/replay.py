@@ -95,7 +95,8 @@ class Recorder:
 
     def number(self, number: Any, kind: dtype, rank: int) -> Value:
         """A number as an element of `kind`, repeated."""
-        return self.constant_array(np.asarray(number).astype(kind.numpy), kind, (0,) * rank)
+        with np.errstate(over="ignore"):
+            return self.constant_array(np.asarray(number).astype(kind.numpy), kind, (0,) * rank)
 
     # -- steps
     def step(self, operation: str, kind: dtype, shape: tuple, values: list[Value], along: tuple[int, int] = (0, 0)) -> None:

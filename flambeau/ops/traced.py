@@ -19,6 +19,7 @@ from ..core.device import device
 from ..core.dtypes import dtype
 from ..core.memory_format import layout, memory_format
 from ..core.settings import TABLE, get_setting
+from ..core.size import may_overlap
 from ..core.storage import Storage
 from ..core.tensor import Tensor, fake, tensor_over
 
@@ -132,6 +133,8 @@ class Tracer:
         """A write, the last step: where it fails nothing was written, and the body can say why."""
         if self.opens or self.written or any(t.requires_grad for t in self.inputs if self.recording):
             raise Unsteady("autograd follows the write")
+        if may_overlap(*target._layout[:2]):
+            raise Unsteady("of elements in one place a kernel undoes nothing that it wrote")
         parts = tuple([self.part(a) for a in (target, value, anew, changes)])
         self.steps.append((None, assign, parts, -1))
         self.written = True

@@ -194,7 +194,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("kind", ["float32", "int64", "bfloat16", "bool"])
-@pytest.mark.parametrize("layout", ["rows", "columns", "part", "expanded"])
+@pytest.mark.parametrize("layout", ["rows", "columns", "part", "expanded", "windows"])
 def test_writes(layout: str, kind: str) -> None:
     """Each time once, whatever lies beside it, with one version more; refused where it was refused before."""
     rng = np.random.default_rng(0)
@@ -202,7 +202,8 @@ def test_writes(layout: str, kind: str) -> None:
     value = torch.from_numpy(rng.standard_normal((3, 4)) * 3).to(getattr(torch, kind))
     mask, index = torch.from_numpy(rng.random((3, 4)) > 0.5), torch.tensor([2, 0, 2])
     views = {"rows": lambda b: b.view(-1)[:12].clone().view(3, 4), "columns": lambda b: b.view(-1)[:12].clone().view(4, 3).T,
-             "part": lambda b: b[1:4, 2:6], "expanded": lambda b: b[0, :4].expand(3, 4)}
+             "part": lambda b: b[1:4, 2:6], "expanded": lambda b: b[0, :4].expand(3, 4),
+             "windows": lambda b: b.view(-1).as_strided((3, 4), (2, 1))}
 
     def outcome(write: Any) -> Any:
         whole = base.clone()

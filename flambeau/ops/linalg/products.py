@@ -621,7 +621,7 @@ _DISTANCE_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dis
 
 
 @operator(autocast="wide")
-def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: Any = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """p-norm distances between rows: (..., n, d) and (..., m, d) -> (..., n, m)."""
     if compute_mode not in _DISTANCE_MODES:
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode: it is one of {', '.join(_DISTANCE_MODES)}")
