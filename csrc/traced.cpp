@@ -19,7 +19,9 @@ Py_ssize_t settings_count; // of the table, then
 bool at_once = false;      // are calls traced that were not seen before?
 long era = 0;              // how often settings were another
 
-constexpr Py_ssize_t most_programs = 128;  // of one operator
+constexpr Py_ssize_t most_programs = 1024;  // of one operator
+constexpr long calls_before = 3;            // of a kind, until it is traced: that takes as long as some calls
+constexpr size_t most_tensors = 64;
 constexpr int most_failures = 8;
 constexpr size_t most_arguments = 16;  // of a step
 
@@ -175,7 +177,7 @@ PyType_Spec steps_spec = {"flambeau._C.Steps", sizeof(Steps), 0, Py_TPFLAGS_DEFA
 // ------------------------------------------------------------------------------------------------------------ Traced
 struct Traced {
     PyObject_HEAD
-    PyObject *body, *programs;  // {key: Steps, None where there can be none, or False: seen once}
+    PyObject *body, *programs;  // {key: Steps, None where there can be none, or how often it was seen}
     long era;
     int failures;  // in a row: bodies that are never steady are left alone
     vectorcallfunc vectorcall;
@@ -201,8 +203,10 @@ PyObject* find_program(Traced* self, PyObject* key, PyObject* const* args, Py_ss
     if (found != nullptr && Py_IS_TYPE(found, steps_type)) return found;
     if (found == Py_None || PyErr_Occurred()) return nullptr;
     PyObject* made = nullptr;
-    if (found == nullptr && !at_once) {
-        made = Py_NewRef(Py_False);
+    long seen = found != nullptr ? PyLong_AsLong(found) : 0;
+    bool waits = !at_once && seen < calls_before;
+    if (waits) {
+        made = PyLong_FromLong(seen + 1);
     } else {
         PyObject *all = tuple_of(args, count), *named = PyDict_New();
         for (Py_ssize_t i = 0; named != nullptr && names != nullptr && i < PyTuple_GET_SIZE(names); i++)
@@ -213,7 +217,7 @@ PyObject* find_program(Traced* self, PyObject* key, PyObject* const* args, Py_ss
     if (made == nullptr) return nullptr;
     if (PyDict_GET_SIZE(self->programs) >= most_programs) PyDict_Clear(self->programs);
     bool good = PyDict_SetItem(self->programs, key, made) == 0;
-    if (made != Py_False) self->failures = made == Py_None ? self->failures + 1 : 0;
+    if (!waits) self->failures = made == Py_None ? self->failures + 1 : 0;
     bool runs = good && Py_IS_TYPE(made, steps_type);
     Py_DECREF(made);  // the dict holds it
     return runs ? made : nullptr;
@@ -226,7 +230,7 @@ PyObject* follow(Traced* self, PyObject* const* args, Py_ssize_t count, PyObject
     std::vector<PyObject*> tensors;
     key.add(dispatch_state.grad_enabled), key.add(dispatch_state.inference), key.add(count);
     for (Py_ssize_t i = 0; i < all; i++)
-        if (!tell(key, args[i], &tensors)) return nullptr;
+        if (!tell(key, args[i], &tensors) || tensors.size() > most_tensors) return nullptr;
     if ((names != nullptr && !key.add_object(names)) || !follow_settings(self)) return nullptr;
     PyObject* made = key.made();
     PyObject* program = made != nullptr ? Py_XNewRef(find_program(self, made, args, count, names)) : nullptr;
@@ -257,7 +261,7 @@ PyObject* traced_new(PyTypeObject* type, PyObject* arguments, PyObject*) {
 
 PyMemberDef traced_members[] = {
     {"body", T_OBJECT, offsetof(Traced, body), READONLY, "The operator's body."},
-    {"programs", T_OBJECT, offsetof(Traced, programs), READONLY, "{what a call depends on: Steps, None where there are none, or False: seen once}"},
+    {"programs", T_OBJECT, offsetof(Traced, programs), READONLY, "{what a call depends on: Steps, None where there are none, or how often it was seen}"},
     vectorcall_member<Traced>,
     {nullptr, 0, 0, 0, nullptr},
 };
@@ -284,7 +288,7 @@ PyObject* trace_at_once(PyObject*, PyObject* flag) {
 }
 
 PyMethodDef methods[] = {
-    {"trace_at_once", trace_at_once, METH_O, "trace_at_once(flag)\n\nWhether operators trace a call at its first sight, not its second: for tests."},
+    {"trace_at_once", trace_at_once, METH_O, "trace_at_once(flag)\n\nWhether operators trace a call at its first sight, not its fourth: for tests."},
     {"know_traced", know_traced, METH_VARARGS,
      "know_traced(settings, look, trace)\n\nOnce: the table of settings, what makes Surroundings of "
      "it, and trace(body, args, kwargs) -> Steps or None."},

@@ -373,7 +373,7 @@ class Traced:
     """Calls an operator's body, or runs the steps that a call like this was found to come to."""
 
     body: Callable[..., Any]
-    programs: dict[Any, Steps | bool | None]
+    programs: dict[Any, Steps | int | None]
     def __init__(self, body: Callable[..., Any], /) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 

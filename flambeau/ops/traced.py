@@ -2,7 +2,7 @@
 
 Between a call and the records that compute it lies the body's Python: dimensions are checked, dtypes promoted, shapes broadcast. On small
 tensors that takes longer than the work. For the same layouts, dtypes and constants it comes to the same records with the same constants,
-unless the body looks at something else: what is in a tensor, whether it needs a gradient, a generator's state. So the second call of a kind
+unless the body looks at something else: what is in a tensor, whether it needs a gradient, a generator's state. So the fourth call of a kind
 runs the body once more, on stand-ins that refuse to be looked at, and writes down what it calls; the next ones run those steps. A body
 that looks, warns, draws, writes or makes tensors of its own is left as it is.
 """
@@ -24,7 +24,7 @@ from ..core.storage import Storage
 from ..core.tensor import Tensor, fake, tensor_over
 
 _CONSTANT, _VALUE, _LIST, _TUPLE, _NAMED = range(5)     # as in csrc/traced.cpp
-_MOST_STEPS, _MOST_ARGUMENTS, _MOST_COPIED = 32, 16, 1 << 20
+_MOST_STEPS, _MOST_ARGUMENTS, _MOST_RESULTS, _MOST_COPIED = 32, 16, 64, 1 << 20
 OWN_WAYS = frozenset({"random", "from_data", "alone"})
 """Tags of operators that have a memory of their own, or whose work is no call of records."""
 
@@ -126,6 +126,8 @@ class Tracer:
         with dispatch.fake_mode(), dispatch.grad_enabled(False):
             results = record.run(tuple([_behind(a) for a in args]))
         several = type(results) is tuple
+        if several and len(results) > _MOST_RESULTS:
+            raise Unsteady("there are too many results")
         self.steps.append((record.eager, getattr(record, "body", record), parts, len(results) if several else -1))
         return tuple([self.enter(r) for r in results]) if several else self.enter(results)
 

@@ -100,7 +100,7 @@ def test_python_records_where_it_has_to() -> None:
     assert len(packed) == 2 and fl.equal(fl.autograd.grad(y.sum(), x)[0], 2 * x)
     with fl.inference_mode():
         z = fl.ones(2)
-    with pytest.raises(RuntimeError, match="(?i)inference tensor"):
+    with pytest.raises(RuntimeError, match=r"(?i)inference tensor"):
         x * z
 
 

@@ -73,15 +73,17 @@ def _outcome(call: str, tensors: dict[str, Any]) -> Any:
 
 
 def _different(make: Callable[[], dict[str, Any]]) -> tuple[list[str], float]:
-    """The calls that answer otherwise later, and which share gives a result. The first call runs bodies, the second writes steps down, the
-    third runs them."""
+    """The calls that answer otherwise later, and which share gives a result. The first call runs bodies, the second writes steps down and
+    runs them, as does the third."""
     different, good = [], 0
     for call in CALLS:
         tensors = make()
         outcomes = []
-        for _ in range(3):
+        for at_once in (False, True, True):
             torch.manual_seed(0)
+            _C.trace_at_once(at_once)
             outcomes.append(_outcome(call, tensors))
+        _C.trace_at_once(False)
         if not outcomes[0] == outcomes[1] == outcomes[2]:
             different.append(call)
         good += not isinstance(outcomes[0][0], type)
@@ -104,7 +106,8 @@ def test_every_dtype(kind: str) -> None:
 def test_most_operators_are_traced() -> None:
     traced = [op._body for op in OPERATORS.values() if type(getattr(op, "_body", None)) is _C.Traced]
     assert len(traced) > 300
-    torch.cumsum(torch.ones(3), 0), torch.cumsum(torch.ones(3), 0)
+    for _ in range(4):
+        torch.cumsum(torch.ones(3), 0)
     assert any(type(steps) is _C.Steps for steps in OPERATORS["cumsum"]._body.programs.values())
     assert not any(type(op._body) is _C.Traced for op in OPERATORS.values() if not OWN_WAYS.isdisjoint(op._operator.tags))
 
@@ -217,7 +220,10 @@ def test_writes(layout: str, kind: str) -> None:
         return x.double().tolist(), whole.double().tolist(), x._version - before
 
     for name, write in WRITES.items():
-        outcomes = [outcome(write) for _ in range(4)]
+        outcomes = [outcome(write)]
+        _C.trace_at_once(True)
+        outcomes += [outcome(write) for _ in range(3)]
+        _C.trace_at_once(False)
         assert all(o == outcomes[0] for o in outcomes), name
 
 
@@ -233,3 +239,17 @@ def test_writes_that_autograd_follows(at_once: None) -> None:
             except RuntimeError as error:
                 found.append(str(error))
         assert found[0] == found[1] == found[2]
+
+
+def test_numbers_too_large_warn_of_nothing(at_once: None) -> None:
+    """Nor at the first call: pytest takes warnings for errors."""
+    for n in (1e300, -1e300):
+        for x in (torch.ones(5), torch.ones(5, dtype=torch.bfloat16)):
+            assert (torch.ones(5) * n).isinf().all() and not (torch.ones(5) == n).any() and x.shape == (5,)
+
+
+def test_long_lists_are_run_as_they_are(at_once: None) -> None:
+    parts = [torch.full((1,), float(n)) for n in range(200)]
+    for _ in range(3):
+        assert torch.cat(parts).tolist() == list(range(200)) and len(torch.arange(200).unbind()) == 200
+    assert not any(type(steps) is _C.Steps and len(key) > 4000 for key, steps in OPERATORS["cat"]._body.programs.items())
