@@ -8,7 +8,7 @@ from collections.abc import Callable
 from .._absent import absent, absent_type
 from .._lazy import submodules
 from ..nn.modules.module import Module
-from . import errors, symbolic_helper, symbolic_opset9, symbolic_opset11, symbolic_opset12
+from . import errors, symbolic_helper, symbolic_opset9, symbolic_opset11, symbolic_opset12  # type: ignore[attr-defined]    # homes of names
 from .enums import OperatorExportTypes, TensorProtoDataType, TrainingMode
 from .exporting import SYMBOLICS, export, is_in_onnx_export
 from .program import ONNXProgram

@@ -4,7 +4,7 @@ Between a call and the records that compute it lies the body's Python: dimension
 tensors that takes longer than the work. For the same layouts, dtypes and constants it comes to the same records with the same constants,
 unless the body looks at something else: what is in a tensor, whether it needs a gradient, a generator's state. So the fourth call of a kind
 runs the body once more, on stand-ins that refuse to be looked at, and writes down what it calls; the next ones run those steps. A body
-that looks, warns, draws, writes or makes tensors of its own is left as it is.
+that looks, warns, draws or makes tensors of its own is left as it is.
 """
 
 from __future__ import annotations

@@ -301,7 +301,6 @@ def test_what_is_missing_says_so() -> None:
 
 def test_every_class_has_the_module_where_torch_keeps_it() -> None:
     import flambeau.distributions.one_hot_categorical as home
-
     from flambeau.distributions.utils import broadcast_all
 
     assert home.OneHotCategorical is fl.distributions.OneHotCategorical

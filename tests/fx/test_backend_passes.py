@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from flambeau.fx.experimental.merge_matmul import are_nodes_independent, may_depend_on, merge_matmul, split_result_tensors
-from flambeau.fx.experimental.proxy_tensor import make_fx
 
 import flambeau as torch
 from flambeau import fx, nn
 from flambeau.func import functionalize
+from flambeau.fx.experimental.merge_matmul import are_nodes_independent, may_depend_on, merge_matmul, split_result_tensors
+from flambeau.fx.experimental.proxy_tensor import make_fx
 from flambeau.fx.passes import splitter_base
 from flambeau.fx.passes.graph_transform_observer import GraphTransformObserver
 from flambeau.fx.passes.operator_support import OperatorSupportBase
