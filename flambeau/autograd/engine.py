@@ -121,9 +121,9 @@ def run_backward(
     if resumed is not None:
         useful = counts.keys() - resumed.done
     captured: dict[tuple[Node, int], Tensor] = {}
-    _passes.stack.append(current := _Pass(counts, buffers, targets, _accumulate if accumulate else None,
-                                            frozenset() if resumed is None else resumed.hooked))
+    current = _Pass(counts, buffers, targets, _accumulate if accumulate else None, frozenset() if resumed is None else resumed.hooked)
     with dispatch.grad_enabled(create_graph):
+        _passes.stack.append(current)
         try:
             _walk(start, current, useful, captured, retain_graph)
         finally:

@@ -50,6 +50,7 @@ class _Redirect(_C.OverrideScope):
     """Answers operators with what the program has for them."""
 
     operators_only = True
+    for_programs = True     # it is told what the program's would be
 
     def __init__(self, tx: Any) -> None:
         self.tx = tx

@@ -164,7 +164,8 @@ def call_override(wrapper: Callable, args: tuple, kwargs: dict, method: Callable
         if not _is_ours(type(mode)) and dispatch.override_classes:
             types = tuple([type(owner) for owner in _overriding((*args, *kwargs.values()))])
         with without_top_mode():
-            return mode.__torch_function__(wrapper if method is None or _is_ours(type(mode)) else method, types, args, kwargs)
+            told = method is not None and (not _is_ours(type(mode)) or getattr(mode, "for_programs", False))
+            return mode.__torch_function__(method if told else wrapper, types, args, kwargs)
     owners: Iterable = ()
     if _asks_classes(wrapper):
         owners = _overriding((*args, *kwargs.values()))
