@@ -38,6 +38,7 @@ def test_classes_tell_that_their_support_depends_on_parameters(name):
 
 def constrained(lib):
     d, t = lib.distributions, lib.tensor
+    d.Distribution.set_default_validate_args(True)      # torch's compiler turns it off for good
     uniform, wishart = d.Uniform(t([0.0, 1.0]), 2.0), d.Wishart(t(3.0), lib.eye(2))
     mixture = d.MixtureSameFamily(d.Categorical(t([0.3, 0.7])), d.Poisson(t([1.0, 2.0])))
     yield from (repr(uniform.arg_constraints), repr(wishart.arg_constraints), repr(mixture.support))
