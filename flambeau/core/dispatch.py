@@ -116,6 +116,12 @@ def run(prim: Any, args: tuple) -> Any:
     return prim.run(args)
 
 
+def asked_mode(name: str) -> Callable | None:
+    """A method of the innermost mode that most modes lack, for what is no call of a record: `warns`, `assigned`, `named` (ops/traced.py)."""
+    modes = state.modes
+    return getattr(modes[-1], name, None) if modes else None
+
+
 scope = _C.dispatch_scope  # changes of the state for a block, which nothing can interrupt halfway
 
 

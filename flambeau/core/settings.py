@@ -8,7 +8,7 @@ are part of the key of what is kept between processes (`aot.keys`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +84,14 @@ def set_setting(owner: Any, key: Any, value: Any) -> None:
         setattr(owner, key, value)
     else:
         owner[key] = value
+
+
+def bound_names() -> Iterator[tuple[Any, Any, Any]]:
+    """(owner, key, what it is bound to) of every name in the table that all threads share."""
+    for setting in TABLE.values():
+        if not isinstance(setting.owner, _C.DispatchState):
+            for key in setting.keys:
+                yield setting.owner, key, get_setting(setting.owner, key)
 
 
 def setting_at(owner: Any, key: Any = None) -> Setting | None:

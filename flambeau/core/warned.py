@@ -11,8 +11,7 @@ from . import dispatch
 def warn(msg: str, category: type[Warning] = UserWarning, stacklevel: int = 1) -> None:
     """warnings.warn, of which the innermost mode is told that has a say (`warns`): a body that warns is run at every call. `stacklevel`
     counts from the caller of this function."""
-    modes = dispatch.state.modes
-    if modes and (told := getattr(modes[-1], "warns", None)) is not None:
+    if (told := dispatch.asked_mode("warns")) is not None:
         told(msg)
     warnings.warn(msg, category, stacklevel=stacklevel + 1)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import _C, backends  # noqa: F401 - whose rooms have settings
 from ..core import dispatch
-from ..core.settings import TABLE, get_setting, set_setting, setting_at
+from ..core.settings import TABLE, bound_names, get_setting, set_setting, setting_at
 from ..fx.node import mark_impure
 
 MISSING: Any = object()
@@ -52,11 +52,8 @@ class Surroundings:
         self._note_settings()
 
     def _note_settings(self) -> None:
-        for setting in TABLE.values():
-            if setting.owner is dispatch.state:
-                continue
-            for key in setting.keys:
-                self.note(setting.owner, key, "equal", get_setting(setting.owner, key))
+        for owner, key, value in bound_names():
+            self.note(owner, key, "equal", value)
 
     def note(self, owner: Any, key: Any, wanted: str, value: Any = None) -> None:
         """`wanted` as in `_C.Surroundings`; what was noted first counts."""

@@ -262,21 +262,15 @@ def _with_its_node(body: Callable, told: str | Callable[..., str]) -> Callable:
     def with_its_node(*args: Any, **kwargs: Any) -> Any:
         out = body(*args, **kwargs)
         for result in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(result, Tensor) and (_names_kept() or result._grad is not None) and not any(result is a for a in args):
+            if isinstance(result, Tensor) and (dispatch.asked_mode("named") or result._grad is not None) and not any(result is a for a in args):
                 on_tape(told if isinstance(told, str) else told(*args, **kwargs), result)
         return out
     return with_its_node
 
 
-def _names_kept() -> Callable | None:
-    """What keeps names of nodes where a body is traced."""
-    modes = dispatch.state.modes
-    return getattr(modes[-1], "named", None) if modes else None
-
-
 def on_tape(told: str, result: Tensor) -> Tensor:
     """A result, the last step of which is called `told` on the tape, if it is there: as `node` of `operator`, for some ways of a body."""
-    if told and (kept := _names_kept()) is not None:
+    if told and (kept := dispatch.asked_mode("named")) is not None:
         return kept(on_tape, told, result)
     if told and (meta := result._grad) is not None and meta.grad_fn is not None:
         meta.grad_fn.call(spelt(told))

@@ -18,7 +18,7 @@ from ..core import dispatch
 from ..core.device import device
 from ..core.dtypes import dtype
 from ..core.memory_format import layout, memory_format
-from ..core.settings import TABLE, get_setting
+from ..core.settings import TABLE, bound_names
 from ..core.size import may_overlap
 from ..core.storage import Storage
 from ..core.tensor import Tensor, fake, tensor_over
@@ -184,7 +184,7 @@ class Tracer:
         ends = [[] for _ in self.steps]     # type: ignore[var-annotated]
         kept = set(_values_in((end,)))
         for place, step in enumerate(self.steps):
-            for value in range(made, made := made + max(step[3], 1 if step[3] < 0 else 0)):
+            for value in range(made, made := made + abs(step[3])):
                 if value not in kept:
                     ends[last.get(value, place)].append(value)
         return _C.Steps(len(self.inputs), tuple([(*step, tuple(over)) for step, over in zip(self.steps, ends)]), end)
@@ -240,10 +240,7 @@ def trace(body: Callable, args: tuple, kwargs: dict) -> Any:
 
 def _settings() -> _C.Surroundings:
     """What tells whether all settings are what they are now."""
-    return _C.Surroundings(0, 0, None, None, tuple([
-        (setting.owner, tuple([(key, "equal", get_setting(setting.owner, key)) for key in setting.keys]))
-        for setting in TABLE.values() if setting.owner is not dispatch.state
-    ]))     # fmt: skip
+    return _C.Surroundings(0, 0, None, None, tuple([(owner, ((key, "equal", value),)) for owner, key, value in bound_names()]))
 
 
 _C.know_constants(dtype, device, layout, memory_format)

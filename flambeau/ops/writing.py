@@ -38,8 +38,7 @@ def assign(target: Tensor, value: Any, *, anew: bool = False, changes: bool = Fa
     `anew`: the value was made without a look at `target`, whose former history then gets a gradient of zeros. `changes`: `value` is
     what an operation made of `target`: of elements in one place (windows of `unfold`) those that it left alone undo nothing.
     """
-    modes = dispatch.state.modes
-    if modes and (noted := getattr(modes[-1], "assigned", None)) is not None:
+    if (noted := dispatch.asked_mode("assigned")) is not None:
         return noted(_assign, target, value, anew, changes)
     if _C.write_plainly(target, value):
         return target
