@@ -171,8 +171,6 @@ PyObject* answer(const Eager* self, PyObject* const* args, Py_ssize_t count, boo
     return wants_gradient(args, count) ? recorded(self, args, count, by_operator) : compute(self, args, count, Asked::plainly, by_operator);
 }
 
-PyObject* or_not_implemented(PyObject* made) { return made != nullptr || PyErr_Occurred() ? made : Py_NewRef(Py_NotImplemented); }
-
 PyObject* call(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
     if (names != nullptr) Py_RETURN_NOTIMPLEMENTED;
     return or_not_implemented(answer((Eager*)self, args, PyVectorcall_NARGS(flags), false));

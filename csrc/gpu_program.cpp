@@ -559,11 +559,6 @@ PyObject* find(GpuPrograms* self, PyObject* const* args, Py_ssize_t count, Opera
     return program;
 }
 
-PyObject* or_not_implemented(PyObject* made) {
-    if (made != nullptr || PyErr_Occurred()) return made;
-    Py_RETURN_NOTIMPLEMENTED;
-}
-
 // The results; null without an error where there is no program for these arguments.
 PyObject* run_found(GpuPrograms* self, PyObject* const* args, Py_ssize_t count) {
     Operands operands;

@@ -34,6 +34,9 @@ inline PyObject* tuple_of(PyObject* const* items, Py_ssize_t count) {
     return made;
 }
 
+// An answer that may be none: null without an error becomes NotImplemented.
+inline PyObject* or_not_implemented(PyObject* made) { return made != nullptr || PyErr_Occurred() ? made : Py_NewRef(Py_NotImplemented); }
+
 // The end of every dealloc.
 inline void free_object(PyObject* object) {
     PyTypeObject* type = Py_TYPE(object);

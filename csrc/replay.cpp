@@ -169,8 +169,6 @@ PyObject* run_program(const Program& program, PyObject* const* args, Py_ssize_t 
     return result;
 }
 
-PyObject* or_not_implemented(PyObject* made) { return made != nullptr || PyErr_Occurred() ? made : Py_NewRef(Py_NotImplemented); }
-
 PyObject* call(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
     if (names != nullptr || PyVectorcall_NARGS(flags) != 1 || !PyTuple_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "a replay takes the tuple of the operator's arguments");

@@ -262,11 +262,6 @@ PyObject* view_as(PyObject* source, PyObject* steps, PyObject* layout) {
     return new_view(source, steps, PyTuple_GET_ITEM(layout, 0), PyTuple_GET_ITEM(layout, 1), PyTuple_GET_ITEM(layout, 2), layout);
 }
 
-PyObject* or_not_implemented(PyObject* made) {
-    if (made != nullptr || PyErr_Occurred()) return made;
-    Py_RETURN_NOTIMPLEMENTED;
-}
-
 // Whether an argument of a view is a constant: None, an int, or a tuple of such. A slice becomes a tuple. New reference, or
 // null (without an error: for a tensor, say, which is an int that may change).
 PyObject* as_key(PyObject* argument) {
