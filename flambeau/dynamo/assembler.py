@@ -9,16 +9,16 @@ import dis
 import itertools
 import opcode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .bytecode import ExceptionEntry
+from .bytecode import ENTERING, PY314, ExceptionEntry
 
 _CACHES: Any = opcode._inline_cache_entries  # type: ignore[attr-defined]
 
 
 def cache_entries(opname: str) -> int:
-    """Inline cache units that follow an instruction (3.11, 3.12: a list by number; 3.13: a dict by name)."""
+    """Inline cache units that follow an instruction (3.11, 3.12: a list by number; from 3.13 on: a dict by name)."""
     if isinstance(_CACHES, dict):
         return int(_CACHES.get(opname, 0))
     return int(_CACHES[dis.opmap[opname]])
@@ -39,8 +39,22 @@ def _units(arg: int) -> int:
     return 1 + (arg > 0xFF) + (arg > 0xFFFF) + (arg > 0xFFFFFF)
 
 
+def _spelled(lines: Sequence[Line], protected: Sequence[ExceptionEntry]) -> tuple[list[Line], list[ExceptionEntry]]:
+    """With the instructions that 3.14 has for BEFORE_WITH."""
+    spelled: list[Line] = []
+    places = []
+    for line in lines:
+        places.append(len(spelled))
+        entering = PY314 and line.opname == "BEFORE_WITH"
+        spelled += [Line(*part, None, line.position) for part in ENTERING] if entering else [line]
+    places.append(len(spelled))
+    moved = [line if line.target is None else replace(line, target=places[line.target]) for line in spelled]
+    return moved, [replace(e, start=places[e.start], end=places[e.end], handler=places[e.handler]) for e in protected]
+
+
 def assemble(lines: Sequence[Line], protected: Sequence[ExceptionEntry], first_line: int) -> tuple[bytes, bytes, bytes]:
     """`(co_code, co_linetable, co_exceptiontable)`; jump sizes are relaxed until they fit."""
+    lines, protected = _spelled(lines, protected)
     caches = [cache_entries(line.opname) for line in lines]
     args = [line.arg for line in lines]
     while True:
@@ -113,8 +127,8 @@ def _line_table(lines: Sequence[Line], sizes: Sequence[int], first_line: int) ->
             delta, current = p.lineno - current, p.lineno
             out += _varint(-delta << 1 | 1 if delta < 0 else delta << 1)
             out += _varint((p.end_lineno or p.lineno) - p.lineno)
-            out += _varint((p.col_offset or 0) + 1)
-            out += _varint((p.end_col_offset or 0) + 1)
+            out += _varint(0 if p.col_offset is None else p.col_offset + 1)
+            out += _varint(0 if p.end_col_offset is None else p.end_col_offset + 1)
     return bytes(out)
 
 

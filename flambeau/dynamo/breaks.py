@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..core.tables import enters
-from .bytecode import PY312, PY313, Instruction
+from .bytecode import PY312, PY313, PY314, Instruction
 from .handlers.calls import take_call
-from .handlers.operators import NUMBERED
+from .handlers.exceptions import EXIT
+from .handlers.operators import NUMBERED, SUBSCRIPT
 from .typed import Frame, Writer
 
 RESULT = "_result"
@@ -54,6 +55,8 @@ def call(f: Frame, i: Instruction, w: Writer) -> Step:
 @recipe("BINARY_OP")
 def binary_op(f: Frame, i: Instruction, w: Writer) -> Step:
     left, right = operands(f, w, 2)
+    if i.arg == SUBSCRIPT:
+        return Step(f"{RESULT} = {left}[{right}]", [RESULT])
     symbol = NUMBERED[i.arg]
     if symbol.endswith("="):
         return Step(f"{RESULT} = {left}; {RESULT} {symbol} {right}", [RESULT])
@@ -108,12 +111,12 @@ def get_len(f: Frame, i: Instruction, w: Writer) -> Step:
 @recipe("BEFORE_WITH")
 def before_with(f: Frame, i: Instruction, w: Writer) -> Step:
     (manager,) = operands(f, w, 1)
-    return Step(f"_exit = {manager}.__exit__; {RESULT} = {manager}.__enter__()", ["_exit", RESULT])
+    return Step(f"_exit = {manager}.__exit__; {RESULT} = {manager}.__enter__()", ["_exit", None, RESULT] if PY314 else ["_exit", RESULT])
 
 
 @recipe("WITH_EXCEPT_START")
 def with_except_start(f: Frame, i: Instruction, w: Writer) -> Step:
-    error, exit_method = w.value(f.stack[-1]), w.value(f.stack[-4])
+    error, exit_method = w.value(f.stack[-1]), w.value(f.stack[EXIT])
     return Step(f"{RESULT} = {exit_method}(type({error}), {error}, {error}.__traceback__)", [RESULT])
 
 

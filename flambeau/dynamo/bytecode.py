@@ -1,6 +1,6 @@
 """Reading code objects: instructions with jump targets, the exception table, liveness, loops.
 
-All that depends on the Python version (3.11, 3.12, 3.13) stands in the tables of this file.
+All that depends on the Python version (3.11 to 3.14) stands in the tables of this file.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 PY312 = sys.version_info >= (3, 12)
 PY313 = sys.version_info >= (3, 13)
+PY314 = sys.version_info >= (3, 14)
 
 NOT_FALLING_THROUGH = frozenset(
     {
@@ -29,7 +30,13 @@ LEAVING = frozenset({"RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE"})
 FAST_READS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
 FAST_WRITES = frozenset({"STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
 FAST_PAIRS = frozenset({"LOAD_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"})
-"""3.13: one instruction, two locals; `argval` is the pair of names."""
+"""From 3.13 on: one instruction, two locals; `argval` is the pair of names."""
+
+BORROWING = {"LOAD_FAST_BORROW": "LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW": "LOAD_FAST_LOAD_FAST"}
+"""3.14: the same without counting the reference, where the compiler saw that the local outlives its use."""
+
+ENTERING = (("COPY", 1), ("LOAD_SPECIAL", 1), ("SWAP", 2), ("SWAP", 3), ("LOAD_SPECIAL", 0), ("CALL", 0))
+"""3.14 enters a `with` by these, in the place of BEFORE_WITH: read as that one, which leaves the NULL of a call beside `__exit__`."""
 
 IGNORED = frozenset({"EXTENDED_ARG", "CACHE"})
 
@@ -83,14 +90,20 @@ def decode(code: CodeType) -> Program:
     index_of_offset: dict[int, int] = {}
     line = code.co_firstlineno
     jumps: list[tuple[Instruction, int]] = []
+    skipped = 0
     for raw in dis.get_instructions(code):
         position = raw.positions
         if position is not None and position.lineno is not None:
             line = position.lineno
+        if (raw.opname, raw.arg) == ENTERING[1]:
+            kept[-1], skipped = Instruction("BEFORE_WITH", 0, None, kept[-1].offset, line, None, position), len(ENTERING) - 1
+        if skipped:
+            index_of_offset[raw.offset], skipped = len(kept) - 1, skipped - 1
+            continue
         index_of_offset[raw.offset] = len(kept)
         if raw.opname in IGNORED:
             continue
-        instruction = Instruction(raw.opname, raw.arg or 0, raw.argval, raw.offset, line, None, position)
+        instruction = Instruction(BORROWING.get(raw.opname, raw.opname), raw.arg or 0, raw.argval, raw.offset, line, None, position)
         if raw.opcode in dis.hasjrel or raw.opcode in dis.hasjabs:
             jumps.append((instruction, raw.argval))
         kept.append(instruction)
@@ -152,6 +165,15 @@ def _reads_writes(instruction: Instruction) -> tuple[set[str], set[str]]:
     return (
         {instruction.argval} if name in FAST_READS else set(), {instruction.argval} if name in FAST_WRITES else set(),
     )
+
+
+def parts_of(instruction: Instruction) -> list[tuple[str, Any]]:
+    """The one or two instructions that it is, each with its operand."""
+    name = instruction.opname
+    if name not in FAST_PAIRS:
+        return [(name, instruction.argval)]
+    parts = name.replace("FAST_LOAD", "FAST|LOAD").replace("FAST_STORE", "FAST|STORE").split("|")
+    return list(zip(parts, instruction.argval, strict=True))
 
 
 def only_raises(program: Program, start: int, other: int) -> bool:
@@ -296,12 +318,12 @@ def loop_of(code: CodeType, index: int) -> Loop | None:
 
 
 def loop_exit(program: Program, index: int) -> int:
-    """Where an exhausted `FOR_ITER` goes on, with the iterator gone from the stack. 3.12 and 3.13 jump to an END_FOR that is
-    skipped; 3.13 pops the iterator in an instruction of its own."""
+    """Where an exhausted `FOR_ITER` goes on, with the iterator gone from the stack. From 3.12 on it jumps to an END_FOR that is
+    skipped; from 3.13 on the iterator is popped in an instruction of its own."""
     target = program.instructions[index].target
     assert target is not None
     if PY312:
         target += 1
-        if PY313 and program.instructions[target].opname == "POP_TOP":
+        if PY313 and program.instructions[target].opname in ("POP_TOP", "POP_ITER"):
             target += 1
     return target

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dis
 import linecache
+from collections.abc import Iterator
 from types import CodeType
+from typing import Any
 
-from .bytecode import FAST_WRITES, NOT_FALLING_THROUGH, Instruction, Program, decode
+from .bytecode import FAST_WRITES, NOT_FALLING_THROUGH, PY314, Instruction, Program, decode, parts_of
 
 LONGEST = 60
 _QUIET = ("POP_", "STORE_", "DELETE_", "JUMP_", "SWAP", "NOP", "RESUME", "PRECALL", "KW_NAMES", "CACHE")
@@ -34,6 +36,8 @@ def stack_words(code: CodeType, index: int, count: int) -> list[str]:
 
 
 def _effect(instruction: Instruction) -> int:
+    if PY314 and instruction.opname == "BEFORE_WITH":
+        return 2
     has_arg = dis.opmap[instruction.opname] >= dis.HAVE_ARGUMENT
     try:
         return dis.stack_effect(dis.opmap[instruction.opname], instruction.arg if has_arg else None, jump=False)
@@ -55,11 +59,15 @@ def _words(program: Program, at: int, last: bool) -> str:
 
 def _stored(program: Program, at: int) -> str:
     """The local that an instruction binds, or the locals that it unpacks to."""
-    instruction = program.instructions[at]
-    if instruction.opname == "UNPACK_SEQUENCE":
-        parts = [_stored(program, at + k) for k in range(1, instruction.arg + 1)]
+    return _bound(part for instruction in program.instructions[at:] for part in parts_of(instruction))
+
+
+def _bound(instructions: Iterator[tuple[str, Any]]) -> str:
+    name, operand = next(instructions)
+    if name == "UNPACK_SEQUENCE":
+        parts = [_bound(instructions) for _ in range(operand)]
         return f"({', '.join(parts)})" if all(parts) else ""
-    return str(instruction.argval) if instruction.opname in FAST_WRITES else ""
+    return str(operand) if name in FAST_WRITES else ""
 
 
 def _text(program: Program, at: int) -> str:

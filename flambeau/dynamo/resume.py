@@ -15,10 +15,9 @@ import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
 
 from .assembler import Line, assemble
-from .bytecode import FAST_PAIRS, ExceptionEntry, Instruction, Program, decode, inner_uses, loop_of
+from .bytecode import ExceptionEntry, Program, decode, inner_uses, loop_of, parts_of
 from .naming import stack_words
 from .source import FUNCTION, argument_name
 
@@ -228,8 +227,8 @@ _FORWARD = {
 
 def _body(program: Program, names: list[str], free: tuple[str, ...], carried: tuple[str, ...],
           shift: int) -> tuple[list[Line], list[int]]:  # fmt: skip
-    """The user's instructions over the new slots, and where each of them went: 3.13's paired ones become two. What was a local and
-    is a cell now is read as one; 3.13 names the cells of others with LOAD_FAST, too."""
+    """The user's instructions over the new slots, and where each of them went: paired ones become two. What was a local and
+    is a cell now is read as one; from 3.13 on LOAD_FAST names the cells of others, too."""
     slots = {name: i for i, name in enumerate(names)}
     derefs = {name: len(names) + i for i, name in enumerate(free)}
     body: list[Line] = []
@@ -237,7 +236,7 @@ def _body(program: Program, names: list[str], free: tuple[str, ...], carried: tu
     start = next(i for i, instruction in enumerate(program.instructions) if instruction.opname == "RESUME")
     for index, instruction in enumerate(program.instructions):
         spread.append(shift + len(body))
-        for name, local in _parts(instruction):
+        for name, local in parts_of(instruction):
             arg = instruction.arg
             if name in _DROPPED and index < start:
                 name, arg = "NOP", 0
@@ -256,14 +255,6 @@ def _body(program: Program, names: list[str], free: tuple[str, ...], carried: tu
 def _inner(name: str) -> str:
     """A comprehension's variable where the function's own of this name is a cell."""
     return f"{name} in a comprehension"
-
-
-def _parts(instruction: Instruction) -> list[tuple[str, Any]]:
-    name = instruction.opname
-    if name not in FAST_PAIRS:
-        return [(name, instruction.argval)]
-    parts = name.replace("FAST_LOAD", "FAST|LOAD").replace("FAST_STORE", "FAST|STORE").split("|")
-    return list(zip(parts, instruction.argval, strict=True))
 
 
 def _offsets(cuts: tuple[Cut, ...]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 from collections.abc import Iterable, Sequence
 
@@ -124,7 +125,8 @@ class Tail:
     def _check(self, loop: Loop) -> None:
         frame, written = self.frame, loop.written(self.program)
         reason = ""
-        if any(value is NULL for value in frame.stack):
+        exits = [exit_method for exit_method, _ in frame.scopes]    # from 3.14 on there is a NULL beside each
+        if any(value is NULL and not any(below is each for each in exits) for below, value in itertools.pairwise([None, *frame.stack])):
             reason = "the loop is inside of an expression"
         elif "__class__" in frame.code.co_freevars and frame.first_argument in written:
             reason = f"the loop assigns {frame.first_argument}, which super() needs"
@@ -162,7 +164,7 @@ class Tail:
             return f"return {pushed[-1]}"
         while instructions[index].opname in ("POP_TOP", "POP_EXCEPT"):
             index += 1
-        if instructions[index].opname == "LOAD_CONST" and instructions[index + 1].opname == "RETURN_VALUE":
+        if instructions[index].opname in ("LOAD_CONST", "LOAD_SMALL_INT") and instructions[index + 1].opname == "RETURN_VALUE":
             return f"return {self.writer.constant(instructions[index].argval)}"
         return None
 

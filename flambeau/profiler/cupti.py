@@ -30,12 +30,12 @@ _LAST = 12          # CUPTI_ERROR_MAX_LIMIT_REACHED: no record follows
 
 
 class _Record(ctypes.Structure):
-    _pack_ = 1
+    _pack_, _layout_ = 1, "ms"
     _fields_ = [("kind", c_uint32)]
 
 
 class _Kernel(_Record):
-    _pack_ = 1
+    _pack_, _layout_ = 1, "ms"
     _fields_ = [
         ("cacheConfig", c_uint8), ("sharedMemoryConfig", c_uint8), ("registersPerThread", c_uint16), ("partitioned", c_uint32 * 2),
         *_TIMES, ("completed", c_uint64), *_PLACE,
@@ -45,18 +45,18 @@ class _Kernel(_Record):
 
 
 class _Memcpy(_Record):
-    _pack_ = 1
+    _pack_, _layout_ = 1, "ms"
     _fields_ = [("copyKind", c_uint8), ("srcKind", c_uint8), ("dstKind", c_uint8), ("flags", c_uint8), ("bytes", c_uint64),
                 *_TIMES, *_PLACE, ("correlationId", c_uint32)]
 
 
 class _Memset(_Record):
-    _pack_ = 1
+    _pack_, _layout_ = 1, "ms"
     _fields_ = [("value", c_uint32), ("bytes", c_uint64), *_TIMES, *_PLACE, ("correlationId", c_uint32)]
 
 
 class _Call(_Record):
-    _pack_ = 1
+    _pack_, _layout_ = 1, "ms"
     _fields_ = [("cbid", c_uint32), *_TIMES, *((name, c_uint32) for name in ("processId", "threadId", "correlationId", "returnValue"))]
 
 

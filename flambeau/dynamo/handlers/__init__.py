@@ -1,6 +1,6 @@
 """One handler for each bytecode instruction, by family. `TABLE` maps the instruction's name to `handler(frame, instruction)`.
 
-The handlers cover 3.11, 3.12 and 3.13: a name that a version doesn't have is simply never met.
+The handlers cover 3.11 to 3.14: a name that a version doesn't have is simply never met.
 """
 
 from . import attributes, calls, containers, exceptions, jumps, names, operators, stack

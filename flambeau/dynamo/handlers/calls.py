@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 
 from ..break_kinds import graph_break
-from ..bytecode import PY313, Instruction
+from ..bytecode import PY313, PY314, Instruction
 from ..typed import Frame
 from ..variables.base import NULL, Args, Kwargs, Variable
 from ..variables.dicts import DictVariable
@@ -42,12 +42,12 @@ def take_call(f: Frame, i: Instruction) -> tuple[Variable, Args, Kwargs]:
 
 
 def _take_star_call(f: Frame, i: Instruction) -> tuple[Variable, Args, Kwargs]:
-    keywords = f.pop() if i.arg & 1 else None
+    keywords = f.pop() if PY314 or i.arg & 1 else None
     positional = f.pop()
     first, second = f.pop_many(2)
     function = first if PY313 else second
     kwargs: Kwargs = {}
-    if keywords is not None:
+    if keywords is not None and keywords is not NULL:
         if isinstance(keywords, DictVariable):
             keys = list(keywords.open(f.tx))
             kwargs = dict(zip(keys, keywords.values_of(f.tx), strict=True))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..bytecode import Instruction
+from ..bytecode import PY314, Instruction
 from ..exceptions import RaisedInTrace
 from ..typed import Frame
-from ..variables.base import ConstantVariable, Variable, is_none
+from ..variables.base import NULL, ConstantVariable, Variable, is_none
 from ..variables.exceptions import ExceptionVariable, PreviousException
 from .table import Handler, handler
 
@@ -67,12 +67,18 @@ def before_with(f: Frame, i: Instruction) -> None:
     exit_method, entered = f.tx.enter(manager)
     f.scopes.append((exit_method, f.current))
     f.push(exit_method)
+    if PY314:
+        f.push(NULL)
     f.push(entered)
+
+
+EXIT = -5 if PY314 else -4
+"""Where `__exit__` stands when the block raised: 3.14 leaves the NULL of a call beside it."""
 
 
 @handler(TABLE, "WITH_EXCEPT_START")
 def with_except_start(f: Frame, i: Instruction) -> None:
     """Stack: exit, lasti, previous exception, exception; push what exit answers."""
-    error, exit_method = f.stack[-1], f.stack[-4]
+    error, exit_method = f.stack[-1], f.stack[EXIT]
     kind = f.tx.class_variable(error.python_type())
     f.push(f.tx.call(exit_method, [kind, error, f.tx.attr(error, "__traceback__")], {}))

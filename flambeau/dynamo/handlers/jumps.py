@@ -80,7 +80,7 @@ handler(TABLE, "JUMP_IF_FALSE_OR_POP")(_jump_or_pop(False))
 
 @handler(TABLE, "TO_BOOL")
 def to_bool(f: Frame, i: Instruction) -> None:
-    """Of 3.13, before a jump that wants a bool."""
+    """From 3.13 on, before a jump that wants a bool."""
     jumps = f.program.instructions[f.ip].opname.endswith(("IF_TRUE", "IF_FALSE"))
     value = f.pop()
     f.push(ConstantVariable(_truth(f, value, f.ip) if jumps else f.tx.truth(value)))

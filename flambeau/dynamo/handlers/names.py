@@ -15,13 +15,14 @@ from ..variables.functions import CellVariable, NestedFunction
 from .table import Handler, handler
 
 TABLE: dict[str, Handler] = {
-    "LOAD_CONST": lambda f, i: f.push(f.tx.literal(i.argval)),
-    **dict.fromkeys(("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"), lambda f, i: _load_fast(f, i.argval)),
+    **dict.fromkeys(("LOAD_CONST", "LOAD_SMALL_INT"), lambda f, i: f.push(f.tx.literal(i.argval))),
+    **dict.fromkeys(("LOAD_FAST", "LOAD_FAST_CHECK"), lambda f, i: _load_fast(f, i.argval)),
     "LOAD_FAST_AND_CLEAR": lambda f, i: f.push(f.cells.pop(i.argval) if i.argval in f.cells else f.locals.pop(i.argval, NULL)),
     "LOAD_CLOSURE": lambda f, i: f.push(f.cells[i.argval]),
     "LOAD_DEREF": lambda f, i: f.push(f.cells[i.argval].load(f.tx, i.argval)),
     "STORE_DEREF": lambda f, i: f.cells[i.argval].store(f.tx, f.pop()),
     "LOAD_ASSERTION_ERROR": lambda f, i: f.push(f.tx.literal(AssertionError)),
+    "LOAD_COMMON_CONSTANT": lambda f, i: f.push(f.tx.trusted(i.argval)),
     "LOAD_BUILD_CLASS": lambda f, i: f.push(f.tx.trusted(builtins.__build_class__)),
     "IMPORT_FROM": lambda f, i: f.push(f.stack[-1].attr(f.tx, i.argval)),
     "RETURN_GENERATOR": lambda f, i: f.push(NONE),  # the caller made the generator already (Trace.inline); 3.11 drops what this pushes
@@ -39,7 +40,7 @@ def return_value(f: Frame, i: Instruction) -> None:
 
 
 def _load_fast(f: Frame, name: str) -> None:
-    if PY313 and name in f.cells:  # 3.13 has no LOAD_CLOSURE
+    if PY313 and name in f.cells:  # there is no LOAD_CLOSURE any more
         f.push(f.cells[name])
         return
     f.locals[name] = value = _bound(f, name).realize(f.tx)
@@ -154,7 +155,7 @@ def import_name(f: Frame, i: Instruction) -> None:
 
 
 # -- functions ---------------------------------------------------------------------------------------------------------------
-PARTS = {0x08: "cells", 0x04: "annotations", 0x02: "keyword_defaults", 0x01: "defaults"}
+PARTS = {0x10: "annotate", 0x08: "cells", 0x04: "annotations", 0x02: "keyword_defaults", 0x01: "defaults"}
 """What a flag of MAKE_FUNCTION says to be on the stack, the uppermost first."""
 
 

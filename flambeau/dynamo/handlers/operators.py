@@ -26,6 +26,9 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 NUMBERED = tuple(BINARY)
 """BINARY_OP's argument (opcode.h: NB_ADD ... NB_INPLACE_XOR)."""
 
+SUBSCRIPT = len(NUMBERED)
+"""The next one, of 3.14, is what BINARY_SUBSCR was."""
+
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
@@ -33,7 +36,10 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 @handler(TABLE, "BINARY_OP")
 def binary_op(f: Frame, i: Instruction) -> None:
     left, right = f.pop_many(2)
-    f.push(f.tx.binary(BINARY[NUMBERED[i.arg]], left, right))
+    if i.arg == SUBSCRIPT:
+        f.push(f.tx.item(left, right))
+    else:
+        f.push(f.tx.binary(BINARY[NUMBERED[i.arg]], left, right))
 
 
 @handler(TABLE, "COMPARE_OP")

@@ -9,7 +9,7 @@ from .table import Handler, handler
 
 TABLE: dict[str, Handler] = {
     **dict.fromkeys(("NOP", "RESUME", "CACHE", "PRECALL", "COPY_FREE_VARS", "NOT_TAKEN", "SETUP_ANNOTATIONS"), lambda f, i: None),
-    **dict.fromkeys(("POP_TOP", "END_FOR"), lambda f, i: f.pop()),
+    **dict.fromkeys(("POP_TOP", "POP_ITER", "END_FOR"), lambda f, i: f.pop()),
     "PUSH_NULL": lambda f, i: f.push(NULL),
     "COPY": lambda f, i: f.push(f.stack[-i.arg]),
 }

@@ -188,6 +188,10 @@ class FunctionVariable(FunctionBase):
 _DEFAULTS = {"__defaults__": "defaults", "__kwdefaults__": "keyword_defaults"}
 
 
+def _docstring(code: types.CodeType) -> str | None:
+    return types.FunctionType(code, {}, closure=tuple(types.CellType() for _ in code.co_freevars)).__doc__
+
+
 class NestedFunction(FunctionBase):
     """A function that the program makes during capture: a lambda, a comprehension, an inner def."""
 
@@ -197,6 +201,9 @@ class NestedFunction(FunctionBase):
         self.defaults: Variable | None = None
         self.keyword_defaults: Variable | None = None
         self.annotations: Variable | None = None
+        """The tuple of names and types by turns."""
+        self.annotate: Variable | None = None
+        """3.14: the function that makes them when they are asked for."""
         self.cells: list[CellVariable] = []
         self.entries = DictVariable()
         """Its `__dict__`."""
@@ -223,12 +230,12 @@ class NestedFunction(FunctionBase):
             "__name__": lambda: ConstantVariable(self.code.co_name),
             "__qualname__": lambda: ConstantVariable(self.qualname),
             "__module__": lambda: ConstantVariable(self.globals.get("__name__")),
-            "__doc__": lambda: ConstantVariable(self.code.co_consts[0] if self.code.co_consts and isinstance(
-                self.code.co_consts[0], str) else None),
+            "__doc__": lambda: ConstantVariable(_docstring(self.code)),
             "__code__": lambda: ConstantVariable(self.code),
             "__defaults__": lambda: self.defaults or NONE,
             "__kwdefaults__": lambda: self.keyword_defaults or NONE,
             "__annotations__": lambda: self.written.setdefault("__annotations__", self._annotated(tx)),
+            "__annotate__": lambda: self.annotate or NONE,
             "__type_params__": lambda: TupleVariable([]),
             "__dict__": lambda: self.entries,
             "__closure__": lambda: TupleVariable(list(self.cells)) if self.cells else NONE,
@@ -245,7 +252,8 @@ class NestedFunction(FunctionBase):
         return name in self.entries.items or name in OF_FUNCTIONS
 
     def _annotated(self, tx: Trace) -> Variable:
-        """What the tuple of names and types by turns says."""
+        if self.annotate is not None:
+            return tx.call(self.annotate, [ConstantVariable(1)], {})  # annotationlib.Format.VALUE
         items = list(tx.iterate(self.annotations)) if self.annotations is not None else []
         return tx.make_dict(dict(zip(items[::2], items[1::2], strict=True)))
 
@@ -271,6 +279,8 @@ class NestedFunction(FunctionBase):
             w.effect(f"{function}.__kwdefaults__ = {w.value(self.keyword_defaults)}")
         if self.annotations is not None and "__annotations__" not in self.written:
             self.written["__annotations__"] = self._annotated(w.trace)
+        if self.annotate is not None and "__annotations__" not in self.written:
+            self.written.setdefault("__annotate__", self.annotate)
         for name, value in self.written.items():
             w.effect(f"{function}.{name} = {w.value(value)}")
         for key, value in self.entries.items.values():
