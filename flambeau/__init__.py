@@ -19,7 +19,7 @@ from . import (
 )
 
 # isort: off
-from ._lazy import near as _near, show as _show
+from ._lazy import NoSuchName as _NoSuchName, show as _show
 from ._left_out import NAMES as _LEFT_OUT
 from .autograd.grad_mode import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
 from .core import shared as _shared
@@ -180,7 +180,7 @@ def __getattr__(name: str) -> Any:
     if found is None:
         if _homes.knows(f"{__package__}.{name}"):
             return importlib.import_module(f".{name}", __package__)
-        raise AttributeError(f"module 'flambeau' has no attribute '{name}'{_near(__name__, name)}")
+        raise _NoSuchName(__package__ or "flambeau", name)
     module, attribute = found
     try:
         loaded = importlib.import_module(module, __package__)

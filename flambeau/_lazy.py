@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterable
-from functools import cache
 from typing import Any
 
 from . import _homes
@@ -32,9 +31,20 @@ def show(package: str, names: Iterable[str] = ()) -> None:
     room["__dir__"] = lambda: sorted({*room, *names, *_homes.inside(package)})
 
 
-@cache
-def near(package: str, name: str) -> str:
-    """"; did you mean ...?" of a package that has a name like a misspelt one, else nothing. For the largest namespace alone: what has
-    fewer than 750 names, Python asks by itself when it shows an error."""
-    found = importlib.import_module("difflib").get_close_matches(name, dir(sys.modules[package]), 1, 0.75)
-    return f"; did you mean {found[0]!r}?" if found else ""
+class NoSuchName(AttributeError):
+    """Of a package without a name: says which is like it when it is shown, not when it is raised, since `hasattr` asks often. For the
+    largest namespace alone: what has fewer than 750 names, Python asks by itself."""
+
+    def __init__(self, package: str, name: str) -> None:
+        super().__init__(f"module {package.partition('.')[0]!r} has no attribute {name!r}", name=name)
+        self.package = package
+
+    def __str__(self) -> str:
+        found = importlib.import_module("difflib").get_close_matches(self.name, dir(sys.modules[self.package]), 1, 0.75)
+        return self.args[0] + (f"; did you mean {found[0]!r}?" if found else "")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AttributeError, (str(self),)
+
+
+NoSuchName.__module__, NoSuchName.__qualname__, NoSuchName.__name__ = "builtins", *["AttributeError"] * 2

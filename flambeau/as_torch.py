@@ -97,7 +97,7 @@ class _Namer(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if torch_home(fullname) is None or not fullname.startswith(f"{ROOM}."):
+        if not fullname.startswith(f"{ROOM}.") or torch_home(fullname) is None:
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(fullname, path, target)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+import pickle
 import subprocess
 import sys
+
+import pytest
+
+import flambeau
 
 WALK = """
 import flambeau
@@ -40,3 +46,14 @@ def test_every_name_that_is_shown_is_there() -> None:
 def test_a_misspelt_name_is_told_its_neighbour() -> None:
     done = subprocess.run([sys.executable, "-c", "import flambeau as torch\ntorch.sofmax"], capture_output=True, text=True, check=False)
     assert done.stderr.endswith("AttributeError: module 'flambeau' has no attribute 'sofmax'; did you mean 'softmax'?\n"), done.stderr
+
+
+def test_asking_for_a_name_that_is_not_there_looks_for_no_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Libraries ask `hasattr(torch, ...)` often, and the neighbours of 2,000 names take milliseconds."""
+    looked: list[str] = []
+    found = difflib.get_close_matches
+    monkeypatch.setattr(difflib, "get_close_matches", lambda name, *given: looked.append(name) or found(name, *given))
+    assert not hasattr(flambeau, "sofmax") and not looked
+    with pytest.raises(AttributeError, match="did you mean 'softmax'") as caught:
+        _ = flambeau.sofmax
+    assert looked and caught.type.__name__ == "AttributeError" and str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
