@@ -6,6 +6,7 @@ All that depends on the Python version (3.11 to 3.14) stands in the tables of th
 from __future__ import annotations
 
 import dis
+import opcode
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ BORROWING = {"LOAD_FAST_BORROW": "LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW
 
 ENTERING = (("COPY", 1), ("LOAD_SPECIAL", 1), ("SWAP", 2), ("SWAP", 3), ("LOAD_SPECIAL", 0), ("CALL", 0))
 """3.14 enters a `with` by these, in the place of BEFORE_WITH: read as that one, which leaves the NULL of a call beside `__exit__`."""
+
+COMMON: tuple[Any, ...] = tuple(getattr(opcode, "_common_constants", ()))
+"""3.14: what LOAD_COMMON_CONSTANT gives by its number."""
 
 IGNORED = frozenset({"EXTENDED_ARG", "CACHE"})
 

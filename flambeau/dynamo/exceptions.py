@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .break_kinds import Break
@@ -86,3 +87,12 @@ class UserError(Unsupported):
     def __init__(self, error_type: UserErrorType, msg: str) -> None:
         super().__init__(msg)
         self.error_type, self.message = error_type, msg
+
+
+def pythons_words(act: Callable[..., Any], *args: Any) -> str:
+    """What this Python says where `act(*args)` fails: versions differ in their words."""
+    try:
+        act(*args)
+    except Exception as error:
+        return str(error)
+    raise AssertionError(f"{act} does not fail")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -153,3 +154,17 @@ OBJECTS = [Kinds, Kinds().method, Kinds.prop, Kinds(), _generator, _coroutine, a
 def test_what_inspect_says_of_objects(name: str) -> None:
     predicate = getattr(inspect, name)
     check(lambda x: (x + 1, [predicate(each) for each in OBJECTS]), torch.ones(2))
+
+
+class Slotted:
+    __slots__ = ("place",)
+    read = property(operator.attrgetter("place"))
+
+
+def test_what_methods_and_descriptors_written_in_c_have() -> None:
+    """Objects of theirs have no `__dict__`: what the type has is all."""
+    def f(x: torch.Tensor) -> tuple:
+        methods = [[].append, {}.get, "".join, object().__init__, vars(Slotted)["place"], vars(Slotted)["read"]]
+        return x + 1, [[hasattr(m, name) for name in ("__self__", "__doc__", "__get__", "anything")] for m in methods]
+
+    check(f, torch.ones(2))

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from ..break_kinds import graph_break
-from ..bytecode import PY313, Instruction
+from ..bytecode import COMMON, PY313, Instruction
 from ..typed import Frame
 from ..variables.base import NONE, NULL, Variable
 from ..variables.functions import CellVariable, NestedFunction
@@ -22,7 +22,7 @@ TABLE: dict[str, Handler] = {
     "LOAD_DEREF": lambda f, i: f.push(f.cells[i.argval].load(f.tx, i.argval)),
     "STORE_DEREF": lambda f, i: f.cells[i.argval].store(f.tx, f.pop()),
     "LOAD_ASSERTION_ERROR": lambda f, i: f.push(f.tx.literal(AssertionError)),
-    "LOAD_COMMON_CONSTANT": lambda f, i: f.push(f.tx.trusted(i.argval)),
+    "LOAD_COMMON_CONSTANT": lambda f, i: f.push(f.tx.trusted(COMMON[i.arg])),
     "LOAD_BUILD_CLASS": lambda f, i: f.push(f.tx.trusted(builtins.__build_class__)),
     "IMPORT_FROM": lambda f, i: f.push(f.stack[-1].attr(f.tx, i.argval)),
     "RETURN_GENERATOR": lambda f, i: f.push(NONE),  # the caller made the generator already (Trace.inline); 3.11 drops what this pushes

@@ -8,7 +8,7 @@ import operator
 import re
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from ..break_kinds import graph_break
 from ..source import Source, constant_source, is_literal
@@ -23,6 +23,12 @@ _births = itertools.count(1)
 
 class NotConstant(Exception):
     """The value isn't known during capture."""
+
+
+WITHOUT_DICT: Final = frozenset((
+    property, types.BuiltinMethodType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType))
+"""Types whose instances have no attributes but those that the type has."""
 
 
 class Variable:
@@ -95,6 +101,8 @@ class Variable:
         graph_break("unknown attribute", f"del {self.describe()}.{name}")
 
     def has_attr(self, tx: Trace, name: str) -> bool:
+        if (kind := self.python_type()) in WITHOUT_DICT:
+            return hasattr(kind, name)
         graph_break("unknown attribute", f"hasattr({self.describe()}, {name!r})")
 
     def attr_or_none(self, tx: Trace, name: str) -> Variable | None:

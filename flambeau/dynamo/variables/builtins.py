@@ -13,6 +13,7 @@ import itertools
 import math
 import operator
 import os
+import posix
 import struct
 import sys
 import types
@@ -131,6 +132,7 @@ PURE: set[Any] = {
     str.upper, str.lower, str.join, str.format, str.split, str.strip, str.replace, str.startswith, str.endswith,
     struct.pack, struct.unpack, struct.calcsize, zlib.crc32, zlib.adler32, binascii.hexlify, binascii.unhexlify,
     str.maketrans, int.from_bytes, float.fromhex, operator.index, os.fspath, sys.intern,
+    *(vars(posix)[name] for name in ("_path_normpath", "_path_splitroot_ex") if hasattr(posix, name)),
 }  # fmt: skip
 """Functions of known values that may be computed during capture."""
 

@@ -11,6 +11,7 @@ from types import FunctionType, MappingProxyType
 from typing import Any, NoReturn
 
 from ..break_kinds import graph_break
+from ..exceptions import pythons_words
 from ..source import Source, constant_source
 from ..typed import Trace, Writer
 from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, ModelledVariable, NotConstant, Variable, by_equality
@@ -200,7 +201,7 @@ class DictVariable(ModelledVariable):
             return
         for number, pair in enumerate(tx.iterate(other)):
             if not hasattr(pair.python_type(), "__iter__"):
-                tx.raise_(TypeError, f"cannot convert dictionary update sequence element #{number} to a sequence")
+                tx.raise_(TypeError, pythons_words(dict, [0]).replace("#0", f"#{number}"))
             parts = list(tx.iterate(pair))
             if len(parts) != 2:
                 tx.raise_(ValueError, f"dictionary update sequence element #{number} has length {len(parts)}; 2 is required")

@@ -185,7 +185,7 @@ class FunctionVariable(FunctionBase):
         return w.constant(self.function)
 
 
-_DEFAULTS = {"__defaults__": "defaults", "__kwdefaults__": "keyword_defaults"}
+_DEFAULTS = {"__defaults__": "defaults", "__kwdefaults__": "keyword_defaults", "__annotate__": "annotate"}
 
 
 def _docstring(code: types.CodeType) -> str | None:
@@ -260,6 +260,8 @@ class NestedFunction(FunctionBase):
     def set_attr(self, tx: Trace, name: str, value: Variable) -> None:
         if name in ("__code__", "__dict__"):
             graph_break("unknown attribute", f"{self.describe()}.{name} = ...")
+        if name == "__annotate__":
+            self.annotations = self.written.pop("__annotations__", None) and None
         if name in _DEFAULTS:
             setattr(self, _DEFAULTS[name], None if is_none(value) else value)
         elif name in OF_FUNCTIONS:
@@ -280,7 +282,7 @@ class NestedFunction(FunctionBase):
         if self.annotations is not None and "__annotations__" not in self.written:
             self.written["__annotations__"] = self._annotated(w.trace)
         if self.annotate is not None and "__annotations__" not in self.written:
-            self.written.setdefault("__annotate__", self.annotate)
+            self.written["__annotate__"] = self.annotate
         for name, value in self.written.items():
             w.effect(f"{function}.{name} = {w.value(value)}")
         for key, value in self.entries.items.values():

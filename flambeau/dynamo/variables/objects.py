@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from .. import policy
 from ..break_kinds import graph_break
-from ..exceptions import RaisedInTrace
+from ..exceptions import RaisedInTrace, pythons_words
 from ..source import Source, constant_source
 from ..surroundings import MISSING, attributes_of, lookup_in_class
 from ..typed import Trace, Writer
@@ -295,7 +295,7 @@ class ObjectVariable(Variable):
         if self.special(tx, "__contains__") is not None:
             return tx.truth(self._special_call(tx, "__contains__", [key], ""))
         if self.special(tx, "__iter__") is None and self.special(tx, "__getitem__") is None:
-            tx.raise_(TypeError, f"argument of type {self.cls.__name__!r} is not iterable")
+            tx.raise_(TypeError, pythons_words(operator.contains, object(), 0).replace("'object'", repr(self.cls.__name__)))
         return any(tx.same_or_equal(item, key) for item in self.iterate(tx))
 
     def iterate(self, tx: Trace) -> Iterator[Variable]:
