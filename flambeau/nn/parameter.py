@@ -110,6 +110,17 @@ class Buffer(Tensor, metaclass=_BufferMeta):
 _C.know_plain(Parameter, Buffer)
 
 
+_WITHOUT_VALUES = frozenset((
+    "to", "half", "float", "double", "bfloat16", "char", "short", "int", "long", "cpu", "cuda", "get_device", "is_complex", "is_floating_point",
+    "requires_grad_", "copy_", "__get__", "__set__", "__repr__"))
+"""Methods and attributes that a tensor of unknown shape has."""
+
+
+def _no_values(func: Any) -> ValueError:
+    return ValueError(f"Attempted to use an uninitialized parameter in {getattr(func, '__name__', func)}(). Call the lazy module with an "
+                      "input, or `materialize` the parameter, before computing with it")
+
+
 class UninitializedTensorMixin:
     """A parameter or buffer whose shape is not known yet; `materialize(shape)` gives it one."""
 
@@ -126,7 +137,7 @@ class UninitializedTensorMixin:
                            "calling `module.share_memory()`.")
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("shape", "size", "numel"):
+        if name == "shape":
             raise RuntimeError("Can't access the shape of an uninitialized parameter or buffer. This error usually happens in "
                                "`load_state_dict` when trying to load an uninitialized parameter into an initialized one. "
                                "Call `forward` to initialize the parameters before accessing their attributes.")
@@ -135,11 +146,29 @@ class UninitializedTensorMixin:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
+    __str__ = __repr__
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        """Refused are all operators but those that a module's `to` and loading into it need: there are no values yet."""
+        if getattr(func, "__name__", "") in _WITHOUT_VALUES:
+            return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[misc]
+        raise _no_values(func)
+
+    def numel(self) -> int:
+        """Refused, as all that needs a shape."""
+        raise _no_values(Tensor.numel)
+
+    def size(self, dim: int | None = None) -> Any:
+        """Refused, as all that needs a shape."""
+        raise _no_values(Tensor.size)
+
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
     """A Parameter of unknown shape, for lazy modules."""
 
     _materialize_as = Parameter
+    _plain_torch_function = False
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
         made = _empty((0,), dtype, device)._as_subclass(cls)
@@ -159,7 +188,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
     """A buffer of unknown shape, for lazy modules."""
 
     _materialize_as = Tensor
-    _plain_torch_function = True
+    _plain_torch_function = False
 
     def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True) -> Any:
         made = _empty((0,), dtype, device)._as_subclass(cls)

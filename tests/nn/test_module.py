@@ -3,6 +3,7 @@
 import copy
 import importlib
 import inspect
+import io
 import pickle
 
 import pytest
@@ -325,6 +326,39 @@ def test_lazy_modules(make, shape):
     m(fl.randn(*shape))
     assert not type(m).__name__.startswith("Lazy") and all(p.numel() > 0 for p in m.parameters())
     copy.deepcopy(m)(fl.randn(*shape))
+
+
+LAZY = [(nn.LazyLinear, (3,), (2, 4)), (nn.LazyConv1d, (4, 3), (1, 2, 5)), (nn.LazyBatchNorm1d, (), (2, 3)),
+        (nn.LazyConvTranspose2d, (4, 3), (1, 2, 5, 5))]
+
+
+@pytest.mark.parametrize("method", ["add", "clone", "detach", "zero_", "numel", "size", "sum", "mul_", "reshape", "view", "t"])
+@pytest.mark.parametrize("kind", [nn.UninitializedParameter, nn.UninitializedBuffer])
+def test_nothing_is_computed_of_what_has_no_shape(kind, method):
+    with pytest.raises(ValueError, match=f"uninitialized parameter in .*{method.strip('_')}|uninitialized parameter in fill_"):
+        getattr(kind(), method)(*{"add": (1,), "mul_": (2,), "reshape": (1,), "view": (1,)}.get(method, ()))
+    assert repr(kind()) == str(kind()) == f"<{kind.__name__}>"
+
+
+@pytest.mark.parametrize(("make", "given", "shape"), LAZY)
+def test_states_and_files_of_lazy_modules(make, given, shape):
+    """Before they have a shape: from one to another, to a file of either form and back, converted; afterwards into one that has none."""
+    fl.manual_seed(0)
+    first = make(*given)
+    assert not any(make(*given).load_state_dict(first.state_dict()))
+    for new in (True, False):
+        file = io.BytesIO()
+        fl.save(first, file, _use_new_zipfile_serialization=new)
+        file.seek(0)
+        again = fl.load(file, weights_only=False)
+        assert again.has_uninitialized_params() and again(fl.ones(shape)).shape[0] == shape[0]
+    assert make(*given).double()(fl.ones(shape, dtype=fl.float64)).dtype == fl.float64
+    again, lazy = make(*given), make(*given)
+    expected = again(fl.randn(shape))
+    assert not any(lazy.load_state_dict(again.state_dict())) and expected.shape == lazy(fl.ones(shape)).shape
+    if again.state_dict():
+        with pytest.raises(RuntimeError, match="uninitialized"):
+            again.load_state_dict(first.state_dict())
 
 
 def test_what_is_missing_says_so():

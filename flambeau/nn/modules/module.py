@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from flambeau import _C
 
 from ...core.device import device as device_type
+from ...core.dispatch import classes_off
 from ...core.dtypes import as_dtype, dtype_of_name
 from ...core.dtypes import dtype as dtype_type
 from ...core.settings import Conversions
@@ -670,8 +671,8 @@ def _drop(name: str, *homes: dict) -> None:
 def _converted(param: Parameter, fn: Callable) -> Parameter:
     """The parameter, converted in place, so that optimizers and other modules that hold it follow; or as `torch.__future__` has it."""
     if is_lazy(param):
-        made = fn(param.detach()._as_subclass(Tensor))
-        look_at(param, made)
+        with classes_off():     # which would refuse to compute with it
+            look_at(param, fn(param.detach()._as_subclass(Tensor)))
         return param
     data, grad = fn(param.detach()), param.grad
     grad = None if grad is None else fn(grad.detach()).requires_grad_(grad.requires_grad)

@@ -113,6 +113,8 @@ def _load_one(module: Any, name: str, target: Tensor, key: str, value: Any, assi
         error_msgs.append(f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
                           f"checkpoint but received {type(value)}")
         return
+    if is_lazy(target) and is_lazy(value) and not assign:
+        return
     if not is_lazy(target) and not is_lazy(value):
         if target.ndim == 0 and tuple(value.shape) == (1,):
             value = value.reshape(())  # scalars of old checkpoints
