@@ -7,6 +7,7 @@ place that breaks adds the context (which function, which value).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from traceback import FrameSummary
 from typing import NoReturn
 
 from .exceptions import GraphBreak, UncapturedHigherOrderOpError, Unsupported
@@ -158,9 +159,18 @@ class Break:
         filename, line, function, _ = self.stack[-1]
         return f"{filename}:{line} in {function}"
 
+    @property
+    def reason(self) -> str:
+        """What broke the graph, why, and the ways out."""
+        return "\n".join([f"{self.kind}: {self.context}", f"  {self.explanation}", *(f"  way out: {hint}" for hint in self.hints)])
+
+    @property
+    def user_stack(self) -> list[FrameSummary]:
+        """The user's frames, innermost last."""
+        return [FrameSummary(filename, line, function, line=text) for filename, line, function, text in self.stack]
+
     def __str__(self) -> str:
-        lines = [f"{self.kind}: {self.context}", f"  {self.explanation}"]
-        lines += [f"  way out: {hint}" for hint in self.hints]
+        lines = [self.reason]
         for filename, line, function, text in self.stack:
             lines.append(f'  File "{filename}", line {line}, in {function}')
             if text:

@@ -807,3 +807,14 @@ def test_breaks_say_what_the_program_wrote(capsys) -> None:
     scope = "save_on_cpu object torch.autograd.graph.save_on_cpu()"
     for wanted in (scope, f"{scope}.__exit__()", "tensor p.data_ptr()", "tensor (a, b)[0].data_ptr()"):
         assert any(wanted in text for text in told), (wanted, told)
+
+
+def test_reasons_and_the_users_frames_under_pytorchs_names() -> None:
+    def f(x):
+        print(x.shape)
+        return x + 1
+
+    (info,) = torch._dynamo.explain(f)(torch.ones(2)).break_reasons
+    assert "print" in info.reason and "way out" in info.reason and str(info).startswith(info.reason)
+    last = info.user_stack[-1]
+    assert (last.filename, last.name, last.line) == (__file__, "f", "print(x.shape)") and last.lineno == f.__code__.co_firstlineno + 1
