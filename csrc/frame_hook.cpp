@@ -290,8 +290,7 @@ PyObject* offer_frame(PyThreadState* tstate, Frame* frame, PyCodeObject* code, C
     PyObject** arguments = space + 1;
     space[0] = nullptr;
     arguments[0] = frame_function(frame);
-    PyObject** locals = frame_locals(frame);
-    for (size_t i = 1; i < count; i++) arguments[i] = locals[i - 1];
+    for (size_t i = 1; i < count; i++) arguments[i] = frame_local(frame, i - 1);
 
     PyObject* replacement = nullptr;
     if (record != nullptr && record->entries != no_entries)
@@ -316,7 +315,7 @@ PyObject* offer_frame(PyThreadState* tstate, Frame* frame, PyCodeObject* code, C
 bool runs_behind_the_program(PyThreadState* tstate, PyCodeObject* code, Frame* frame) {
     static PyObject* finalizer = PyUnicode_InternFromString("__del__");
     if (collector_runs(tstate) || code->co_name == finalizer) return true;
-    PyObject* last = code->co_argcount > 1 ? frame_locals(frame)[code->co_argcount - 1] : nullptr;
+    PyObject* last = code->co_argcount > 1 ? frame_local(frame, code->co_argcount - 1) : nullptr;
     return last != nullptr && PyFrame_Check(last);
 }
 

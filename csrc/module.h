@@ -10,7 +10,8 @@
 // The files that have something for Python: `void add_NAME(PyObject* module)`.
 #define FL_PARTS(X) \
     X(alloc) X(attention) X(call_key) X(eager) X(elementwise) X(frame_hook) X(guards) X(kernels) X(launch) X(mt19937) X(onednn) X(optim) \
-    X(package) X(philox) X(pool) X(processor) X(products) X(recorder) X(replay) X(state) X(surroundings) X(tape) X(tensors) X(threads) X(traced) X(unchanged)
+    X(package) X(philox) X(pool) X(processor) X(products) X(recorder) X(replay) X(state) X(surroundings) X(tape) X(tensors) X(threads) X(traced) X(unchanged) \
+    X(versions)
 #define FL_DECLARED(name) void add_##name(PyObject* module);
 FL_PARTS(FL_DECLARED)
 #undef FL_DECLARED

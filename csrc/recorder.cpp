@@ -42,27 +42,14 @@ using Places = std::vector<Place>;
 constexpr int deepest = 128;
 PyObject* module_call = nullptr;  // the code by which modules are called; its first argument is the module
 
-#if PY_VERSION_HEX >= 0x030D0000
-Frame* innermost_frame(PyThreadState* tstate) { return tstate->current_frame; }
-char* instruction(Frame* frame) { return (char*)frame->instr_ptr; }
-#else
-Frame* innermost_frame(PyThreadState* tstate) { return tstate->cframe->current_frame; }
-char* instruction(Frame* frame) { return (char*)frame->prev_instr; }
-#endif
-#if PY_VERSION_HEX >= 0x030C0000
-bool is_real(Frame* frame) { return frame->owner != FRAME_OWNED_BY_CSTACK; }
-#else
-bool is_real(Frame*) { return true; }
-#endif
-
 // Adds the frames of this thread, innermost first. Makes no object and so runs no collector.
 void add_places(Places& places) {
     int depth = 0;
     for (Frame* frame = innermost_frame(PyThreadState_Get()); frame != nullptr && depth < deepest; frame = frame->previous) {
-        if (!is_real(frame)) continue;
+        if (!frame_is_real(frame)) continue;
         PyCodeObject* code = frame_code(frame);
-        PyObject* module = (PyObject*)code == module_call ? frame_locals(frame)[0] : nullptr;
-        places.push_back({Py_NewRef((PyObject*)code), (int)(instruction(frame) - (char*)_PyCode_CODE(code)), Py_XNewRef(module)});
+        PyObject* module = (PyObject*)code == module_call ? frame_local(frame, 0) : nullptr;
+        places.push_back({Py_NewRef((PyObject*)code), (int)(frame_instruction(frame) - (char*)_PyCode_CODE(code)), Py_XNewRef(module)});
         depth++;
     }
 }

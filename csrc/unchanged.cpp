@@ -1,8 +1,8 @@
 // Unchanged: is what a guard looked at still as it was when the guard last held?
 //
-// Every dict of CPython 3.11 to 3.13 carries a version, and no two states of any two dicts of a process ever have the same one. A
-// guard over a model reads its modules' dicts; while their versions are those of the last time, it reads the same objects again,
-// and need not. Nothing here keeps a module alive: the arguments lead to the first dict, a dict with the version of the last time
+// Every dict has a version (versions.h), and no two states of any two dicts of a process ever have the same one. A guard over a
+// model reads its modules' dicts; while their versions are those of the last time, it reads the same objects again, and need
+// not. Nothing here keeps a module alive: the arguments lead to the first dict, a dict with the version of the last time
 // holds the very objects of the last time, these lead to the next dicts, and so on in the order of the plan. So each pointer has
 // been proved good by those before it when it is followed.
 //

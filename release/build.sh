@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
-readonly OUT="$PWD/out/release" TOOLS="$PWD/out/release-tools" PYTHONS=(python3.11 python3.12 python3.13)
+readonly OUT="$PWD/out/release" TOOLS="$PWD/out/release-tools" PYTHONS=(python3.11 python3.12 python3.13 python3.14)
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
 say() { printf '\033[1m[release]\033[0m %s\n' "$*" >&2; }

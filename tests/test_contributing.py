@@ -48,3 +48,25 @@ def test_the_version_has_a_section_of_changes() -> None:
     version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)[1]  # type: ignore[index]
     assert re.fullmatch(r"\d+\.\d+\.\d+", version)
     assert re.search(rf"^## {re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+INSIDE = {"ao", "aot", "core", "dynamo", "extensions", "include", "inductor", "lib", "nnapi", "ops"}
+"""Rooms that PyTorch hasn't, or whose names only say what to use instead."""
+
+
+def test_the_changes_name_every_room() -> None:
+    said = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    rooms = {path.parent.name for path in (ROOT / "flambeau").glob("*/__init__.py") if not path.parent.name.startswith("_")} - INSIDE
+    assert len(rooms) > 20 and not [room for room in sorted(rooms) if f"`torch.{room}" not in said]
+
+
+def test_every_place_names_the_same_pythons() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    first, end = map(int, re.search(r'^requires-python = ">=3\.(\d+),<3\.(\d+)"$', project, re.MULTILINE).groups())  # type: ignore[union-attr]
+    minors = [str(minor) for minor in range(first, end)]
+    assert re.findall(r"Programming Language :: Python :: 3\.(\d+)", project) == minors
+    assert f"PY_VERSION_HEX >= 0x03{end:02X}0000" in (ROOT / "csrc" / "frame_access.h").read_text(encoding="utf-8")
+    for place in ("dev", "release/build.sh"):
+        assert f"{' '.join(f'python3.{minor}' for minor in minors)}" in (ROOT / place).read_text(encoding="utf-8"), place
+    for place in ("README.md", "CHANGELOG.md", "docs/architecture.md", "docs/releasing.md"):
+        assert f"3.{first} to 3.{end - 1}" in (ROOT / place).read_text(encoding="utf-8"), place

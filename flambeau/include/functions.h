@@ -192,8 +192,7 @@ struct Angle {
     double r, low;
     uint64_t quadrant;
 };
-template <class T> constexpr T FAR = 0x1p30;
-template <> constexpr float FAR<float> = 0x1p20f;
+template <class T> constexpr T FAR = sizeof(T) > sizeof(float) ? 0x1p30 : 0x1p20;
 
 FL_INLINE Angle reduce_angle(double x) {
     double t = x * 0x1.45f306dc9c883p-1 + MAGIC, n = t - MAGIC;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Callable
 
@@ -86,6 +87,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")   # it may come in a callback of a weak reference
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="a block is entered by a call there, after which an interrupt may come")
 @pytest.mark.parametrize("name", WORKS)
 def test_an_interrupt_anywhere_leaves_nothing_on(name):
     work, random = WORKS[name], np.random.default_rng(0)
