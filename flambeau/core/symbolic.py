@@ -615,6 +615,14 @@ class SymFloat:
         return found
 
     @property
+    def guarded(self) -> SymFloat:
+        """The same of what the guards say of sizes, as `SymInt.guarded`."""
+        if self.op == "variable" or not self.env.replacements:
+            return self
+        parts = [x.env.symint(x.guarded) if isinstance(x, SymInt) else x.guarded if isinstance(x, SymFloat) else x for x in (self.left, self.right)]
+        return SymFloat(self.op, *parts, self.env)
+
+    @property
     def given(self) -> list[str]:
         """The floats that the program is given, of which it is computed."""
         return sorted(name for name in self.variables if name[0] == "f")
