@@ -619,8 +619,10 @@ class SymFloat:
         """The same of what the guards say of sizes, as `SymInt.guarded`."""
         if self.op == "variable" or not self.env.replacements:
             return self
-        parts = [x.env.symint(x.guarded) if isinstance(x, SymInt) else x.guarded if isinstance(x, SymFloat) else x for x in (self.left, self.right)]
-        return SymFloat(self.op, *parts, self.env)
+
+        def part(x: Any) -> Any:
+            return self.env.symint(x.guarded) if isinstance(x, SymInt) else x.guarded if isinstance(x, SymFloat) else x
+        return SymFloat(self.op, part(self.left), part(self.right), self.env)
 
     @property
     def given(self) -> list[str]:
