@@ -681,3 +681,16 @@ def test_triangular_systems_without_scipy(upper: bool, unit: bool, dtype: type, 
         finite = np.isfinite(answers[0])
         np.testing.assert_array_equal(finite, np.isfinite(answers[1]))
         np.testing.assert_allclose(answers[1][finite], answers[0][finite], rtol=1e-3 if dtype == np.float32 else 1e-9)
+
+
+@pytest.mark.parametrize("name", ["cholesky", "inv", "solve", "svd", "eig", "pinv"])
+def test_the_first_of_several_matrices_that_fails_is_named(name):
+    def call(a):
+        return fl.linalg.solve(a, a) if name == "solve" else getattr(fl.linalg, name)(a)
+
+    good, bad = fl.eye(2), fl.full((2, 2), 0.0 if name in ("cholesky", "inv", "solve") else math.nan)
+    with pytest.raises(fl.linalg.LinAlgError) as alone:
+        call(bad)
+    with pytest.raises(fl.linalg.LinAlgError, match=r": \(Batch element 2\): ") as caught:
+        call(fl.stack([good, good, bad, bad, good, good]).reshape(2, 3, 2, 2))
+    assert str(caught.value).replace("(Batch element 2): ", "") == str(alone.value)

@@ -67,6 +67,17 @@ def _check(x: Tensor, name: str, *, square: bool = False, rank: int = 2) -> None
         raise RuntimeError(f"{name}: A must be batches of square matrices, but they are {x.shape[-2]} by {x.shape[-1]} matrices")
 
 
+def _which(message: str, kernel: Callable, args: Sequence[Any]) -> str:
+    """The message, with the number of the first of several matrices that fails."""
+    batch = args[0].shape[:-2]
+    for number, at in enumerate(np.ndindex(batch) if batch else ()):
+        try:
+            kernel(*(a[at] if getattr(a, "shape", ())[: len(batch)] == batch else a for a in args))
+        except np.linalg.LinAlgError:
+            return message.replace(": ", f": (Batch element {number}): ", 1)
+    return message
+
+
 def _lapack(message: str) -> Callable:
     """Turn NumPy's LinAlgError into ours."""
     def wrap(kernel: Callable) -> Callable:
@@ -75,7 +86,7 @@ def _lapack(message: str) -> Callable:
             try:
                 return kernel(*args)
             except np.linalg.LinAlgError as error:
-                raise LinAlgError(message) from error
+                raise LinAlgError(_which(message, kernel, args)) from error
         vars(call)["failing_alike"] = wrap  # for the kernels of other devices
         return call
     return wrap

@@ -71,7 +71,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         raise TypeError(f"linear(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     if input.dtype is not weight.dtype or (bias is not None and bias.dtype is not input.dtype):
         kinds = [t.dtype for t in (input, weight, bias) if t is not None]
-        raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {' and '.join(map(str, kinds))} (linear)")
+        raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {' and '.join(map(str, dict.fromkeys(kinds)))} (linear)")
     if weight.ndim == 1:
         out = input.matmul(weight)
         return out if bias is None else out + bias
