@@ -18,7 +18,7 @@ from flambeau import _C
 
 from ..core import dispatch
 from ..core.dtypes import BOOL, bool_, dtype, int64
-from ..core.scalar import FOLDS, TABLE, compute_dtype, result_dtype
+from ..core.scalar import TABLE, compute_dtype, result_dtype
 from ..core.size import contiguous_strides, plain_numbers
 from ..core.tensor import Tensor, fake
 
@@ -131,7 +131,7 @@ class Recorder:
         if prim.kind == "view":
             return out
         write = _WRITERS.get(prim.name) or (
-            _pointwise if prim.kind == "pointwise" else _fold if type(prim.loop) is str and prim.loop in FOLDS else None)
+            _pointwise if prim.kind == "pointwise" else _fold if prim.fold else None)
         if write is None or not isinstance(out, Tensor):
             raise Unsupported(prim.name)
         buffer = Buffer(out.numel() * out.dtype.itemsize, "scratch")
@@ -226,9 +226,9 @@ def _pointwise(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -
 def _fold(r: Recorder, prim: Any, args: tuple, out: Tensor, place: Value) -> None:
     x, dims = args
     shape, value = tuple(x._layout.shape), r.value(x)
-    kind, fold = compute_dtype(value.kind), FOLDS[prim.loop]
+    kind, fold = compute_dtype(value.kind), prim.fold
     if (kind is bool_) != fold.of_truths:
-        raise Unsupported(f"{prim.loop} of {kind}")
+        raise Unsupported(f"{fold.name} of {kind}")
     value = r.converted(value, kind, shape)
     wide = fold.total(kind)
     total = place if wide is out.dtype else r.scratch(wide, out._layout.shape)
@@ -372,7 +372,7 @@ _COPIES = frozenset({"cat", "gather", "index", "index_add", "index_put", "index_
 
 def may_be_replayed(prim: Any) -> bool:
     """Whether a primitive is of a kind that programs are made of, and takes a tensor."""
-    return prim.kind == "pointwise" or (type(prim.loop) is str and prim.loop in FOLDS) or prim.name in _COPIES
+    return prim.kind == "pointwise" or prim.fold is not None or prim.name in _COPIES
 
 
 # -- use --------------------------------------------------------------------------------------------------------

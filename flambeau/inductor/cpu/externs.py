@@ -16,7 +16,7 @@ import numpy as np
 from flambeau.backends.cpu import onednn
 from flambeau.core.dtypes import float64
 from flambeau.core.expr import Expr, evaluate, free_variables, to_cpp, var
-from flambeau.core.scalar import POSTS
+from flambeau.core.scalar import FOLDS, POSTS
 from flambeau.inductor.cpu.cpp import MEMORY_TYPES, constant_text
 from flambeau.inductor.loop.ir import Extern, Program, View
 from flambeau.inductor.loop.post_ops import SLOW, PostOp
@@ -213,11 +213,11 @@ def _running(step: Extern, program: Program, pointer: Pointer) -> list[str]:
     x, out = step.inputs[0], step.outputs[0]
     _, dim, *reverse = step.args
     sizes = _around(x, dim)
-    memory, sign = MEMORY_TYPES[x.dtype.name], RUNNING[step.op]
+    memory, fold = MEMORY_TYPES[x.dtype.name], RUNNING[step.op]
     number = "double" if x.dtype.is_floating_point else memory
     given = f"({memory}*){pointer(x.buffer, x.offset)}, ({memory}*){pointer(out.buffer, out.offset)}"
-    arguments = f"{', '.join(map(to_cpp, sizes))}, {'true' if any(reverse) else 'false'}, {number}({int(sign == '*')})"
-    return [f"fl::run_along(rt, {given}, {arguments}, []({number} a, {number} b) {{ return a {sign} b; }});"]
+    arguments = f"{', '.join(map(to_cpp, sizes))}, {'true' if any(reverse) else 'false'}, {number}({fold.empty})"
+    return [f"fl::run_along(rt, {given}, {arguments}, []({number} a, {number} b) {{ return {fold.combine.cpp.format('a', 'b')}; }});"]
 
 
 def _order(step: Extern, program: Program, pointer: Pointer) -> list[str]:
@@ -279,7 +279,7 @@ EXTERNS: dict[str, Callable[[Extern, Program, Pointer], list[str]]] = {
 }
 ATTENTION = ("flash_attention", "flash_attention_backward")
 DRAWS = ("philox_uniform", "philox_normal")
-RUNNING = {"cumsum": "+", "cumprod": "*"}
+RUNNING = {"cumsum": FOLDS["sum"], "cumprod": FOLDS["prod"]}
 WHOLE = {"sort": _order, "topk": _order, "histc": _counts, "grouped_mm": _groups}     # over contiguous tensors
 CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention), **dict.fromkeys(DRAWS, _draw), **dict.fromkeys(RUNNING, _running), **WHOLE}
 
