@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ... import _C
+from ...core.convolutions import ROLES
 from .onednn import DTYPES, KINDS, available, end_padding
 
 F32 = np.dtype(np.float32)
 NARROW = frozenset(DTYPES) - {F32}  # computed in float32 where oneDNN does not take them
-FORWARD, INPUT_GRAD, WEIGHT_GRAD = KINDS["conv_forward"], KINDS["conv_input_grad"], KINDS["conv_weight_grad"]
+FORWARD, INPUT_GRAD, WEIGHT_GRAD = map(KINDS.__getitem__, ROLES)
 # Which operands oneDNN may lay out as it likes (bits), reordering in each call. In channels-last order its kernels are fast and
 # only the weight needs it; in plain order they are slow enough that reordering everything pays, but for 1 x 1 windows, which
 # are matrix products (docs/onednn.md).

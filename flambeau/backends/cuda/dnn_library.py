@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...core.convolutions import ROLES
 from ...core.size import permuted_strides
 from .. import cudnn as settings
 
@@ -40,7 +41,7 @@ TENSOR_CORE, DOWN_CONVERT = 0, 1        # cudnnBackendNumericalNote_t
 REFUSED = range(2000, 4000)             # cudnnStatus_t of version 9: bad parameters, and what is not supported
 
 # each operation and its first attribute: alpha, then beta, the window, w, x and y follow
-OPERATIONS = {"forward": (FORWARD, 700), "input_grad": (INPUT_GRAD, 706), "weight_grad": (WEIGHT_GRAD, 712)}
+OPERATIONS = dict(zip(ROLES, ((FORWARD, 700), (INPUT_GRAD, 706), (WEIGHT_GRAD, 712))))
 UIDS = {"x": 1, "w": 2, "y": 3}
 ALIGNMENT = 16
 MOST_WORKSPACE = 1 << 30
@@ -71,7 +72,7 @@ class Operand(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """One convolution or one of its gradients ("forward", "input_grad", "weight_grad"): x * w -> y.
+    """One convolution or one of its gradients (core/convolutions.py): x * w -> y.
 
     There are groups where w has fewer channels than x. `exact`: f32 is not to be rounded to TF32.
     """

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.backends.cpu import onednn
 from flambeau.backends.cpu.blas import is_long
+from flambeau.core.convolutions import ROLES
 from flambeau.core.dtypes import bfloat16, bool_, dtype, float16, float32, float64, int32, int64
 from flambeau.core.size import contiguous_strides, permuted_strides
 from flambeau.inductor.cpu import scans
 from flambeau.inductor.cpu.cpp import MEMORY_TYPES
-from flambeau.inductor.cpu.externs import ATTENTION, CONVOLUTIONS, DRAWS, EXTERNS, RUNNING, WHOLE, choose_layouts, runs_fast
+from flambeau.inductor.cpu.externs import ATTENTION, DRAWS, EXTERNS, RUNNING, WHOLE, choose_layouts, runs_fast
 from flambeau.inductor.loop.boxes import CHEAP, Box, boxes_in, index_of, origin_of, template
 from flambeau.inductor.loop.ir import Extern, Value
 from flambeau.inductor.loop.products import product_calls
@@ -52,7 +53,7 @@ class OnCpu:
         """oneDNN's call, if it has a fast one."""
         if prim.name not in EXTERNS or node.meta["val"].dtype not in (float32, bfloat16, float16) or not onednn.available():
             return None
-        return (_convolution if prim.name in CONVOLUTIONS else _product)(lowering, node, args)
+        return (_convolution if prim.name in ROLES else _product)(lowering, node, args)
 
     def scatters(self, mode: str, kind: dtype) -> bool:
         """All of it, but for truths and complex numbers."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from flambeau.core.convolutions import ROLES
 from flambeau.core.dtypes import dtype
 from flambeau.core.expr import Index
 from flambeau.core.size import contiguous_strides
@@ -38,7 +39,7 @@ class OnGpu:
         """cuBLAS's or cuDNN's call."""
         if prim.name in PRODUCTS:
             return _product(lowering, node, args)
-        return _convolution(lowering, node, args) if prim.name in dnn.CONVOLUTIONS else None
+        return _convolution(lowering, node, args) if prim.name in ROLES else None
 
     def scatters(self, mode: str, kind: dtype) -> bool:
         """Triton's atomic operations are sums; what is set goes by the last writer."""
