@@ -21,7 +21,7 @@ from .. import cudnn as settings
 from ..cpu import conv as host
 from . import dnn_library
 from .cubins import stream_pointer
-from .dnn_library import DATA_TYPES, Convolution, Operand, Plan
+from .dnn_library import DATA_TYPES, Convolution, ExecutionPlan, Operand
 from .programs import REMEMBERED, Launch, Place, program
 
 Array = Any
@@ -124,7 +124,7 @@ def _at(place: int, operand: Operand, kind: Any) -> Array:
     return cupy.ndarray(operand.shape, kind, memory, strides=[s * kind.itemsize for s in operand.strides])
 
 
-def _runner(plan: Plan) -> Call:
+def _runner(plan: ExecutionPlan) -> Call:
     compute, size, alloc = plan.call, plan.workspace, cupy.cuda.alloc
     device, streams = cupy.cuda.runtime.getDevice(), _handles.streams
 
@@ -140,7 +140,7 @@ def _runner(plan: Plan) -> Call:
     return call
 
 
-def _fastest(conv: Convolution, candidates: Sequence[Plan]) -> Plan:
+def _fastest(conv: Convolution, candidates: Sequence[ExecutionPlan]) -> ExecutionPlan:
     """The plan that takes the least time on arrays of its own."""
     if len(candidates) == 1:
         return candidates[0]

@@ -255,7 +255,7 @@ def _notes(config: Descriptor) -> list[int]:
     return engine[0].numbers(1303, NUMERICAL_NOTE, 16) if engine else []
 
 
-class Plan:
+class ExecutionPlan:
     """A configuration made ready on a device: call it with the addresses of x, w, y and of `workspace` bytes."""
 
     def __init__(self, lib: Library, handle: ctypes.c_void_p, config: Descriptor):
@@ -288,7 +288,7 @@ def _variant_pack(lib: Library, x: int, w: int, y: int, workspace: int) -> Descr
     return made.set(1003, POINTER, workspace).finalize()
 
 
-def plans(lib: Library, handle: ctypes.c_void_p, conv: Convolution, most_workspace: int = MOST_WORKSPACE) -> Iterator[Plan]:
+def plans(lib: Library, handle: ctypes.c_void_p, conv: Convolution, most_workspace: int = MOST_WORKSPACE) -> Iterator[ExecutionPlan]:
     """The plans that can be built for a convolution, best first by cuDNN's ranking. None where it cannot do it at all."""
     try:
         graph = graph_of(lib, handle, conv)
@@ -298,7 +298,7 @@ def plans(lib: Library, handle: ctypes.c_void_p, conv: Convolution, most_workspa
         return
     for config in configurations(lib, graph, conv.exact):
         try:
-            plan = Plan(lib, handle, config)
+            plan = ExecutionPlan(lib, handle, config)
         except CudnnError:
             continue
         if plan.workspace <= most_workspace:
