@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from ... import _C
-from ...core.convolutions import ROLES
 from ...core.dtypes import DTYPES as _DTYPES
 from ...core.settings import READ
+from ...core.windows import ROLES
 
 BFLOAT16 = _DTYPES["bfloat16"].numpy if "bfloat16" in _DTYPES else np.dtype("V2")  # which no tensor has
 DTYPES: dict[np.dtype, int] = {np.dtype(np.float16): 1, BFLOAT16: 2, np.dtype(np.float32): 3}

@@ -15,8 +15,8 @@ from typing import Any
 import cupy
 
 from ... import _C
-from ...core.convolutions import ROLES, by_role
 from ...core.dtypes import DTYPES
+from ...core.windows import ROLES, by_role, window_count
 from .. import cudnn as settings
 from ..cpu import conv as host
 from . import dnn_library
@@ -234,7 +234,7 @@ def _check(x: Array, name: str) -> None:
 def convolution(x: Array, w: Array, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> Array:
     """Cross-correlation of x with w, padded with zeros."""
     _check(x, "convolution")
-    sizes = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], stride, padding, dilation)]
+    sizes = map(window_count, x.shape[2:], w.shape[2:], stride, padding, dilation)
     last = is_channels_last(x)
     out = empty((x.shape[0], w.shape[0], *sizes), x.dtype, last)
     if not out.size or not x.size:

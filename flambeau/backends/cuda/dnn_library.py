@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...core.convolutions import ROLES
 from ...core.size import permuted_strides
+from ...core.windows import ROLES
 from .. import cudnn as settings
 
 HINT = "convolutions on NVIDIA GPUs need cuDNN 9: pip install nvidia-cudnn-cu13 (or nvidia-cudnn-cu12 for CUDA 12)"
@@ -72,7 +72,7 @@ class Operand(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """One convolution or one of its gradients (core/convolutions.py): x * w -> y.
+    """One convolution or one of its gradients (core/windows.py): x * w -> y.
 
     There are groups where w has fewer channels than x. `exact`: f32 is not to be rounded to TF32.
     """

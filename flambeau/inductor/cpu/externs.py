@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from flambeau.backends.cpu import onednn
-from flambeau.core.convolutions import ROLES, by_role
 from flambeau.core.dtypes import float64
 from flambeau.core.expr import Expr, evaluate, free_variables, to_cpp, var
 from flambeau.core.scalar import FOLDS, POSTS
+from flambeau.core.windows import ROLES, by_role
 from flambeau.inductor.cpu.cpp import MEMORY_TYPES, constant_text
 from flambeau.inductor.loop.ir import Extern, Program, View
 from flambeau.inductor.loop.post_ops import SLOW, PostOp

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.backends.cpu import onednn
 from flambeau.backends.cpu.blas import is_long
-from flambeau.core.convolutions import ROLES
 from flambeau.core.dtypes import bfloat16, bool_, dtype, float16, float32, float64, int32, int64
 from flambeau.core.size import contiguous_strides, permuted_strides
+from flambeau.core.windows import ROLES
 from flambeau.inductor.cpu import scans
 from flambeau.inductor.cpu.cpp import MEMORY_TYPES
 from flambeau.inductor.cpu.externs import ATTENTION, DRAWS, EXTERNS, RUNNING, WHOLE, choose_layouts, runs_fast

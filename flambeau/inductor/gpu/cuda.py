@@ -26,12 +26,12 @@ from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
 from flambeau.backends.cuda.layouts import layout
 from flambeau.backends.cuda.strays import Places
 from flambeau.core.cache import YOUNG, cache_directory, read, temporary_folder, warn_unusable, write_file
-from flambeau.core.convolutions import ROLES, by_role
 from flambeau.core.device import CPU, at, device
 from flambeau.core.dtypes import DTYPES, dtype
 from flambeau.core.expr import Index
 from flambeau.core.lazy import LazyModule
 from flambeau.core.tensor import Tensor, from_array
+from flambeau.core.windows import ROLES, by_role
 from flambeau.inductor import call as calls
 from flambeau.inductor.gpu.products import Product, print_product
 from flambeau.inductor.gpu.settled import Settled, kept_buffers, settled_steps

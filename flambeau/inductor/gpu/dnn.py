@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau.backends.cuda.dnn_library import describe, laid_out
-from flambeau.core.convolutions import ROLES, by_role
 from flambeau.core.expr import Index
+from flambeau.core.windows import ROLES, by_role
 from flambeau.inductor.gpu.blocks import Blocks, blocks_for
 from flambeau.inductor.loop.ir import Value, View
 

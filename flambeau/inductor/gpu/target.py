@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flambeau.core.convolutions import ROLES
 from flambeau.core.dtypes import dtype
 from flambeau.core.expr import Index
 from flambeau.core.size import contiguous_strides
+from flambeau.core.windows import ROLES
 from flambeau.inductor.gpu import dnn
 from flambeau.inductor.loop.boxes import Box, index_of, origin_of, template
 from flambeau.inductor.loop.ir import Extern, Value

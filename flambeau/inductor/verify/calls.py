@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flambeau.core import dispatch
-from flambeau.core.convolutions import ROLES, by_role
 from flambeau.core.dtypes import int64
 from flambeau.core.expr import Expr, free_variables
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, fake
+from flambeau.core.windows import ROLES, by_role, window_count
 from flambeau.inductor.call import fill
 from flambeau.inductor.cpu.externs import ATTENTION, CALLS, DRAWS, RUNNING
 from flambeau.inductor.loop.boxes import Slot
@@ -136,7 +136,7 @@ def _windowed(step: Extern) -> Wrong:
     groups = step.args[-1]
     if any(isinstance(n, Expr) for v in (x, w, y) for n in v.shape):
         return
-    sizes = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], *step.window))
+    sizes = tuple(map(window_count, x.shape[2:], w.shape[2:], *step.window))
     if x.shape[1] != w.shape[1] * groups or y.shape != (x.shape[0], w.shape[0], *sizes):
         yield f"a convolution of {list(x.shape)} with {list(w.shape)} gives {[x.shape[0], w.shape[0], *sizes]}, not {list(y.shape)}"
 
