@@ -21,8 +21,9 @@ def unwound(n: Any, k: Any, stride: Any, padding: Any, dilation: Any = 1) -> Any
     return (n - 1) * stride - 2 * padding + dilation * (k - 1) + 1
 
 
+X, W, Y = range(3)
 # By the names of their primitives: which of x, w and y the two operands and the result are.
-ROLES = {"convolution": (0, 1, 2), "convolution_input_grad": (2, 1, 0), "convolution_weight_grad": (2, 0, 1)}
+ROLES = {"convolution": (X, W, Y), "convolution_input_grad": (Y, W, X), "convolution_weight_grad": (Y, X, W)}
 
 
 def by_role(kind: str, operands: Sequence[Any], result: Any) -> list[Any]:

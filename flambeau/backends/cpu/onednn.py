@@ -23,7 +23,7 @@ import numpy as np
 from ... import _C
 from ...core.dtypes import DTYPES as _DTYPES
 from ...core.settings import READ
-from ...core.windows import ROLES
+from ...core.windows import ROLES, W, X, Y
 
 BFLOAT16 = _DTYPES["bfloat16"].numpy if "bfloat16" in _DTYPES else np.dtype("V2")  # which no tensor has
 DTYPES: dict[np.dtype, int] = {np.dtype(np.float16): 1, BFLOAT16: 2, np.dtype(np.float32): 3}
@@ -119,7 +119,7 @@ def conv_words(kind: str, operands: Sequence[Operand], bias: Operand | None = No
 
 
 # Which of x, w and y a kind's operands are, in the order that csrc/onednn_ops.h has them in; read backwards it is the same.
-ORDER = {**ROLES, "convolution_weight_grad": (0, 2, 1)}
+ORDER = {**ROLES, "convolution_weight_grad": (X, Y, W)}
 
 
 def conv(kind: str, operands: Sequence[Operand], bias: Operand | None = None, **options: Any) -> int:

@@ -10,7 +10,7 @@ from flambeau.backends.cpu import onednn
 from flambeau.backends.cpu.blas import is_long
 from flambeau.core.dtypes import bfloat16, bool_, dtype, float16, float32, float64, int32, int64
 from flambeau.core.size import contiguous_strides, permuted_strides
-from flambeau.core.windows import ROLES
+from flambeau.core.windows import ROLES, W
 from flambeau.inductor.cpu import scans
 from flambeau.inductor.cpu.cpp import MEMORY_TYPES
 from flambeau.inductor.cpu.externs import ATTENTION, DRAWS, EXTERNS, RUNNING, WHOLE, choose_layouts, runs_fast
@@ -113,7 +113,7 @@ def _convolution(lowering: Lowering, node: Any, args: list) -> Box | None:
         return None
     order = (0, *range(2, len(shape)), 1)
     as_given = first.strides == tuple(contiguous_strides(first.shape)) and lowering.becomes_result(node)
-    plain = op == "convolution_weight_grad" or as_given
+    plain = ROLES[op][2] == W or as_given
     out = lowering.new_buffer(val.dtype, shape, contiguous_strides(shape) if plain else permuted_strides(shape, order))
     step = Extern(op, (first, second), (out,), node.target, template(args), (origin_of(node),))
     if not choose_layouts(step):

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.backends.cuda.dnn_library import describe, laid_out
 from flambeau.core.expr import Index
-from flambeau.core.windows import ROLES, by_role
+from flambeau.core.windows import ROLES, Y, by_role
 from flambeau.inductor.gpu.blocks import Blocks, blocks_for
 from flambeau.inductor.loop.ir import Value, View
 
 if TYPE_CHECKING:
     from flambeau.inductor.loop.lowering import Box, Lowering
 
-Y = 2
 DTYPES = ("float32", "float16", "bfloat16")
 WORD = 8            # channels of 16 bits
 
@@ -27,7 +26,7 @@ WORD = 8            # channels of 16 bits
 def lower(lowering: Lowering, op: str, boxes: Sequence[Box], shape: tuple,
           args: Sequence[Any]) -> tuple[tuple[View, ...], View, Box, tuple[tuple[int, ...], ...], Any]:
     """(operands, the result's whole buffer, the result in it, the window, cuDNN's description if all sizes are known) of a convolution."""
-    *window, groups = args[2 if op == "convolution" else 3:]
+    *window, groups = args[-4:]
     dtype, asked = boxes[0].dtype, shape
     shapes = by_role(op, [box.shape for box in boxes], shape)
     known = isinstance(shapes[0][1], int) and isinstance(shapes[1][1], int)      # the channels, of both or of none
