@@ -63,6 +63,13 @@ class GradBucket:
         """Put other values into the buffer."""
         self._buffer.copy_(tensor)
 
+    def _keep(self, value: Any) -> None:
+        """What a hook's future gave into the buffer."""
+        found = value[0] if isinstance(value, (list, tuple)) else value
+        if found is not self._buffer:
+            with no_grad():
+                self._buffer.copy_(found.reshape(-1))
+
 
 class _Slot(NamedTuple):
     bucket: int
@@ -78,6 +85,7 @@ class Reducer:
         self.group, self.find_unused, self.static, self.views = group, find_unused, static, views
         self.hook: Callable[[Any, GradBucket], Any] | None = None
         self.hook_state: Any = None
+        self.takes_early = True  # whether a compiled backward may hand gradients over before it ends; not if the hook writes parameters
         self.divisor = group.size()
         self.buckets = self._make_buckets(sizes)
         self._slots = {id(p): _Slot(b.index(), i) for b in self.buckets for i, p in enumerate(b.parameters())}
@@ -231,7 +239,7 @@ class Reducer:
             self._go_on()
 
     def _can_take(self, index: int) -> bool:
-        if not self._armed or index != len(self._works) or (self.static and self._expected is None):
+        if not self.takes_early or not self._armed or index != len(self._works) or (self.static and self._expected is None):
             return False
         if recording.under_way:  # a replay would not come here
             return False
@@ -281,15 +289,8 @@ class Reducer:
             for bucket, work in zip(self.buckets[some], works[some]):
                 work.wait()
                 if not isinstance(work, Work):
-                    self._keep(bucket, work.value())
+                    bucket._keep(work.value())
             self._leave(self.buckets[some], used)
-
-    def _keep(self, bucket: GradBucket, value: Any) -> None:
-        """What a hook's future gives into the bucket."""
-        found = value[0] if isinstance(value, (list, tuple)) else value
-        if found is not bucket.buffer():
-            with no_grad():
-                bucket.buffer().copy_(found.reshape(-1))
 
     def _used_anywhere(self) -> list[bool] | None:
         """Which parameters got a gradient in any process; None: all."""
