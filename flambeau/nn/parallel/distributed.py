@@ -23,6 +23,7 @@ from ...func import functional_call
 from ...ops.creation import tensor
 from ...utils import _pytree as pytree
 from ..modules.module import Module
+from ..modules.sparse import Embedding, EmbeddingBag
 
 _LACKING = {
     "delay_all_reduce_named_params": "leave it out", "param_to_hook_all_reduce": "leave it out",
@@ -104,8 +105,9 @@ class DistributedDataParallel(Module, Joinable):
         return [(n, p) for n, p in self.module.named_parameters() if p.requires_grad and n not in self._skipped]
 
     def _ready_reducer(self) -> None:
+        sparse = {id(m.weight) for m in self.module.modules() if isinstance(m, (Embedding, EmbeddingBag)) and m.sparse}
         self.reducer = Reducer(self._trained(), self.process_group, self._sizes, find_unused=self.find_unused_parameters,
-                               static=self.static_graph, views=self.gradient_as_bucket_view)
+                               static=self.static_graph, views=self.gradient_as_bucket_view, sparse=sparse)
         self._narrow = None
         if (policy := self.mixed_precision) is not None and (kind := policy.reduce_dtype or policy.param_dtype) is not None:
             self._narrow = default_hooks.in_dtype(default_hooks.allreduce_hook, kind)
@@ -151,6 +153,8 @@ class DistributedDataParallel(Module, Joinable):
         work = Join.notify_join_context(self)
         if work is not None and getattr(self, "_divide_by_active", False):
             self.reducer.divisor = int(work.result()[0].item())
+        if work is not None:
+            self._greatest(int(self.require_backward_grad_sync and is_grad_enabled()))  # those without inputs ask whether to take part
         if self.require_forward_param_sync:
             self._spread_buffers(self._source() if work is not None else 0)
         if self.device_ids is not None:
@@ -223,9 +227,13 @@ class DistributedDataParallel(Module, Joinable):
 
     def _source(self, has_inputs: bool = True) -> int:
         """The last process that still has inputs (or, of the last to end, that was there to the end)."""
-        rank = tensor([self.process_group.rank() if has_inputs else -1], device=self.process_group.device())
-        self.process_group.allreduce(rank, RedOpType.MAX).wait()
-        return int(rank.item())
+        return self._greatest(self.process_group.rank() if has_inputs else -1)
+
+    def _greatest(self, mine: int) -> int:
+        """The greatest of all processes' numbers."""
+        every = tensor([mine], device=self.process_group.device())
+        self.process_group.allreduce(every, RedOpType.MAX).wait()
+        return int(every.item())
 
     # -- copies ---------------------------------------------------------------------------------------------------------------------
     def __getstate__(self) -> dict:
@@ -250,9 +258,11 @@ class _Shadow(JoinHook):
 
     def main_hook(self) -> None:
         """Their collectives: buffers, then a reduction of zeros."""
+        reduces = bool(self.ddp._greatest(0))
         if self.ddp.require_forward_param_sync:
             self.ddp._spread_buffers(self.ddp._source(False))
-        if self.ddp.require_backward_grad_sync:
+        self.ddp.require_forward_param_sync = reduces
+        if reduces:
             self.ddp.reducer.shadow()
 
     def post_hook(self, is_last_joiner: bool) -> None:
