@@ -296,7 +296,7 @@ class Reducer:
                 raise TypeError(f"Communication hook must return a Future, not {type(future).__name__}")
             return future
         buffer = bucket.buffer()
-        by_engine = buffer.is_cuda and not buffer.is_sparse and self.divisor == self.group.size()  # NCCL divides on its way; gloo, in torch, does not
+        by_engine = buffer.is_cuda and not buffer.is_sparse and self.divisor == self.group.size()  # NCCL divides on its way
         if not by_engine and self.divisor > 1:
             with no_grad():
                 buffer.div_(self.divisor)
