@@ -132,6 +132,7 @@ class SimpleElasticAgent(ElasticAgent):
         self._round = -1
 
     def get_worker_group(self, role: str = "default") -> WorkerGroup:
+        del role  # there is one
         return self._worker_group
 
     # -- how processes are handled ------------------------------------------------------------------------------------------------
@@ -150,6 +151,7 @@ class SimpleElasticAgent(ElasticAgent):
     # -- a job --------------------------------------------------------------------------------------------------------------------
     def run(self, role: str = "default") -> RunResult:
         """Round after round. SignalException if this launcher is told to end; the processes have ended then, too."""
+        del role  # the specification has it
         group, spec = self._worker_group, self._worker_group.spec
         try:
             with signals_raise(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
