@@ -222,7 +222,8 @@ class PContext(abc.ABC):
             raise RuntimeError(f"args and envs must be given by local ranks 0 to {len(args) - 1}, not by {sorted(args)} and {sorted(envs)}")
         self.name, self.entrypoint, self.args, self.nprocs = name, entrypoint, args, len(args)
         self._dest = logs_specs.reify(envs)
-        self.envs = {i: {**env, "TORCHELASTIC_ERROR_FILE": self._dest.error_files.get(i, "")} for i, env in envs.items()}
+        threads = {"OMP_NUM_THREADS": "1"} if len(args) > 1 and "OMP_NUM_THREADS" not in os.environ else {}
+        self.envs = {i: {**threads, **env, "TORCHELASTIC_ERROR_FILE": self._dest.error_files.get(i, "")} for i, env in envs.items()}
         self._prefixes = log_line_prefixes or {i: f"[{name}{i}]:" for i in args}
         self._processes: dict[int, _Process] = {}
         self._shown: list[_Shown] = []

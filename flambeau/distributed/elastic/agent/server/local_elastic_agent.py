@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from string import Template
 from typing import Any
@@ -25,9 +24,6 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         spec, workers = worker_group.spec, worker_group.workers
         envs = {w.local_rank: environment(self, w) for w in workers}
-        if len(workers) > 1 and "OMP_NUM_THREADS" not in os.environ:
-            for env in envs.values():
-                env["OMP_NUM_THREADS"] = "1"
         args = {i: tuple(macros.substitute(list(spec.args), str(i))) if isinstance(spec.entrypoint, str) else spec.args for i in envs}
         prefixes = None if self._prefix is None else {
             w.local_rank: Template(self._prefix).safe_substitute(role_name=spec.role, rank=w.global_rank, local_rank=w.local_rank)
