@@ -481,7 +481,7 @@ class ProcessGroup:
 
     def _check_sizes(self, name: str, what: str, large: Tensor, small: Tensor) -> None:
         if large.dtype is not small.dtype:
-            raise ValueError(f"Invalid usage of tensors with different dtypes: {large.dtype} and {small.dtype}")
+            raise RuntimeError(f"{name}: the {what} tensor must have the dtype of the other; found {large.dtype} and {small.dtype}")
         if large.numel() != small.numel() * self.size():
             raise RuntimeError(f"{name}: the {what} tensor of shape {tuple(large.shape)} must have {self.size()} times as many elements as "
                                f"the other, of shape {tuple(small.shape)}")

@@ -35,7 +35,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     def __init__(self, params: Any, optimizer_class: type[Optimizer], process_group: ProcessGroup | None = None,
                  parameters_as_bucket_view: bool = False, overlap_with_ddp: bool = False, **defaults: Any) -> None:
-        self.process_group = process_group or default_group()
+        self.process_group = default_group(process_group)
         self._optim_class, self._optim_defaults, self._views = optimizer_class, defaults, parameters_as_bucket_view or overlap_with_ddp
         self._overlaps, self._bucket_of = overlap_with_ddp, dict[int, int]()  # the number of DDP's bucket
         self._owner: dict[int, int] = {}

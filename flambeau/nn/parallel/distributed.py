@@ -77,7 +77,7 @@ class DistributedDataParallel(Module, Joinable):
             raise RuntimeError("DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient.")
         if device_mesh is not None and (process_group is not None or device_mesh.ndim != 1):
             raise RuntimeError(f"Only 1D device mesh is supported, without a process_group; got {device_mesh} and {process_group}")
-        self.process_group, self.dim = (device_mesh.get_group() if device_mesh is not None else process_group or default_group()), dim
+        self.process_group, self.dim = (device_mesh.get_group() if device_mesh is not None else default_group(process_group)), dim
         if broadcast_buffers is not None and forward_sync_buffers is not None:
             raise ValueError("DistributedDataParallel: give forward_sync_buffers, or broadcast_buffers, its older name, not both")
         self.device, self.broadcast_buffers = trained[0][1].device, broadcast_buffers is not False and forward_sync_buffers is not False

@@ -24,7 +24,7 @@ def done(value: Any) -> Future:
 
 
 def _averaged(group: ProcessGroup | None, buffer: Tensor) -> Future:
-    which = group or default_group()
+    which = default_group(group)
     buffer.div_(which.size())
     return which.allreduce(buffer).get_future()
 
