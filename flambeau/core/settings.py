@@ -22,6 +22,7 @@ ENVIRONMENT = {
     "FLAMBEAU_CACHE_LIMIT": "the most bytes of it: 4G",
     "FLAMBEAU_CXXFLAGS": "further flags for the C++ compiler", "FLAMBEAU_CXX_TIMEOUT": "seconds after which it counts as hung: 600",
     "FLAMBEAU_JOB_SECRET": "what the processes of a job show each other",
+    "FLAMBEAU_ROUND": "how often the processes of a job have been started", "LOGLEVEL": "from which level launchers log: WARNING",
     "FLAMBEAU_REPORT": "the file of a report on all compilations",
     "FLAMBEAU_VERIFY": "check every graph and loop program after each pass: 0",
     "TORCHDYNAMO_REPRO_AFTER": "write a minimal program where the backend (dynamo) or what lies below aot (aot) fails",

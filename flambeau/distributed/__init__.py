@@ -81,7 +81,8 @@ all_gather_single, reduce_scatter_single = all_gather_into_tensor, reduce_scatte
 GroupName = NewType("GroupName", str)
 """A group's name, for annotations."""
 _submodules = submodules(__name__, "distributed_c10d", "run", "launch", "algorithms", "tensor", "device_mesh", "fsdp",
-                         "_composable", "checkpoint", "_functional_collectives", "nn", "optim", "rpc", "autograd", "pipelining", "elastic")
+                         "_composable", "checkpoint", "_functional_collectives", "nn", "optim", "rpc", "autograd", "pipelining", "elastic",
+                         "launcher")
 
 
 def __getattr__(name: str) -> object:

@@ -20,10 +20,12 @@ from .process_group import ProcessGroup
 def _group(group: Any) -> ProcessGroup:
     """The group that is meant by a ProcessGroup, a mesh of one dimension, (mesh, dimension), ranks, or a group's name."""
     if group is None or isinstance(group, ProcessGroup):
-        return group or default_group()
+        return default_group(group)
     if isinstance(group, DeviceMesh):
         return group.get_group()
     if isinstance(group, str):
+        if group not in _Groups.by_name:
+            raise RuntimeError(f"Could not resolve the process group registered under the name {group}")
         return _Groups.by_name[group]
     if isinstance(group, tuple) and len(group) == 2 and isinstance(group[0], DeviceMesh):
         return group[0].get_group(group[1])

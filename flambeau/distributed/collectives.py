@@ -21,7 +21,7 @@ def _group(group: Any) -> ProcessGroup | None:
         warnings.warn(f"Running {sys._getframe(1).f_code.co_name} on global rank {default_group().rank()} which does not belong to the "
                       "given group.", stacklevel=3)
         return None
-    return group or default_group()
+    return default_group(group)
 
 
 def _tensor(value: Any, name: str) -> None:
@@ -276,7 +276,7 @@ class P2POp:
         if op not in (isend, irecv):
             raise ValueError("Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or ``torch.distributed.irecv``.")
         _tensor(tensor, "tensor")
-        self.op, self.tensor, self.group, self.tag = op, tensor, group or default_group(), tag
+        self.op, self.tensor, self.group, self.tag = op, tensor, default_group(group), tag
         self.group_peer = _peer(self.group, peer, group_peer, "peer", "destination" if op is isend else "source")
         self.peer = get_process_group_ranks(self.group)[self.group_peer]
 

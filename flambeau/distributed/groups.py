@@ -268,8 +268,12 @@ def _farewell(world: ProcessGroup) -> None:
 
 
 # -- more groups -----------------------------------------------------------------------------------------------------
-def default_group() -> ProcessGroup:
-    """The default group; ValueError where there is none yet."""
+def default_group(given: ProcessGroup | None = None) -> ProcessGroup:
+    """The group that was given, or the default one; ValueError where there is none yet, and of what is no group."""
+    if isinstance(given, ProcessGroup):
+        return given
+    if given is not None:
+        raise ValueError(f"Group {given} is not registered, please create group with torch.distributed.new_group API")
     if GroupMember.WORLD is None:
         raise ValueError(_NOT_YET)
     return GroupMember.WORLD
@@ -338,7 +342,7 @@ def shrink_group(ranks_to_exclude: Sequence[int], group: ProcessGroup | None = N
 def new_subgroups(group_size: int | None = None, group: ProcessGroup | None = None, timeout: timedelta | None = None,
                   backend: str | None = None, pg_options: Any = None, group_desc: str | None = None) -> tuple[Any, list]:
     """Groups of `group_size` consecutive processes (those of one machine, if not said): (this process's, all)."""
-    whole = group or default_group()
+    whole = default_group(group)
     if group_size is None:
         group_size = int(told("LOCAL_WORLD_SIZE") or whole.size())
     if group_size <= 0:
@@ -372,7 +376,7 @@ def new_subgroups_by_enumeration(ranks_per_subgroup_list: Sequence[Sequence[int]
 def split_group(parent_pg: ProcessGroup | None = None, split_ranks: Sequence[Sequence[int]] | None = None, timeout: timedelta | None = None,
                 pg_options: Any = None, group_desc: str | None = None, backend: Any = None) -> ProcessGroup | None:
     """This process's part of a group that is split into these lists of its ranks; None for one that is in no part."""
-    parent = parent_pg or default_group()
+    parent = default_group(parent_pg)
     if not split_ranks:
         raise ValueError("split_ranks cannot be None or empty")
     ranks = get_process_group_ranks(parent)
@@ -388,27 +392,27 @@ def is_initialized() -> bool:
 
 def get_rank(group: Any = None) -> int:
     """This process's number in a group; -1 if it is not in it."""
-    return -1 if group is GroupMember.NON_GROUP_MEMBER else (group or default_group()).rank()
+    return -1 if group is GroupMember.NON_GROUP_MEMBER else default_group(group).rank()
 
 
 def get_world_size(group: Any = None) -> int:
     """How many processes a group has; -1 if this one is not in it."""
-    return -1 if group is GroupMember.NON_GROUP_MEMBER else (group or default_group()).size()
+    return -1 if group is GroupMember.NON_GROUP_MEMBER else default_group(group).size()
 
 
 def get_backend(group: ProcessGroup | None = None) -> Backend:
     """The name of a group's backend, as it was asked for: "gloo" is MPI here."""
-    return Backend((group or default_group()).name())
+    return Backend(default_group(group).name())
 
 
 def get_backend_config(group: ProcessGroup | None = None) -> str:
     """The backends of a group by device: "cpu:gloo,cuda:gloo"."""
-    return ",".join(f"{device}:{name}" for device, name in (group or default_group()).backends.items())
+    return ",".join(f"{device}:{name}" for device, name in default_group(group).backends.items())
 
 
 def get_process_group_ranks(group: ProcessGroup | None) -> list[int]:
     """The numbers that a group's processes have in the default group."""
-    return list((group or default_group())._ranks)
+    return list(default_group(group)._ranks)
 
 
 def get_group_rank(group: ProcessGroup, global_rank: int) -> int:

@@ -17,8 +17,9 @@ import numpy as np
 
 from ..core.device import device as Device
 from ..core.settings import told
+from ..core.sparse import SparseTensor
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
-from . import arrays
+from . import arrays, sparse
 from .engines.base import Engine, Posted, refuse
 from .engines.fake import FakeEngine
 from .errors import DistBackendError
@@ -284,6 +285,8 @@ class ProcessGroup:
         """The tensors of all combined, to all."""
         tensor, kind = _one(tensors), kind_of(op)
         refuse(kind, tensor.dtype)
+        if isinstance(tensor, SparseTensor):
+            return sparse.all_reduce(self, tensor, kind)
         engine = self._begin("all_reduce", tensor, kind.name)
         place = _writing(tensor)
         return self._work(engine, "all_reduce", [tensor], engine.all_reduce(place.array, kind, _factor(op)), place.back)
@@ -478,7 +481,7 @@ class ProcessGroup:
 
     def _check_sizes(self, name: str, what: str, large: Tensor, small: Tensor) -> None:
         if large.dtype is not small.dtype:
-            raise ValueError(f"Invalid usage of tensors with different dtypes: {large.dtype} and {small.dtype}")
+            raise RuntimeError(f"{name}: the {what} tensor must have the dtype of the other; found {large.dtype} and {small.dtype}")
         if large.numel() != small.numel() * self.size():
             raise RuntimeError(f"{name}: the {what} tensor of shape {tuple(large.shape)} must have {self.size()} times as many elements as "
                                f"the other, of shape {tuple(small.shape)}")

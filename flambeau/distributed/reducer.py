@@ -7,7 +7,7 @@ and all buckets before it are under way (so that all processes have the same ord
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..aot.early import Group
@@ -16,9 +16,11 @@ from ..autograd.engine import completes
 from ..autograd.grad_mode import no_grad
 from ..autograd.graph import AccumulateGrad, edge_of
 from ..backends.cuda import recording
+from ..core.dtypes import DTYPES
 from ..core.tensor import Tensor
 from ..ops.creation import tensor, zeros
 from ..ops.nn.steps import write_all
+from ..sparse.construct import sparse_coo_tensor
 from .graph_operators import bring, number_reducer
 from .process_group import ProcessGroup
 from .reduce_op import RedOpType
@@ -63,6 +65,46 @@ class GradBucket:
         """Put other values into the buffer."""
         self._buffer.copy_(tensor)
 
+    def _clear(self, place: int | None = None) -> None:
+        """Zeros in the place of one gradient, or of all."""
+        with no_grad():
+            (self._buffer if place is None else self._views[place]).zero_()
+
+    def _fill(self, brought: Sequence[tuple[int, Tensor]]) -> None:
+        """Gradients to their places; on a GPU in one launch."""
+        with no_grad():
+            write_all([self._views[place] for place, _ in brought], [grad for _, grad in brought])
+
+    def _keep(self, value: Any) -> None:
+        """What a hook's future gave into the buffer."""
+        found = value[0] if isinstance(value, (list, tuple)) else value
+        if found is not self._buffer:
+            with no_grad():
+                self._buffer.copy_(found.reshape(-1))
+
+
+class _SparseBucket(GradBucket):
+    """The bucket of a parameter with sparse gradients: the one that came is the buffer, and the reduced one the parameter's gradient."""
+
+    def __init__(self, index: int, parameter: Any, last: bool) -> None:
+        super().__init__(index, parameter, [parameter], [], last)
+        self._clear()
+
+    def gradients(self) -> list[Tensor]:
+        return [self._buffer]
+
+    def _clear(self, place: int | None = None) -> None:
+        p: Any = self._parameters[0]
+        nowhere = zeros((1, 0), dtype=DTYPES["int64"], device=p.device)
+        self._buffer = sparse_coo_tensor(nowhere, zeros((0, *p.shape[1:]), dtype=p.dtype, device=p.device), p.shape)
+
+    def _fill(self, brought: Sequence[tuple[int, Tensor]]) -> None:
+        grad = brought[0][1].detach()
+        self._buffer = (grad if grad.is_sparse else grad.to_sparse(1)).coalesce().clone()
+
+    def _keep(self, value: Any) -> None:
+        self._buffer = value[0] if isinstance(value, (list, tuple)) else value
+
 
 class _Slot(NamedTuple):
     bucket: int
@@ -73,13 +115,15 @@ class Reducer:
     """The buckets of `parameters` ([(name, parameter)]), and their reductions in `group`."""
 
     def __init__(self, parameters: Sequence[tuple[str, Any]], group: ProcessGroup, sizes: tuple[int, ...] = (FIRST_BUCKET, BUCKET), *,
-                 find_unused: bool = False, static: bool = False, views: bool = False) -> None:
+                 find_unused: bool = False, static: bool = False, views: bool = False, sparse: Container[int] = ()) -> None:
+        """`sparse` has the identities of parameters whose gradients are sparse."""
         self.names, self.parameters = [name for name, _ in parameters], [p for _, p in parameters]
         self.group, self.find_unused, self.static, self.views = group, find_unused, static, views
         self.hook: Callable[[Any, GradBucket], Any] | None = None
         self.hook_state: Any = None
+        self.takes_early = True  # whether a compiled backward may hand gradients over before it ends; not if the hook writes parameters
         self.divisor = group.size()
-        self.buckets = self._make_buckets(sizes)
+        self.buckets = self._make_buckets(sizes, sparse)
         self._slots = {id(p): _Slot(b.index(), i) for b in self.buckets for i, p in enumerate(b.parameters())}
         self._number = {id(p): i for i, p in enumerate(self.parameters)}
         self._armed = self._queued = False
@@ -90,10 +134,13 @@ class Reducer:
         self._number_in_graphs = number_reducer(self)
         self._handles = [p.register_post_accumulate_grad_hook(self._came) for p in self.parameters]
 
-    def _make_buckets(self, sizes: tuple[int, ...]) -> list[GradBucket]:
+    def _make_buckets(self, sizes: tuple[int, ...], sparse: Container[int]) -> list[GradBucket]:
         groups: list[list[Any]] = []
         filling: dict[Any, tuple[int, int]] = {}  # for each kind of parameter: its bucket's number, and the bytes in it
         for p in reversed(self.parameters):
+            if id(p) in sparse:
+                groups.append([p])
+                continue
             nbytes = p.numel() * p.element_size()
             i, filled = filling.get((p.dtype, p.device), (-1, 0))
             if i < 0 or filled + nbytes > sizes[min(i, len(sizes) - 1)]:
@@ -101,7 +148,8 @@ class Reducer:
                 i, filled = len(groups) - 1, 0
             groups[i].append(p)
             filling[p.dtype, p.device] = (i, filled + nbytes)
-        return [self._make_bucket(i, members, i == len(groups) - 1) for i, members in enumerate(groups)]
+        return [_SparseBucket(i, members[0], i == len(groups) - 1) if id(members[0]) in sparse
+                else self._make_bucket(i, members, i == len(groups) - 1) for i, members in enumerate(groups)]
 
     @staticmethod
     def _make_bucket(index: int, members: list[Any], last: bool) -> GradBucket:
@@ -120,7 +168,7 @@ class Reducer:
         self._missing = [len(b.parameters()) for b in self.buckets]
         self._works = []
         self._early: set[int] = set()  # buckets that came from within a compiled backward, before their parameters' gradients
-        self._brought: list[list[tuple]] = [[] for _ in self.buckets]  # (place in the bucket, gradient)
+        self._brought: list[list[tuple[int, Tensor]]] = [[] for _ in self.buckets]  # (place in the bucket, gradient)
 
     # -- forward ------------------------------------------------------------------------------------------------------------------
     def prepare(self, outputs: Iterable[Tensor]) -> None:
@@ -162,10 +210,9 @@ class Reducer:
         slot = self._slots[id(p)]
         view = self.buckets[slot.bucket].gradients()[slot.place]
         if p.grad is None or p.grad is view:
-            with no_grad():
-                view.zero_()
+            self.buckets[slot.bucket]._clear(slot.place)
         else:
-            self._brought[slot.bucket].append((view, p.grad))
+            self._brought[slot.bucket].append((slot.place, p.grad))
         self._ready(slot.bucket)
 
     # -- backward -----------------------------------------------------------------------------------------------------------------
@@ -195,8 +242,8 @@ class Reducer:
         view = self.buckets[slot.bucket].gradients()[slot.place]
         if p.grad is not view:
             if slot.bucket not in self._early:
-                self._brought[slot.bucket].append((view, p.grad))
-            if self.views:
+                self._brought[slot.bucket].append((slot.place, p.grad))
+            if self.views and not view.is_sparse:
                 p.grad = view
         self._ready(slot.bucket)
 
@@ -207,7 +254,9 @@ class Reducer:
     def _go_on(self) -> None:
         """Begin to reduce the buckets that are full and next."""
         while len(self._works) < len(self.buckets) and not self._missing[len(self._works)]:
-            self._fill(len(self._works))
+            if brought := self._brought[len(self._works)]:
+                self.buckets[len(self._works)]._fill(brought)
+                brought.clear()
             self._works.append(self._reduce(self.buckets[len(self._works)]))
 
     # -- from within a compiled backward ------------------------------------------------------------------------------------------
@@ -215,7 +264,7 @@ class Reducer:
         """The buckets all of whose parameters are inputs of a graph."""
         places = {id(t): i for i, t in enumerate(inputs)}
         return tuple([Group(self._number_in_graphs, b.index(), tuple([places[id(p)] for p in b.parameters()]))
-                      for b in self.buckets if all(id(p) in places for p in b.parameters())])
+                      for b in self.buckets if not isinstance(b, _SparseBucket) and all(id(p) in places for p in b.parameters())])
 
     def tell(self, group: Group, gradients: list[Tensor]) -> Tensor:
         """The call that the graph holds."""
@@ -231,7 +280,7 @@ class Reducer:
             self._go_on()
 
     def _can_take(self, index: int) -> bool:
-        if not self._armed or index != len(self._works) or (self.static and self._expected is None):
+        if not self.takes_early or not self._armed or index != len(self._works) or (self.static and self._expected is None):
             return False
         if recording.under_way:  # a replay would not come here
             return False
@@ -240,13 +289,6 @@ class Reducer:
             return False
         return completes(members) and all(self._expected is None or self._expected.get(id(p)) == 1 for p in members)
 
-    def _fill(self, index: int) -> None:
-        """The gradients that came into the bucket; on a GPU in one launch."""
-        brought, self._brought[index] = self._brought[index], []
-        if brought:
-            with no_grad():
-                write_all(*zip(*brought))
-
     def _reduce(self, bucket: GradBucket) -> Any:
         if self.hook is not None:
             future = self.hook(self.hook_state, bucket)
@@ -254,7 +296,7 @@ class Reducer:
                 raise TypeError(f"Communication hook must return a Future, not {type(future).__name__}")
             return future
         buffer = bucket.buffer()
-        by_engine = buffer.is_cuda and self.divisor == self.group.size()  # NCCL divides on its way; gloo, in torch, does not
+        by_engine = buffer.is_cuda and not buffer.is_sparse and self.divisor == self.group.size()  # NCCL divides on its way
         if not by_engine and self.divisor > 1:
             with no_grad():
                 buffer.div_(self.divisor)
@@ -281,15 +323,8 @@ class Reducer:
             for bucket, work in zip(self.buckets[some], works[some]):
                 work.wait()
                 if not isinstance(work, Work):
-                    self._keep(bucket, work.value())
+                    bucket._keep(work.value())
             self._leave(self.buckets[some], used)
-
-    def _keep(self, bucket: GradBucket, value: Any) -> None:
-        """What a hook's future gives into the bucket."""
-        found = value[0] if isinstance(value, (list, tuple)) else value
-        if found is not bucket.buffer():
-            with no_grad():
-                bucket.buffer().copy_(found.reshape(-1))
 
     def _used_anywhere(self) -> list[bool] | None:
         """Which parameters got a gradient in any process; None: all."""
@@ -304,10 +339,12 @@ class Reducer:
         both = [(p, view) for bucket in buckets for p, view in zip(bucket.parameters(), bucket.gradients())
                 if used is None or used[self._number[id(p)]]]
         with no_grad():
-            if held := [] if self.views else [(p.grad, view) for p, view in both if p.grad is not None]:
+            if held := [] if self.views else [(p.grad, view) for p, view in both if p.grad is not None and not view.is_sparse]:
                 write_all(*zip(*held))
             for p, view in both:
-                if self.views:
+                if view.is_sparse:
+                    p.grad = view.detach()  # not the buffer itself: it is no place that keeps a gradient
+                elif self.views:
                     p.grad = view
                 elif p.grad is None:
                     p.grad = view.clone()
@@ -315,9 +352,8 @@ class Reducer:
     # -- a process that has no more inputs -----------------------------------------------------------------------------------------
     def shadow(self) -> None:
         """Take part in one reduction with zeros; the others' gradients are left here."""
-        with no_grad():
-            for bucket in self.buckets:
-                bucket.buffer().zero_()
+        for bucket in self.buckets:
+            bucket._clear()
         works = [self._reduce(bucket) for bucket in self.buckets]
         if self.find_unused:
             self.group.allreduce(zeros(len(self.parameters), dtype=tensor([0]).dtype, device=self.group.device())).wait()

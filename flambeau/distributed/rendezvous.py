@@ -61,7 +61,7 @@ def _from_env(url: str, timeout: timedelta = DEFAULT_TIMEOUT) -> Iterator[Found]
     served = told("TORCHELASTIC_USE_AGENT_STORE") == "True"  # the launcher has the store
     store: Store = TCPStore(host, port, size, rank == 0 and not served, timeout, wait_for_workers=False, multi_tenant=True)
     if served:
-        store = PrefixStore(f"attempt_{told('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        store = PrefixStore(f"attempt_{told('FLAMBEAU_ROUND') or told('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     yield store, rank, size
 
 

@@ -157,6 +157,11 @@ class Together(Work):
         return super().wait(timeout)
 
 
+def every(works: list[Work], what: object, results: list, timeout: float, finish: Callable[[], None]) -> Work:
+    """A work that has ended when all these have, and `finish` after them."""
+    return Work(_All(works), what, results, timeout, finish)
+
+
 class _All:
     def __init__(self, works: list[Work]) -> None:
         self.works = works

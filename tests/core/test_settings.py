@@ -13,6 +13,7 @@ from flambeau.core.settings import ENVIRONMENT, told
 PACKAGE = Path(flambeau.__path__[0])
 # Files that pass the environment on or write to it, and what else they look at.
 OTHERS = {"core/settings.py": "the table", "distributed/engines/mpi.py": "what MPI's launchers set", "distributed/run.py": "a child's",
+          "distributed/elastic/multiprocessing/__init__.py": "a child's", "distributed/elastic/utils/__init__.py": "what is asked for",
           "inductor/backend.py": "oneDNN's variables", "inductor/cpu/compile.py": "a child's", "dynamo/builder.py": "the program's own",
           "dynamo/variables/builtins.py": "the program's own", "_inductor/utils.py": "a mock of it", "__main__.py": "a child's"}
 

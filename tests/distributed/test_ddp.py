@@ -13,7 +13,9 @@ import pytest
 
 import flambeau as fl
 from flambeau import distributed as dist
+from flambeau.distributed.algorithms.ddp_comm_hooks import default_hooks
 from flambeau.nn.parallel import DistributedDataParallel
+from flambeau.nn.parallel.distributed import _MixedPrecision
 from tests.distributed.processes import needs_mpi, run
 
 
@@ -190,6 +192,55 @@ def test_models_that_differ_are_named() -> None:
         assert "same model across all ranks, but rank 1 has ('weight', (2, 4)" in said
 
 
+class Watched(fl.nn.Module):
+    """Notes the dtypes in which it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        fl.manual_seed(3)
+        self.inner, self.norm, self.outer = fl.nn.Linear(6, 9), fl.nn.BatchNorm1d(9, affine=False), fl.nn.Linear(9, 2)
+        self.idle = fl.nn.Parameter(fl.ones(3))
+        self.seen: list = []
+
+    def forward(self, x: Any, scale: Any) -> Any:
+        self.seen = [str(t.dtype) for t in (x, scale, self.inner.weight, self.norm.running_mean)]
+        return self.outer(self.norm(self.inner(x) * scale).relu().to(self.outer.weight.dtype))
+
+
+def mixed(torch: Any, rank: int, world: int) -> dict:
+    """What _MixedPrecision computes and reduces in, beside the same done by hand."""
+    dist.init_process_group("gloo")
+    found: dict[str, Any] = {}
+    kinds = (None, fl.bfloat16, fl.float64)
+    mesh = dist.init_device_mesh("cpu", (world,))
+    x, scale = batch(fl, 0, rank), fl.tensor(2)
+    for compute, reduce, buffer in [(a, b, c) for a in kinds for b in kinds for c in (None, fl.float64)]:
+        net, plain = Watched(), Watched()
+        ddp = DistributedDataParallel(net, device_mesh=mesh, find_unused_parameters=True, bucket_cap_mb=1e-4,
+                                      mixed_precision=_MixedPrecision(compute, reduce, buffer))
+        ddp(x, scale).float().square().sum().backward()
+        plain.norm.running_mean.data = plain.norm.running_mean.to(buffer or fl.float32)
+        plain.norm.running_var.data = plain.norm.running_var.to(buffer or fl.float32)
+        used = {n: p.to(compute or p.dtype) for n, p in plain.named_parameters()}
+        fl.func.functional_call(plain, used, (x.to(compute or x.dtype), scale)).float().square().sum().backward()
+        gradients, matches = [p.grad for p in net.parameters()], True
+        for p, grad in zip(plain.parameters(), gradients):
+            if p.grad is not None:
+                mean = p.grad.to(reduce or compute or p.dtype) / world
+                dist.all_reduce(mean)
+                matches = matches and grad is not None and grad.dtype == p.dtype and bool(fl.allclose(grad, mean.to(p.dtype), 1e-6, 1e-6))
+        expected = [str(compute or fl.float32), "torch.int64", str(compute or fl.float32), str(buffer or fl.float32)]
+        found[str((compute, reduce, buffer))] = [matches, net.seen == expected, net.inner.weight.dtype == fl.float32]
+    ddp.register_comm_hook(None, default_hooks.allreduce_hook)  # in the place of the one that rounds
+    return found
+
+
+@needs_mpi
+def test_mixed_precision() -> None:
+    for found in run(mixed, 2):
+        assert len(found) == 18 and not {name: got for name, got in found.items() if not all(got)}
+
+
 # -- one process, in a fake group --------------------------------------------------------------------------------------------------
 @pytest.fixture
 def fake() -> Any:
@@ -223,7 +274,8 @@ def test_it_is_a_module(fake: Any) -> None:
     (lambda: DistributedDataParallel(fl.nn.ReLU()), RuntimeError, "doesn't have any parameter that requires a gradient"),
     (lambda: DistributedDataParallel(fl.nn.Linear(2, 2), device_ids=[0]), ValueError, "device_ids"),
     (lambda: DistributedDataParallel(fl.nn.Linear(2, 2)).register_comm_hook(None, 3), TypeError, "callable"),
-    (lambda: DistributedDataParallel(fl.nn.Linear(2, 2), mixed_precision=1), NotImplementedError, "autocast"),
+    (lambda: DistributedDataParallel(fl.nn.Linear(2, 2), device_mesh=dist.init_device_mesh("cpu", (2, 4))), RuntimeError, "1D"),
+    (lambda: DistributedDataParallel(fl.nn.Linear(2, 2), delay_all_reduce_named_params=[]), NotImplementedError, "leave it out"),
 ])  # fmt: skip
 def test_what_it_refuses(fake: Any, call: Callable, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):

@@ -113,3 +113,30 @@ def test_forward_methods_and_meshes() -> None:
     assert dist.tensor.zeros(2, layout=fl.strided, device_mesh=mesh["dp"]).shape == (2,)
     with pytest.raises(NotImplementedError, match="layout"):
         dist.tensor.zeros(2, layout=fl.sparse_coo, device_mesh=mesh["dp"])
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(("call", "error", "message"), [
+    *((call, ValueError, "Group x is not registered") for call in (
+        lambda: dist.get_rank("x"), lambda: dist.get_world_size("x"), lambda: dist.get_backend("x"), lambda: dist.get_process_group_ranks("x"),
+        lambda: dist.all_reduce(fl.ones(1), group="x"), lambda: dist.broadcast(fl.ones(1), 0, group="x"), lambda: dist.barrier(group="x"),
+        lambda: dist.all_gather_object([None], 1, group="x"), lambda: dist.monitored_barrier("x"))),
+    (lambda: dist.all_gather_into_tensor(fl.ones(1), fl.ones(1).long()), RuntimeError, "dtype"),
+    (lambda: dist.reduce_scatter_tensor(fl.ones(1), fl.ones(1).long()), RuntimeError, "dtype"),
+    (lambda: dist._functional_collectives.all_reduce(fl.ones(1), "sum", "nope"), RuntimeError, "registered under the name nope"),
+    (lambda: fsdp.FullyShardedDataParallel(fl.nn.Linear(2, 2), sharding_strategy="x"), TypeError, "ShardingStrategy"),
+    (lambda: fsdp.FullyShardedDataParallel(fl.nn.Linear(2, 2), device_id="x"), RuntimeError, "device"),
+    (lambda: fsdp.fully_shard(fl.nn.ModuleList([fl.nn.Linear(2, 2)])), ValueError, "do not implement forward"),
+])
+def test_wrong_calls(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+@pytest.mark.usefixtures("alone")
+def test_where_fsdp_puts_a_module() -> None:
+    inside = fl.nn.Sequential(fl.nn.Linear(2, 2), fl.nn.BatchNorm1d(2))
+    unit = fsdp.FullyShardedDataParallel(inside, device_id="cpu", cpu_offload=fsdp.CPUOffload(offload_params=True),
+                                         ignored_states=[inside[1].weight])
+    assert {t.device.type for t in (*unit.parameters(), *unit.buffers())} == {"cpu"}
+    assert unit.process_group.size() == 1 and not isinstance(inside[1].weight, dist.tensor.DTensor)

@@ -74,25 +74,42 @@ class Model(lightning.LightningModule):
 
     def on_train_epoch_end(self):
         self.seen.append(float(self.trainer.callback_metrics["loss"]))
+        if sys.argv[2:] == ["ddp_spawn"] and len(self.seen) == 3 and self.global_rank == 0:
+            print("losses", True, *self.seen)
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.05)
 
-model = Model()
-trainer = lightning.Trainer(max_epochs=3, enable_progress_bar=False, enable_checkpointing=False, logger=False, enable_model_summary=False,
-                            accelerator="cpu", devices=2, strategy="ddp")
-trainer.fit(model, DataLoader(data, batch_size=8))
-if trainer.global_rank == 0:
-    print("losses", type(trainer.strategy).__name__ == "DDPStrategy", *model.seen)
+    def configure_model(self):
+        if sys.argv[2:] == ["fully_shard"]:
+            from torch.distributed.fsdp import fully_shard
+            fully_shard(self.net, mesh=self.device_mesh["data_parallel"])
+
+def strategy(name):
+    from lightning.pytorch import strategies
+    if name == "fully_shard":
+        return strategies.ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1)
+    class OnCPU(strategies.FSDPStrategy):      # Lightning lets its own one run on GPUs alone
+        pass
+    return OnCPU(process_group_backend="gloo", auto_wrap_policy={torch.nn.Linear}) if name == "fsdp" else name
+
+if __name__ == "__main__":
+    name = sys.argv[2] if len(sys.argv) > 2 else "ddp"
+    model = Model()
+    trainer = lightning.Trainer(max_epochs=3, enable_progress_bar=False, enable_checkpointing=False, logger=False, accelerator="cpu",
+                                enable_model_summary=False, devices=2, strategy=strategy(name))
+    trainer.fit(model, DataLoader(data, batch_size=8))
+    if trainer.global_rank == 0 and name != "ddp_spawn":      # which runs in processes of its own
+        print("losses", type(trainer.strategy).__name__ == "DDPStrategy", *model.seen)
 """
 TORCHRUN = ("-m", "{library}.distributed.run", "--standalone", "--nproc-per-node=2")
 RUN = {"flambeau": ("-m", "flambeau", "run"), "torch": ()}
 
 
-def losses(script: Path, *command: str) -> list[str]:
+def losses(script: Path, *command: str, arguments: Sequence[str] = ()) -> list[str]:
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run([sys.executable, *command, str(script), str(script.parent / "out")], env=env, capture_output=True, text=True,
-                          timeout=240, cwd=script.parent)
+    done = subprocess.run([sys.executable, *command, str(script), str(script.parent / "out"), *arguments], env=env, capture_output=True,
+                          text=True, timeout=240, cwd=script.parent)
     assert done.returncode == 0, done.stdout[-1500:] + done.stderr
     return [word for line in re.findall(r"^losses (.*)$", done.stdout, re.M) for word in line.split()]
 
@@ -123,6 +140,19 @@ def test_losses(package: str, program: str, tmp_path: Path) -> None:
                 raise
         else:
             compare(found, expected)
+
+
+@needs_mpi
+@pytest.mark.timeout(500)
+@pytest.mark.skipif(find_spec("lightning") is None, reason="needs lightning")
+def test_strategies_of_lightning(tmp_path: Path) -> None:
+    """Two processes learn the same in each of its ways."""
+    script = tmp_path / "program.py"
+    script.write_text(LIGHTNING)
+    _, *expected = losses(script, *RUN["flambeau"])
+    for name in ("ddp_spawn", "fsdp", "fully_shard"):
+        _, *found = losses(script, *RUN["flambeau"], arguments=[name])
+        compare(found, expected)
 
 
 def test_processes_of_a_program_have_the_same_torch(tmp_path: Path) -> None:

@@ -48,9 +48,13 @@ class Launcher:
     """A launcher, its script and the processes that it started."""
 
     def __init__(self, folder: Path, what: str, *options: str) -> None:
+        self.begin(folder, SCRIPT, [*options, str(folder / "script.py"), str(folder), what])
+
+    def begin(self, folder: Path, script: str, arguments: list[str]) -> None:
+        """Write the script, and start with these arguments."""
         self.folder = folder
-        (folder / "script.py").write_text(SCRIPT)
-        command = [sys.executable, "-m", "flambeau.distributed.run", *options, str(folder / "script.py"), str(folder), what]
+        (folder / "script.py").write_text(script)
+        command = [sys.executable, "-m", "flambeau.distributed.run", *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
 
     def end(self) -> tuple[int, str, str]:
@@ -147,7 +151,10 @@ def test_a_stopped_launcher_ends_all(tmp_path: Path, launchers: list, number: si
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--nproc-per-node=x", "s.py"], "Unsupported nproc_per_node value: x"),
     (["--nnodes=2", "s.py"], "needs --rdzv-endpoint"),
-    (["--nnodes=1:4", "s.py"], "not implemented; say --nnodes=4"),
+    (["--nnodes=1:4", "s.py"], "needs --rdzv-endpoint"),
+    (["--nnodes=1:x", "s.py"], "MIN:MAX"),
+    (["--rdzv-backend=static", "--nnodes=2", "--master-addr=a", "s.py"], "needs --node-rank"),
+    (["--redirects=7:9:1", "s.py"], "which streams"),
     (["--rdzv-conf=speed=1", "s.py"], "speed mean nothing"),
 ])
 def test_what_it_refuses(arguments: list[str], message: str) -> None:

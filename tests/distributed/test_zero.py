@@ -10,7 +10,10 @@ import pytest
 
 import flambeau as fl
 from flambeau import distributed as dist
+from flambeau.distributed.algorithms import Join
+from flambeau.distributed.algorithms.ddp_comm_hooks import ddp_zero_hook, default_hooks
 from flambeau.distributed.optim import ZeroRedundancyOptimizer
+from flambeau.nn.parallel import DistributedDataParallel
 from tests.distributed.processes import needs_mpi, run
 
 
@@ -104,6 +107,81 @@ def test_as_torch() -> None:
     close([p.tolist() for p in model.parameters()], ours[0]["joined"])
 
 
+def overlapped(torch: Any, rank: int, world: int) -> dict:
+    """Steps that DDP's hooks take, beside steps after backward: parameters, what each process keeps, one state, uneven inputs."""
+    dist.init_process_group("gloo")
+    hooks = (ddp_zero_hook.hook_with_zero_step, ddp_zero_hook.hook_with_zero_step_interleaved)
+    found: dict[str, Any] = {}
+    for case in [None, *((hook, split, inner) for hook in hooks for split in (False, True)
+                         for inner in (default_hooks.allreduce_hook, default_hooks.bf16_compress_hook))]:
+        model = net(fl)
+        ddp = DistributedDataParallel(fl.compile(model) if case == (hooks[1], True, default_hooks.allreduce_hook) else model,
+                                      bucket_cap_mb=1e-4, gradient_as_bucket_view=bool(case and case[1]))
+        groups = [{"params": list(model[0].parameters()), "lr": 0.05}, {"params": list(model[2].parameters())}]
+        zero = ZeroRedundancyOptimizer(groups, fl.optim.AdamW, lr=0.01, overlap_with_ddp=case is not None)
+        if case is not None:
+            ddp.register_comm_hook(None, case[0](case[2], ddp, zero, case[1]))
+        with Join([ddp, zero]):
+            for step in range(3 + rank):
+                zero.zero_grad()
+                ddp(data(fl, step, rank)).square().mean().backward()
+                zero.step()
+                zero.param_groups[0]["lr"] *= 0.9
+        zero.consolidate_state_dict()
+        name = case and (case[0].__name__, case[1], case[2].__name__)
+        found[name] = ([p.tolist() for p in model.parameters()], [p.grad.tolist() for p in model.parameters()])
+        found["kept", name] = sum(p.numel() for g in zero.optim.param_groups for p in g["params"])
+        if rank == 0:
+            found["state", name] = [{k: v.tolist() for k, v in s.items()} for s in zero.state_dict()["state"].values()]
+    return found
+
+
+@needs_mpi
+def test_steps_within_backward() -> None:
+    found = run(overlapped, 2)
+    for mine in found:
+        for name in [key for key in mine if key and key[0].startswith("hook")]:
+            rounded = 4e-2 if name[2].startswith("bf16") else 2e-5
+            for got, expected in zip(*(np.concatenate([np.ravel(a) for part in mine[key] for a in part]) for key in (name, None))):
+                assert abs(got - expected) <= rounded
+            close(found[0][name][0], found[1][name][0])
+    assert len(found[0]["state", None]) == 4
+    for name in [key for key in found[0] if key and key[0].startswith("hook")]:
+        assert found[0]["kept", name] + found[1]["kept", name] == 66 and found[0]["kept", name] not in (0, 66)
+        if not name[2].startswith("bf16"):
+            close(found[0]["state", name], found[0]["state", None])
+
+
+def in_need(torch: Any, rank: int, world: int) -> str:
+    """A weight that backward reads after its bucket was updated."""
+    dist.init_process_group("gloo")
+    model = fl.nn.ModuleList([fl.nn.Linear(3, 3), fl.nn.Linear(3, 3), fl.nn.Linear(3, 3)])
+
+    class Late(fl.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = model
+
+        def forward(self, x: Any) -> Any:
+            x = self.layers[0](x) @ self.layers[2].weight.detach()
+            return self.layers[2](self.layers[1](x))
+
+    ddp = DistributedDataParallel(Late(), bucket_cap_mb=1e-5)
+    zero = ZeroRedundancyOptimizer(ddp.parameters(), fl.optim.SGD, lr=0.1, overlap_with_ddp=True)
+    ddp.register_comm_hook(None, ddp_zero_hook.hook_with_zero_step_interleaved(default_hooks.allreduce_hook, ddp, zero))
+    try:
+        ddp(fl.ones(2, 3)).sum().backward()
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+@needs_mpi
+def test_a_weight_that_is_updated_too_early() -> None:
+    text = "modified by an inplace operation"
+    assert all(text in found for found in run(in_need, 2))
+
+
 def gradients(torch: Any, rank: int, world: int) -> dict:
     """Results of the collectives and gradients through them."""
     d = torch.distributed
@@ -189,8 +267,14 @@ def test_what_is_refused() -> None:
     dist.init_process_group("fake", rank=0, world_size=2)
     try:
         p = fl.nn.Parameter(fl.ones(2))
-        with pytest.raises(NotImplementedError, match="overlap_with_ddp"):
-            ZeroRedundancyOptimizer([p], fl.optim.SGD, lr=1.0, overlap_with_ddp=True)
+        ddp = DistributedDataParallel(fl.nn.Linear(2, 1))
+        overlapping = ZeroRedundancyOptimizer([p], fl.optim.SGD, lr=1.0, overlap_with_ddp=True)
+        with pytest.raises(ValueError, match="1 parameters, of which DistributedDataParallel reduces 0"):
+            ddp_zero_hook.hook_with_zero_step(default_hooks.allreduce_hook, ddp, overlapping)
+        with pytest.raises(RuntimeError, match="add_param_group"):
+            overlapping.add_param_group({"params": [fl.nn.Parameter(fl.ones(1))]})
+        with pytest.raises(ValueError, match="overlap_with_ddp=True"):
+            ddp_zero_hook.hook_with_zero_step(default_hooks.allreduce_hook, ddp, ZeroRedundancyOptimizer([p], fl.optim.SGD, lr=1.0))
         with pytest.raises(RuntimeError, match="consolidate_state_dict"):
             ZeroRedundancyOptimizer([p], fl.optim.SGD, lr=1.0).state_dict()
         with pytest.raises(ValueError, match="a name"):

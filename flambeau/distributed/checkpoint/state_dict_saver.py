@@ -38,7 +38,7 @@ def group_of(process_group: ProcessGroup | None, no_dist: bool) -> ProcessGroup 
     """The group that works together; None for one process alone."""
     if no_dist or not is_initialized():
         return None
-    return process_group or default_group()
+    return default_group(process_group)
 
 
 def storage_of(given: Any, checkpoint_id: str | os.PathLike | None, kind: type) -> Any:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ...nn.modules.container import ModuleDict, ModuleList
 from ...nn.modules.module import Module
 from ..device_mesh import DeviceMesh
 from ..groups import default_group
 from ..tensor.placement_types import Shard
-from .group import ParamGroup
-from .policies import MixedPrecisionPolicy, OffloadPolicy
+from .group import ParamGroup, stays_on_cpu
+from .policies import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 
 _classes: dict[type, type] = {}
 
@@ -140,6 +141,11 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     if offload_policy is not None and not isinstance(offload_policy, OffloadPolicy):
         raise ValueError(f"offload_policy is an OffloadPolicy, not {offload_policy!r}")
     modules: Sequence[Module] = list(module) if isinstance(module, (list, tuple)) else [module]
+    for one in modules:
+        if isinstance(one, (ModuleList, ModuleDict)):
+            raise ValueError(f"fully_shard does not support containers that do not implement forward: {one}")
+    if isinstance(offload_policy, CPUOffloadPolicy):
+        stays_on_cpu(modules, "fully_shard(offload_policy=CPUOffloadPolicy())")
     where = mesh or _row_of_all(next((p.device.type for m in modules for p in m.parameters()), "cpu"))
     ignored = {id(p) for p in ignored_params or ()}
     group = ParamGroup(modules, where, mp_policy or MixedPrecisionPolicy(), reshard_after_forward is not False, ignored,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd.grad_mode import no_grad
+from ...core.device import device as Device
 from ...core.settings import told
 from ...core.tensor import Tensor
 from ...nn.modules.module import Module
@@ -19,7 +20,7 @@ from ..objects import all_gather_object
 from ..process_group import ProcessGroup
 from ..reduce_op import RedOpType
 from ..tensor.dtensor import DTensor
-from .group import ParamGroup
+from .group import ParamGroup, stays_on_cpu
 from .optim_state import OptimStateDicts
 from .policies import (
     BackwardPrefetch,
@@ -54,21 +55,24 @@ class FullyShardedDataParallel(OptimStateDicts, Module):
         ignored_states: Iterable[Any] | None = None, device_mesh: DeviceMesh | None = None,
     ) -> None:
         super().__init__()
-        if device_id is not None and "cuda" in str(device_id):
-            raise NotImplementedError("FullyShardedDataParallel(device_id=) on a GPU is not implemented; leave it out: collectives run "
-                                      "between CPUs")
-        del backward_prefetch, forward_prefetch, limit_all_gathers, use_orig_params, cpu_offload    # one way, and all is on the CPU
+        del backward_prefetch, forward_prefetch, limit_all_gathers, use_orig_params    # there is one way
         strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
+        if not isinstance(strategy, ShardingStrategy):
+            raise TypeError(f"FullyShardedDataParallel(sharding_strategy=) is a ShardingStrategy, not {strategy!r}")
+        ignored = {id(p) for m in ignored_modules or () for p in m.parameters()}
+        for state in ignored_states or ():
+            ignored |= {id(p) for p in state.parameters()} if isinstance(state, Module) else {id(state)}
+        if param_init_fn is not None:
+            param_init_fn(module)
+        if device_id is not None:
+            _move(module, Device("cuda", device_id) if isinstance(device_id, int) else Device(device_id), ignored)
+        if cpu_offload is not None and cpu_offload.offload_params:
+            stays_on_cpu([module], "FullyShardedDataParallel(cpu_offload=)")
         self.sharding_strategy, self.mixed_precision = strategy, mixed_precision or MixedPrecision()
-        mesh = device_mesh or _mesh_of(strategy, process_group)
+        mesh = device_mesh or _mesh_of(strategy, process_group, next((p.device.type for p in module.parameters()), "cpu"))
         one = process_group if isinstance(process_group, ProcessGroup) else None
         self.process_group = one or (default_group() if strategy is ShardingStrategy.NO_SHARD and device_mesh is None
                                      else mesh.get_group(mesh.ndim - 1))
-        ignored = {id(p) for m in ignored_modules or () for p in m.parameters()}
-        for one in ignored_states or ():
-            ignored |= {id(p) for p in one.parameters()} if isinstance(one, Module) else {id(one)}
-        if param_init_fn is not None:
-            param_init_fn(module)
         if auto_wrap_policy is not None:
             def make(child: Module) -> Module:
                 return FullyShardedDataParallel(child, one, strategy, None, None, mixed_precision=mixed_precision,
@@ -216,9 +220,16 @@ def _same_buffers(module: Module, ignored: set[int], mesh: DeviceMesh) -> None:
                 b.copy_(value)
 
 
-def _mesh_of(strategy: ShardingStrategy, given: ProcessGroup | tuple[ProcessGroup, ProcessGroup] | None) -> DeviceMesh:
-    """The mesh of a process group, or of all processes. Hybrid: (replicated, sharded), which is of machines and their processes, or of
-    two groups, (sharded, replicated)."""
+def _move(module: Module, where: Device, ignored: set[int]) -> None:
+    """What the module has, but for what is ignored, to a device."""
+    for t in (*module.parameters(), *module.buffers()):
+        if id(t) not in ignored and t.device != where:
+            t.data = t.detach().to(where)
+
+
+def _mesh_of(strategy: ShardingStrategy, given: ProcessGroup | tuple[ProcessGroup, ProcessGroup] | None, kind: str) -> DeviceMesh:
+    """The mesh of a process group, or of all processes; of devices of that kind if the group has some. Hybrid: (replicated, sharded),
+    which is of machines and their processes, or of two groups, (sharded, replicated)."""
     hybrid = strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)
     if isinstance(given, tuple):
         if not hybrid:
@@ -226,9 +237,9 @@ def _mesh_of(strategy: ShardingStrategy, given: ProcessGroup | tuple[ProcessGrou
         sharded, replicated = given
         rows: list[Any] = [None] * replicated.size()
         all_gather_object(rows, list(sharded._ranks), group=replicated)
-        return DeviceMesh.from_group([replicated, sharded], next(iter(sharded.backends)), rows)
-    group = given or default_group()
-    kind = next(iter(group.backends))
+        return DeviceMesh.from_group([replicated, sharded], kind if kind in sharded.backends else next(iter(sharded.backends)), rows)
+    group = default_group(given)
+    kind = kind if kind in group.backends else next(iter(group.backends))
     if hybrid:
         local = int(told("LOCAL_WORLD_SIZE") or group.size())
         if given is not None or group.size() % local:

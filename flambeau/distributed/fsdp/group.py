@@ -364,3 +364,10 @@ def _filled(x: Tensor, rows: int) -> Tensor:
     """`x` with so many rows: zeros where it has fewer."""
     missing = rows - x.shape[0]
     return x.contiguous() if not missing else cat([x, x.new_zeros((missing, *x.shape[1:]))])
+
+
+def stays_on_cpu(modules: Sequence[Module], what: str) -> None:
+    """NotImplementedError if a parameter is on a GPU: shards stay where they are computed with."""
+    if places := {str(p.device) for m in modules for p in m.parameters() if p.device.type not in ("cpu", "meta")}:
+        raise NotImplementedError(f"{what} for parameters on {', '.join(sorted(places))} is not implemented; leave it out, or keep the module "
+                                  "on the CPU")

@@ -36,7 +36,7 @@ def _given(model: Module, optim: Any, state_dict: dict | None, settings: StateDi
     with no_grad():
         found = by_name(parameter_names(model), optim, state_dict, change)
     alone = kind is StateDictType.FULL_STATE_DICT and getattr(config, "rank0_only", False)
-    return {} if alone and (group or default_group()).rank() else found
+    return {} if alone and default_group(group).rank() else found
 
 
 def _own_part(value: Any, parameter: Any) -> Any:
@@ -50,7 +50,7 @@ def _own_part(value: Any, parameter: Any) -> Any:
 def _to_load(model: Module, optim: Any, state_dict: dict | None, settings: StateDictSettings, group: ProcessGroup | None) -> dict[str, Any]:
     kind, _, config = settings
     if kind is StateDictType.FULL_STATE_DICT and getattr(config, "rank0_only", False):
-        state_dict = from_first(state_dict or {}, group or default_group())
+        state_dict = from_first(state_dict or {}, default_group(group))
     with no_grad():
         return by_number(parameter_names(model), optim, state_dict or {}, _own_part if kind is StateDictType.LOCAL_STATE_DICT else spread)
 

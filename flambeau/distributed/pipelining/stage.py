@@ -50,7 +50,7 @@ class PipelineStage:
         if said := [name for name, value in given.items() if value is not None]:
             raise NotImplementedError(f"PipelineStage({said[0]}=) is not implemented; leave it out")
         self.submod, self.stage_index, self.num_stages, self.device = submodule, stage_index, num_stages, Device(device)
-        self.group = group or default_group()
+        self.group = default_group(group)
         self.group_rank, self.group_size = self.group.rank(), self.group.size()
         if self.group_size > num_stages:
             raise ValueError(f"Pipeline group size {self.group_size} cannot be larger than number of stages {num_stages}")

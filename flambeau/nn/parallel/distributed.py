@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ...aot.early import wanted_by
 from ...autograd.grad_mode import is_grad_enabled, no_grad
 from ...core.device import device
+from ...core.dtypes import dtype
 from ...core.tensor import Tensor
 from ...distributed.algorithms.ddp_comm_hooks import default_hooks
 from ...distributed.algorithms.join import Join, Joinable, JoinHook
@@ -17,14 +19,25 @@ from ...distributed.objects import all_gather_object
 from ...distributed.process_group import ProcessGroup
 from ...distributed.reduce_op import RedOpType
 from ...distributed.reducer import BUCKET, FIRST_BUCKET, BuiltinCommHookType, GradBucket, Reducer
+from ...func import functional_call
 from ...ops.creation import tensor
 from ...utils import _pytree as pytree
 from ..modules.module import Module
+from ..modules.sparse import Embedding, EmbeddingBag
 
 _LACKING = {
-    "mixed_precision": "use torch.autocast, or a bf16_compress_hook", "device_mesh": "use process_group=",
     "delay_all_reduce_named_params": "leave it out", "param_to_hook_all_reduce": "leave it out",
 }
+
+
+@dataclass
+class _MixedPrecision:
+    """`param_dtype`: in which the module computes, with copies of its parameters and floating-point inputs; `reduce_dtype`: in which
+    gradients are added up (`param_dtype`, if None); `buffer_dtype`: of floating-point buffers."""
+
+    param_dtype: dtype | None = None
+    reduce_dtype: dtype | None = None
+    buffer_dtype: dtype | None = None
 
 
 class DistributedDataParallel(Module, Joinable):
@@ -33,7 +46,8 @@ class DistributedDataParallel(Module, Joinable):
     Buckets of `bucket_cap_mb` MB (the first 1 MB) are reduced while backward runs. `find_unused_parameters` looks from the outputs for
     parameters that get no gradient this time; `static_graph` finds them once. With `gradient_as_bucket_view` gradients lie in the buckets.
     Buffers are those of rank 0 at the beginning and at each forward pass; with `forward_sync_buffers=False` at the beginning alone, with
-    `broadcast_buffers=False` never.
+    `broadcast_buffers=False` never. `mixed_precision`, a `_MixedPrecision`, computes and reduces in other dtypes; parameters, their
+    gradients and the optimizer keep theirs.
     """
 
     _wraps = "module"
@@ -43,7 +57,7 @@ class DistributedDataParallel(Module, Joinable):
         init_sync: bool = True, process_group: ProcessGroup | None = None, bucket_cap_mb: float | None = None,
         find_unused_parameters: bool = False, check_reduction: bool = False, gradient_as_bucket_view: bool = False,
         static_graph: bool = False, delay_all_reduce_named_params: Any = None, param_to_hook_all_reduce: Any = None,
-        mixed_precision: Any = None, device_mesh: Any = None, skip_all_reduce_unused_params: bool = False,
+        mixed_precision: _MixedPrecision | None = None, device_mesh: Any = None, skip_all_reduce_unused_params: bool = False,
         bucket_cap_mb_list: list[int] | None = None, forward_sync_buffers: bool | None = None,
     ) -> None:
         super().__init__()
@@ -61,7 +75,9 @@ class DistributedDataParallel(Module, Joinable):
         self.module = module
         if not (trained := self._trained()):
             raise RuntimeError("DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient.")
-        self.process_group, self.dim = process_group or default_group(), dim
+        if device_mesh is not None and (process_group is not None or device_mesh.ndim != 1):
+            raise RuntimeError(f"Only 1D device mesh is supported, without a process_group; got {device_mesh} and {process_group}")
+        self.process_group, self.dim = (device_mesh.get_group() if device_mesh is not None else default_group(process_group)), dim
         if broadcast_buffers is not None and forward_sync_buffers is not None:
             raise ValueError("DistributedDataParallel: give forward_sync_buffers, or broadcast_buffers, its older name, not both")
         self.device, self.broadcast_buffers = trained[0][1].device, broadcast_buffers is not False and forward_sync_buffers is not False
@@ -78,14 +94,24 @@ class DistributedDataParallel(Module, Joinable):
         self._sizes: tuple[int, ...] = (min(FIRST_BUCKET, self.bucket_bytes_cap), self.bucket_bytes_cap)
         if bucket_cap_mb_list:
             self._sizes = tuple(int(mb * (1 << 20)) for mb in bucket_cap_mb_list)
+        self.mixed_precision = mixed_precision
+        if mixed_precision is not None and mixed_precision.buffer_dtype is not None:
+            for name, b in module.named_buffers():
+                if name not in skipped:
+                    b.data = _cast(b, mixed_precision.buffer_dtype)
         self._ready_reducer()
 
     def _trained(self) -> list[tuple[str, Any]]:
         return [(n, p) for n, p in self.module.named_parameters() if p.requires_grad and n not in self._skipped]
 
     def _ready_reducer(self) -> None:
+        sparse = {id(m.weight) for m in self.module.modules() if isinstance(m, (Embedding, EmbeddingBag)) and m.sparse}
         self.reducer = Reducer(self._trained(), self.process_group, self._sizes, find_unused=self.find_unused_parameters,
-                               static=self.static_graph, views=self.gradient_as_bucket_view)
+                               static=self.static_graph, views=self.gradient_as_bucket_view, sparse=sparse)
+        self._narrow = None
+        if (policy := self.mixed_precision) is not None and (kind := policy.reduce_dtype or policy.param_dtype) is not None:
+            self._narrow = default_hooks.in_dtype(default_hooks.allreduce_hook, kind)
+            self.reducer.hook, self.reducer.hook_state = self._narrow, self.process_group
 
     def _get_ddp_logging_data(self) -> dict[str, Any]:
         """Facts for whoever writes them down."""
@@ -127,15 +153,17 @@ class DistributedDataParallel(Module, Joinable):
         work = Join.notify_join_context(self)
         if work is not None and getattr(self, "_divide_by_active", False):
             self.reducer.divisor = int(work.result()[0].item())
+        if work is not None:
+            self._greatest(int(self.require_backward_grad_sync and is_grad_enabled()))  # those without inputs ask whether to take part
         if self.require_forward_param_sync:
             self._spread_buffers(self._source() if work is not None else 0)
         if self.device_ids is not None:
             inputs, kwargs = pytree.tree_map_only(Tensor, lambda t: t.to(self.device), (inputs, kwargs))
         if not (is_grad_enabled() and self.require_backward_grad_sync):
-            outputs = self.module(*inputs, **kwargs)
+            outputs = self._compute(*inputs, **kwargs)
         else:
             with wanted_by(self.reducer):  # a compiled backward hands its gradients over before it ends
-                outputs = self.module(*inputs, **kwargs)
+                outputs = self._compute(*inputs, **kwargs)
         if is_grad_enabled() and self.require_backward_grad_sync:
             self.require_forward_param_sync = True
             self.reducer.prepare(t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor))
@@ -143,6 +171,13 @@ class DistributedDataParallel(Module, Joinable):
             self.require_forward_param_sync = False
             self.reducer._rest()
         return outputs
+
+    def _compute(self, *inputs: Any, **kwargs: Any) -> Any:
+        if self.mixed_precision is None or (kind := self.mixed_precision.param_dtype) is None:
+            return self.module(*inputs, **kwargs)
+        inputs, kwargs = pytree.tree_map_only(Tensor, lambda t: _cast(t, kind), (inputs, kwargs))
+        copies = {n: _cast(p, kind) for n, p in self.module.named_parameters() if n not in self._skipped}
+        return functional_call(self.module, copies, inputs, kwargs)  # gradients come to the parameters through the casts
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -154,10 +189,10 @@ class DistributedDataParallel(Module, Joinable):
             self.require_backward_grad_sync = before
 
     def register_comm_hook(self, state: object, hook: Callable[[Any, GradBucket], Any]) -> None:
-        """Let `hook(state, bucket)` reduce each bucket: it returns a Future of the bucket's new values."""
+        """Let `hook(state, bucket)` reduce each bucket: it returns a Future of the bucket's new values. It says in which dtype, too."""
         if not callable(hook):
             raise TypeError("Communication hook must be callable.")
-        if self.reducer.hook is not None:
+        if self.reducer.hook is not self._narrow:
             raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
         self.reducer.hook, self.reducer.hook_state = hook, state
 
@@ -192,19 +227,27 @@ class DistributedDataParallel(Module, Joinable):
 
     def _source(self, has_inputs: bool = True) -> int:
         """The last process that still has inputs (or, of the last to end, that was there to the end)."""
-        rank = tensor([self.process_group.rank() if has_inputs else -1], device=self.process_group.device())
-        self.process_group.allreduce(rank, RedOpType.MAX).wait()
-        return int(rank.item())
+        return self._greatest(self.process_group.rank() if has_inputs else -1)
+
+    def _greatest(self, mine: int) -> int:
+        """The greatest of all processes' numbers."""
+        every = tensor([mine], device=self.process_group.device())
+        self.process_group.allreduce(every, RedOpType.MAX).wait()
+        return int(every.item())
 
     # -- copies ---------------------------------------------------------------------------------------------------------------------
     def __getstate__(self) -> dict:
-        left = {"process_group", "reducer"}
+        left = {"process_group", "reducer", "_narrow"}
         return {name: value for name, value in self.__dict__.items() if name not in left}
 
     def __setstate__(self, state: dict) -> None:
         self.__dict__.update(state)
         self.process_group = default_group()
         self._ready_reducer()
+
+
+def _cast(t: Tensor, kind: dtype) -> Tensor:
+    return t.to(kind) if t.is_floating_point() else t
 
 
 class _Shadow(JoinHook):
@@ -215,9 +258,11 @@ class _Shadow(JoinHook):
 
     def main_hook(self) -> None:
         """Their collectives: buffers, then a reduction of zeros."""
+        reduces = bool(self.ddp._greatest(0))
         if self.ddp.require_forward_param_sync:
             self.ddp._spread_buffers(self.ddp._source(False))
-        if self.ddp.require_backward_grad_sync:
+        self.ddp.require_forward_param_sync = reduces
+        if reduces:
             self.ddp.reducer.shadow()
 
     def post_hook(self, is_last_joiner: bool) -> None:

@@ -24,7 +24,7 @@ def done(value: Any) -> Future:
 
 
 def _averaged(group: ProcessGroup | None, buffer: Tensor) -> Future:
-    which = group or default_group()
+    which = default_group(group)
     buffer.div_(which.size())
     return which.allreduce(buffer).get_future()
 
@@ -52,7 +52,8 @@ def bf16_compress_hook(process_group: ProcessGroup | None, bucket: GradBucket) -
     return _narrow(process_group, bucket, DTYPES["bfloat16"])
 
 
-def _wrapper(hook: Hook, kind: dtype) -> Hook:
+def in_dtype(hook: Hook, kind: dtype) -> Hook:
+    """`hook` on gradients rounded to `kind`."""
     def compressed(state: Any, bucket: GradBucket) -> Future:
         narrow = GradBucket(bucket.index(), bucket.buffer().to(kind), bucket.parameters(), bucket.gradients(), bucket.is_last())
 
@@ -68,9 +69,9 @@ def _wrapper(hook: Hook, kind: dtype) -> Hook:
 
 def fp16_compress_wrapper(hook: Hook) -> Hook:
     """`hook` on gradients rounded to float16."""
-    return _wrapper(hook, DTYPES["float16"])
+    return in_dtype(hook, DTYPES["float16"])
 
 
 def bf16_compress_wrapper(hook: Hook) -> Hook:
     """`hook` on gradients rounded to bfloat16."""
-    return _wrapper(hook, DTYPES["bfloat16"])
+    return in_dtype(hook, DTYPES["bfloat16"])

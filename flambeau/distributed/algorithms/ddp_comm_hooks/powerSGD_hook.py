@@ -74,7 +74,7 @@ def _averaged(tensors: list[Tensor], group: ProcessGroup) -> list[Tensor]:
 
 def _compressed(state: PowerSGDState, bucket: GradBucket, matrices: list[Tensor], others: list[Tensor]) -> None:
     """Leave the mean of everyone's `others`, and about that of `matrices`, in them."""
-    group = state.process_group or default_group()
+    group = default_group(state.process_group)
     ranks = [min(m.shape[0], m.shape[1], state.matrix_approximation_rank) for m in matrices]
     right = [state._factor((bucket.index(), i), m.shape[1], r, m) for i, (m, r) in enumerate(zip(matrices, ranks))]
     means = _averaged(others + [m @ q for m, q in zip(matrices, right)], group)

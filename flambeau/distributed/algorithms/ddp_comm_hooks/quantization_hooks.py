@@ -35,7 +35,7 @@ def _hook(process_group: ProcessGroup | None, bucket: GradBucket, width: int) ->
     with no_grad():
         flat = buffer.float()
         flat = cat([flat, flat.new_zeros(-flat.numel() % width)])
-        mean = _mean(flat.view(-1, width), process_group or default_group())
+        mean = _mean(flat.view(-1, width), default_group(process_group))
         buffer.copy_(mean.reshape(-1)[: buffer.numel()])
     return done(buffer)
 

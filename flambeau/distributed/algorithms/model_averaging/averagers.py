@@ -19,7 +19,7 @@ class ModelAverager(ABC):
     """Asked after each step of an optimizer; `step` counts them."""
 
     def __init__(self, process_group: ProcessGroup | None = None) -> None:
-        self.process_group, self.step = process_group or default_group(), 0
+        self.process_group, self.step = default_group(process_group), 0
 
     @abstractmethod
     def average_parameters(self, params: Any) -> None:
