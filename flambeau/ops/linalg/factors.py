@@ -186,6 +186,19 @@ def _eye(like: Tensor, m: Any, n: Any) -> Tensor:
     return _identity(like, m)[:, :n]
 
 
+def _check_system(name: str, factors: Tensor, pivots: Tensor, b: Tensor) -> None:
+    """RuntimeError unless each matrix of factors has pivots of its own, as many as rows, and `b` as many rows."""
+    n = factors.shape[-1]
+    if b.shape[-2] != n:
+        raise RuntimeError(f"{name}: Incompatible shapes of A and B for the equation AX = B ({n}x{n} and {b.shape[-2]}x{b.shape[-1]})")
+    if tuple(pivots.shape[-1:]) != (n,):
+        raise RuntimeError(f"{name}: Number of pivots per batch should be same as the dimension of the matrix, got {list(pivots.shape)} "
+                           f"for {list(factors.shape)}")
+    if tuple(pivots.shape) != tuple(factors.shape[:-1]):
+        raise RuntimeError(f"{name}: Expected {list(factors.shape[:-1])}, the factors' shape[:-1], and pivots.shape to be the same, but got "
+                           f"pivots with shape {list(pivots.shape)} instead")
+
+
 @operator(node=True)
 @with_out
 def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
@@ -197,6 +210,7 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
         raise RuntimeError(f"linalg.lu_solve: The input tensor B must have at least 2 dimensions, got shape {list(B.shape)}.")
     if not left:
         return _h(linalg_lu_solve(LU, pivots, _h(B), adjoint=not adjoint))
+    _check_system("linalg.lu_solve", LU, pivots, B)
     b = expand_to(B, (*broadcast_shapes(tuple(LU.shape[:-2]), tuple(B.shape[:-2])), *B.shape[-2:]))
     rows = rows_prim(pivots, LU.shape[-1])
     if adjoint:
@@ -343,9 +357,7 @@ def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool =
         raise RuntimeError(f"linalg.ldl_solve: Expected pivots to be integers. Got {pivots.dtype}")
     if B.ndim < 2:
         raise IndexError(f"linalg.ldl_solve: Expected B to have at least 2 dimensions, but it has {B.ndim} instead")
-    if pivots.shape[-1:] != LD.shape[-1:] or B.shape[-2] != LD.shape[-1]:
-        raise RuntimeError(f"linalg.ldl_solve: LD of shape {list(LD.shape)} needs as many pivots and rows of B, got {list(pivots.shape)} "
-                           f"and {list(B.shape)}")
+    _check_system("linalg.ldl_solve", LD, pivots, B)
     batch = tuple(broadcast_shapes(tuple(LD.shape[:-2]), tuple(B.shape[:-2])))
     return _ldl_solve(expand_to(LD, (*batch, *LD.shape[-2:])), expand_to(cast(pivots, int32), (*batch, pivots.shape[-1])),
                       expand_to(B, (*batch, *B.shape[-2:])), hermitian)

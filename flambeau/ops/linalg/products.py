@@ -710,7 +710,9 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
         x = _centred(x)
         return (mm(x, x.mH) / max(x.shape[1] - correction, 0)).squeeze()    # one variable: its variance
     total = w.sum()
-    x = x - (x * w).sum(1, keepdim=True) / total
+    if w._data is not None and not bool(total):
+        raise RuntimeError("cov(): weights sum to zero, can't be normalized")
+    x = x - (x * (w / total)).sum(1, keepdim=True)      # a single observation is its own mean, to the last place
     if correction and aweights is not None:
         total = total - correction * (w * aweights).sum() / total
     elif correction:
