@@ -712,7 +712,8 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     total = w.sum()
     if w._data is not None and not bool(total):
         raise RuntimeError("cov(): weights sum to zero, can't be normalized")
-    x = x - (x * (w / total)).sum(1, keepdim=True)      # a single observation is its own mean, to the last place
+    share = cast(w / total, result_type(x, w))      # first, so that a single observation is its own mean, to the last place
+    x = x - (x * share).sum(1, keepdim=True)
     if correction and aweights is not None:
         total = total - correction * (w * aweights).sum() / total
     elif correction:
