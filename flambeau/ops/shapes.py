@@ -10,6 +10,7 @@ from ..core.dtypes import INT, dtype
 from ..core.memory_format import contiguous_format
 from ..core.size import canonical_dim, may_overlap, several
 from ..core.tensor import Tensor
+from ..core.warned import warn_once
 from . import prims
 from .indexing import _scatter, along_a_number, scattered_apart, view_scatter
 from .ints import Ints, as_ints
@@ -44,6 +45,9 @@ hsplit, vsplit, dsplit = _split_along("hsplit", 1, 1), _split_along("vsplit", 0,
 @operator(method=True)
 def adjoint(input: Tensor) -> Tensor:
     """Matrices transposed and conjugated."""
+    if not input.ndim:
+        warn_once("adjoint() is deprecated on 0-D tensors. Consider using x.conj().")
+        return input.conj()
     return input.mT.conj() if input.dtype.is_complex else input.mT
 
 

@@ -71,7 +71,7 @@ def _is_mask(item: Any) -> bool:
 
 def _as_mask(item: Tensor) -> Tensor:
     if item.dtype is uint8:
-        warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", stacklevel=6)
+        warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
     return cast(item, bool_)
 
 

@@ -34,9 +34,11 @@ def _one_of(*options: object) -> Arguments:
     return lambda d: ((d.choice(options), d.size(), d.size()), {})
 
 
-ELEMENTWISE = """CELU(0.5) ELU(1.5) GELU() GELU('tanh') Hardshrink(0.3) Hardsigmoid() Hardswish() LeakyReLU(0.2) LogSigmoid() Mish() ReLU6()
-    SELU() SiLU() Sigmoid() Softplus(2,3) Softshrink(0.2) Softsign() Tanh() Tanhshrink() Threshold(0.1,-2) Identity() Softmax(-1) Softmin(0)
-    LogSoftmax(-1) Flatten(0) RReLU().eval() AlphaDropout().eval() Dropout1d().eval() Hardtanh(-1,0.5)""".split()
+ELEMENTWISE = (
+    "CELU(0.5)", "ELU(1.5)", "GELU()", "GELU('tanh')", "Hardshrink(0.3)", "Hardsigmoid()", "Hardswish()", "LeakyReLU(0.2)", "LogSigmoid()",
+    "Mish()", "ReLU6()", "SELU()", "SiLU()", "Sigmoid()", "Softplus(2,3)", "Softshrink(0.2)", "Softsign()", "Tanh()", "Tanhshrink()",
+    "Threshold(0.1,-2)", "Identity()", "Softmax(-1)", "Softmin(0)", "LogSoftmax(-1)", "Flatten(0)", "RReLU().eval()", "AlphaDropout().eval()",
+    "Dropout1d().eval()", "Hardtanh(-1,0.5)")
 OF_SPACE = {
     1: """AvgPool1d(2,padding=1) MaxPool1d(2,stride=1,dilation=2) LPPool1d(2,2) AdaptiveAvgPool1d(3) AdaptiveMaxPool1d(2) CircularPad1d(1)
         ConstantPad1d((1,-1),0.5) ReflectionPad1d(2) ReplicationPad1d((0,3)) ZeroPad1d(1) InstanceNorm1d(4,dtype=x.dtype)
@@ -55,7 +57,8 @@ LOSSES = {
                      "KLDivLoss('sum', log_target=True)", "PoissonNLLLoss(full=True)", "CosineSimilarity(0)", "PairwiseDistance(1)"), "y"),
     **dict.fromkeys(("BCEWithLogitsLoss()", "PoissonNLLLoss(log_input=False, reduction='none')"), "y.sigmoid()"),
     **dict.fromkeys(("HingeEmbeddingLoss(0.5)", "SoftMarginLoss()"), "y.sign()"),
-    "GaussianNLLLoss(full=True)": "y, (x * y).exp()", "MarginRankingLoss(0.3)": "y, y.sign()", "MultiLabelSoftMarginLoss()": "(y > 0).to(x.dtype)",
+    "GaussianNLLLoss(full=True)": "y, (x * y).exp()", "MarginRankingLoss(0.3)": "y, y.sign()",
+    "MultiLabelSoftMarginLoss()": "(y > 0).to(x.dtype)",
 }
 OF_ROWS = {
     **dict.fromkeys(("CrossEntropyLoss(label_smoothing=0.1)", "NLLLoss(reduction='sum')", "MultiMarginLoss(p=2)"), "y.argmax(-1)"),
@@ -82,7 +85,8 @@ DISTRIBUTIONS = {
                      "RelaxedBernoulli(torch.tensor(0.5), logits=a)", "TransformedDistribution(Normal(a, b.exp()), [SigmoidTransform()])"),
                     "v.sigmoid()"),
     **dict.fromkeys(("Poisson(a.exp())", "Geometric(logits=a)", "NegativeBinomial(3, logits=a)"), "v.abs().floor()"),
-    "Binomial(4, logits=a)": "v.abs().floor().clamp(max=4)", "Bernoulli(logits=a)": "(v > 0).to(v.dtype)", "Categorical(logits=a)": "v.argmax(-1)",
+    "Binomial(4, logits=a)": "v.abs().floor().clamp(max=4)", "Bernoulli(logits=a)": "(v > 0).to(v.dtype)",
+    "Categorical(logits=a)": "v.argmax(-1)",
     "OneHotCategorical(logits=a)": "torch.nn.functional.one_hot(v.argmax(-1), 3).to(v.dtype)", "Dirichlet(a.exp())": "v.softmax(-1)",
     "Uniform(a, a + b.exp())": "a + b.exp() * v.sigmoid()", "Pareto(a.exp(), b.exp())": "a.exp() + v.exp()",
     "Multinomial(2, logits=a)": "torch.nn.functional.one_hot(v.argmax(-1), 3).to(v.dtype) * 2",
@@ -105,7 +109,9 @@ TRANSFORMS = ("ExpTransform()", "SigmoidTransform()", "TanhTransform()", "Softpl
 WINDOWS = ("bartlett(n)", "blackman(n, sym=False)", "cosine(n)", "exponential(n, tau=2.5)", "gaussian(n, std=0.7, sym=False)",
            "general_cosine(n, a=[0.5, 0.3, 0.2])", "general_hamming(n, alpha=0.6)", "hamming(n)", "hann(n, sym=False)", "kaiser(n, beta=7.5)",
            "nuttall(n, dtype=torch.float64)")
-KINDS = "torch.float16 torch.bfloat16 torch.float64 torch.complex64 torch.uint8 torch.int8 torch.int32 torch.bool torch.uint16".split()
+KINDS = (
+    "torch.float16", "torch.bfloat16", "torch.float64", "torch.complex64", "torch.uint8", "torch.int8", "torch.int32", "torch.bool",
+    "torch.uint16")
 OF_DTYPES = {
     **{f"(lambda x: [torch.result_type(x, other) for other in (1, 2.5, 1j, True, torch.tensor(1.0), torch.ones(2, dtype={kind}))])": _any(
         dtypes=("float32", "int64", "uint8", "bool", "complex64")) for kind in KINDS},
@@ -114,13 +120,16 @@ OF_DTYPES = {
     "(lambda k, m, n: list(torch.broadcast_shapes((k, m, n), (m, 1), (), (n,))))": _one_of(1, 2, 3),
 }
 
-OF_LISTS = """add sub mul div maximum minimum clamp_min clamp_max pow copy_ add_ sub_ mul_ div_ maximum_ minimum_ clamp_min_ clamp_max_
-    pow_""".split()
-OF_A_LIST = """abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 max neg norm reciprocal round rsqrt
-    sigmoid sign sin sinh sqrt tan tanh trunc clone""".split()
+OF_LISTS = (
+    "add", "sub", "mul", "div", "maximum", "minimum", "clamp_min", "clamp_max", "pow", "copy_", "add_", "sub_", "mul_", "div_", "maximum_",
+    "minimum_", "clamp_min_", "clamp_max_", "pow_")
+OF_A_LIST = (
+    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma", "log", "log10", "log1p",
+    "log2", "max", "neg", "norm", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "clone")
 NUMBERED = tuple(f"{name}(x, {number})" for name in ("add", "sub", "mul", "div", "clamp_min", "maximum", "pow", "add_", "mul_")
                  for number in (2, 0.5, "[1.5] * len(x)"))
-OF_THREE = ("addcmul(x, y, x, 0.5)", "addcdiv(x, y, y, [2.0] * len(x))", "lerp(x, y, 0.25)", "lerp(x, y, x)", "addcmul_(x, y, y)", "lerp_(x, y, 0.7)",
+OF_THREE = ("addcmul(x, y, x, 0.5)", "addcdiv(x, y, y, [2.0] * len(x))", "lerp(x, y, 0.25)", "lerp(x, y, x)",
+            "addcmul_(x, y, y)", "lerp_(x, y, 0.7)",
             "norm(x, 1)", "norm(y, float('inf'))", "zero_(x)", "add(x, y, alpha=2)", "sub_(x, y, alpha=0.5)")
 OPTIMIZERS = ("Adafactor([w], lr=0.1)", "Muon([w], lr=0.1)", "SGD([w], lr=0.5, momentum=0.5, dampening=0.2, maximize=True)",
               "Adam([{'params': [w], 'lr': 0.3, 'betas': (0.5, 0.9)}])", "RMSprop([w], maximize=True)", "AdamW([w], amsgrad=True)")
@@ -184,7 +193,8 @@ def eager_calls() -> dict[str, Arguments]:
              f"x.detach())], lr=0.5)] for s in [torch.optim.lr_scheduler.{text}]][0])": _drawn(2) for text in SCHEDULES}
     made |= {f'(lambda x, g: [(setattr(w, "grad", g.clone()), torch.nn.utils.{text}, w.grad)[1:] for w in '
              f"[torch.nn.Parameter(x.detach().clone())]][0])": matrices for text in ON_GRADIENTS}
-    made["(lambda x, y: [[torch.nn.utils.vector_to_parameters(torch.nn.utils.parameters_to_vector(both) * 2, both), both] for both in [[x.clone(), y.clone()]]][0])"] = matrices
-    made["(lambda x, g: [(o.step(lambda: [o.zero_grad(), [(l.backward(), l)[1] for l in [((w - g) ** 2).sum()]][0]][1]), w.detach())[1] for w in "
-         "[torch.nn.Parameter(x.detach().clone())] for o in [torch.optim.LBFGS([w], lr=0.5, max_iter=3)]][0])"] = matrices
+    made["(lambda x, y: [[torch.nn.utils.vector_to_parameters(torch.nn.utils.parameters_to_vector(both) * 2, both), both] for both in "
+         "[[x.clone(), y.clone()]]][0])"] = matrices
+    made["(lambda x, g: [(o.step(lambda: [o.zero_grad(), [(l.backward(), l)[1] for l in [((w - g) ** 2).sum()]][0]][1]), w.detach())[1] for w "
+         "in [torch.nn.Parameter(x.detach().clone())] for o in [torch.optim.LBFGS([w], lr=0.5, max_iter=3)]][0])"] = matrices
     return made

@@ -16,6 +16,7 @@ import numpy as np
 from ...core.dtypes import INT, int32, int64
 from ...core.size import broadcast_shapes
 from ...core.tensor import Tensor
+from ...core.warned import deprecated
 from .. import prims
 from ..checks import checked
 from ..patterns import tril, triu
@@ -160,6 +161,7 @@ def linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = F
 @with_out_in_rows
 def lu(A: Tensor, pivot: bool = True, get_infos: bool | None = False) -> tuple:
     """linalg.lu_factor, with lu_factor_ex's info if `get_infos`."""
+    deprecated("lu", "linalg.lu_factor / torch.linalg.lu_factor_ex")
     return tuple(linalg_lu_factor_ex(A, pivot=pivot) if get_infos else linalg_lu_factor(A, pivot=pivot))
 
 
@@ -223,6 +225,7 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
 @with_out
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """linalg.lu_solve with the right side first."""
+    deprecated("lu_solve", "linalg.lu_solve")
     return linalg_lu_solve(LU_data, LU_pivots, b)
 
 
@@ -232,6 +235,7 @@ def triangular_solve(b: Tensor, A: Tensor, upper: bool = True, transpose: bool =
     """(X with A X = b, or A^T X = b, for triangular A; a copy of A)."""
     if b.ndim < 2 or A.ndim < 2:
         raise RuntimeError(f"torch.triangular_solve: Expected b and A to have at least 2 dimensions, but they have {b.ndim} and {A.ndim}")
+    deprecated("triangular_solve", "linalg.solve_triangular")
     x = linalg_solve_triangular(A.mT if transpose else A, b, upper=upper is not transpose, unitriangular=unitriangular)
     return named("triangular_solve", x, apart(in_columns(A), A))
 
