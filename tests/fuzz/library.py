@@ -94,7 +94,8 @@ DISTRIBUTIONS = {
 }
 # what a distribution is asked beside, and which have no answer
 ANSWERS = ("d.mean", "d.variance", "d.entropy()", "d.cdf({})")
-_NO_MOMENTS = ("TransformedDistribution", "RelaxedBernoulli", "VonMises")   # torch's Bessel functions have 8 digits
+# torch's Bessel functions have 8 digits; where a variance is infinite its gradient is nobody's
+_NO_MOMENTS = ("TransformedDistribution", "RelaxedBernoulli", "VonMises", "Pareto")
 _NO_ENTROPY = (*_NO_MOMENTS, "FisherSnedecor", "Binomial", "NegativeBinomial", "Poisson", "Multinomial", "MixtureSameFamily")
 LACKING = dict(zip(ANSWERS, (_NO_MOMENTS, _NO_MOMENTS, _NO_ENTROPY, (
     *_NO_ENTROPY, "StudentT", "Independent", "MultivariateNormal", "LowRankMultivariateNormal", "Chi2", "Gamma", "InverseGamma", "Beta",
@@ -140,6 +141,11 @@ ON_GRADIENTS = ("clip_grad_norm_([w], 0.5)", "clip_grad_value_([w], 0.3)", "clip
                 "get_total_norm([w.grad], 1)")
 
 
+SEGMENTS = {"lengths=torch.tensor([len(x) // 2, 0, len(x) - len(x) // 2])": ("sum", "mean", "max", "min", "prod"),
+            "offsets=torch.tensor([0, 1, 1, len(x)]), initial=1.5": ("sum", "max", "prod"), "lengths=torch.tensor([1, 1]), unsafe=True": ("mean",),
+            "lengths=torch.tensor([[1, x.shape[1] - 1]] * len(x)), axis=1": ("sum", "min")}
+
+
 def _in_full(text: str) -> str:
     """A distribution with its names written in full, that takes what it is given."""
     for name in ("Normal(", "Categorical(", "AffineTransform(", "ExpTransform(", "SigmoidTransform("):
@@ -168,6 +174,8 @@ def calls() -> dict[str, Arguments]:
              _drawn(2, 3, dtypes=("float32", "float64"), count=3) for text in DIVERGENCES}
     made |= {f"(lambda x: [(t(x), t.inv(t(x)), t.log_abs_det_jacobian(x, t(x)) if t.bijective else 0) for t in "
              f"[torch.distributions.{text}]][0])": _drawn(2, 3, dtypes=("float32", "float64")) for text in TRANSFORMS}
+    made |= {f"(lambda x: torch.segment_reduce(x, '{mode}', {cuts}))": _drawn(3, 2, spatial=1) for cuts, modes in SEGMENTS.items()
+             for mode in modes}
     made |= {f"(lambda n: torch.signal.windows.{text})": lambda d: ((d.int(1, 9),), {}) for text in WINDOWS}
     return made
 
