@@ -228,7 +228,9 @@ PyObject* follow(Traced* self, PyObject* const* args, Py_ssize_t count, PyObject
     Py_ssize_t all = count + (names != nullptr ? PyTuple_GET_SIZE(names) : 0);
     CallKey key;
     std::vector<PyObject*> tensors;
-    key.add(dispatch_state.grad_enabled), key.add(dispatch_state.inference), key.add(count);
+    PyObject* devices = dispatch_state.devices;  // where a body that names none makes tensors
+    key.add(dispatch_state.grad_enabled), key.add(dispatch_state.inference), key.add(count), key.add(devices != nullptr);
+    if (devices != nullptr && !key.add_object(devices)) return nullptr;
     for (Py_ssize_t i = 0; i < all; i++)
         if (!tell(key, args[i], &tensors) || tensors.size() > most_tensors) return nullptr;
     if ((names != nullptr && !key.add_object(names)) || !follow_settings(self)) return nullptr;
@@ -245,7 +247,7 @@ PyObject* follow(Traced* self, PyObject* const* args, Py_ssize_t count, PyObject
 PyObject* traced_call(PyObject* object, PyObject* const* args, size_t flags, PyObject* names) {
     Traced* self = (Traced*)object;
     const DispatchState& state = dispatch_state;
-    bool plainly = self->failures < most_failures && state.word == 0 && state.overrides == 0 && !state.fake && state.devices == nullptr && trace != nullptr;
+    bool plainly = self->failures < most_failures && state.word == 0 && state.overrides == 0 && !state.fake && trace != nullptr;
     PyObject* made = plainly ? follow(self, args, PyVectorcall_NARGS(flags), names) : nullptr;
     return made != nullptr || PyErr_Occurred() ? made : PyObject_Vectorcall(self->body, args, flags, names);
 }

@@ -32,10 +32,10 @@ def at_once() -> Iterator[None]:
     _C.trace_at_once(False)
 
 
-def _tensors(layout: str, grad: bool, kind: Any = None) -> dict[str, Any]:
+def _tensors(layout: str, grad: bool, kind: Any = None, device: str = "cpu") -> dict[str, Any]:
     made = {}
     for name, array in arrays().items():
-        tensor = torch.from_numpy(LAYOUTS[layout](array))
+        tensor = torch.from_numpy(LAYOUTS[layout](array)).to(device)
         if kind is not None and tensor.is_floating_point():
             tensor = tensor.to(kind)
         made[name] = tensor.requires_grad_(grad and tensor.is_floating_point())
@@ -110,6 +110,17 @@ def test_most_operators_are_traced() -> None:
         torch.cumsum(torch.ones(3), 0)
     assert any(type(steps) is _C.Steps for steps in OPERATORS["cumsum"]._body.programs.values())
     assert not any(type(op._body) is _C.Traced for op in OPERATORS.values() if not OWN_WAYS.isdisjoint(op._operator.tags))
+
+
+def test_the_default_device_is_asked_anew(at_once: None) -> None:
+    x = torch.tensor([-1.0, 2.0])
+
+    def devices() -> list[str]:
+        return [torch.nn.functional.pad(x, (1, 1)).device.type, torch.where(x > 0, 1.0, 0.0).device.type, torch.arange(2).device.type]
+    plain = [devices(), devices()]
+    with torch.device("meta"):
+        inside = [devices(), devices()]
+    assert plain == [["cpu"] * 3] * 2 and inside == [["cpu", "cpu", "meta"]] * 2 and devices() == plain[0]
 
 
 def test_random_numbers_are_drawn_anew(at_once: None) -> None:
