@@ -53,7 +53,7 @@ OF_SPACE = {
 }
 # module -> the target that it is called with, of x and y of one shape
 LOSSES = {
-    **dict.fromkeys(("L1Loss()", "MSELoss(reduction='sum')", "SmoothL1Loss(beta=0.5)", "HuberLoss('none', 0.7)", "KLDivLoss('batchmean')",
+    **dict.fromkeys(("L1Loss()", "MSELoss(reduction='sum')", "SmoothL1Loss(beta=0.5)", "HuberLoss('sum', 0.7)", "KLDivLoss('batchmean')",
                      "KLDivLoss('sum', log_target=True)", "PoissonNLLLoss(full=True)", "CosineSimilarity(0)", "PairwiseDistance(1)"), "y"),
     **dict.fromkeys(("BCEWithLogitsLoss()", "PoissonNLLLoss(log_input=False, reduction='none')"), "y.sigmoid()"),
     **dict.fromkeys(("HingeEmbeddingLoss(0.5)", "SoftMarginLoss()"), "y.sign()"),
