@@ -560,14 +560,21 @@ KNOWN = (
           at=lambda step, arrays: any(np.unique(a).size < a.size for a in arrays.values())),
     Known("the edges of a window are what rounding leaves of 0", values=lambda step: step.op.endswith("_window") or ".windows." in step.op,
           where=lambda v: (np.abs(v.ours) < 1e-7) & (np.abs(v.theirs) < 1e-7)),
-    Known("torch's digamma has a derivative of 1e-9", gradient=_of("digamma", "psi", "digamma_")),
+    Known("torch's digamma has a derivative of 1e-9", gradient=lambda step: _of("digamma", "psi", "digamma_")(step) or (
+        "kl_divergence" in step.op and any(f"distributions.{name}(" in step.op for name in ("Beta", "Gamma", "Dirichlet")))),
+    Known("a product of reflections of nothing has a gradient of zeros, in torch none", gradient=_of("orgqr", "householder_product"),
+          at=lambda step, arrays: any(a.size == 0 for a in arrays.values())),
+    Known("a truth value is no size; torch takes it for one where its Python reads sizes", error=lambda ours, theirs, step: theirs is None
+          and isinstance(ours, TypeError) and _says(ours, "a tuple of ints, not bool")),
     Known("norm(p=0) counts: its gradient is zeros here and None in torch", gradient=lambda step: _of("norm", "dist", "pairwise_distance",
           "triplet_margin_loss", "vector_norm")(step) and any(
               type(x) in (int, float) and x == 0 for x in (*step.args, step.kwargs.get("p"), step.kwargs.get("ord")))),
     Known(
         "torch's Python stumbles over an argument of a wrong type; Flambeau says which, or takes a number for a tensor",
         error=lambda ours, theirs, step: (isinstance(ours, TypeError) or _says(theirs, "'float' object", "'int' object")) and (
-            isinstance(theirs, AttributeError) or _says(theirs, "At least one of 'min' or 'max' must not be None")),
+            isinstance(theirs, AttributeError) or _says(
+                theirs, "At least one of 'min' or 'max' must not be None", "only one element tensors can be converted",
+                "align_to_window should only be set")),
     ),
     Known(
         "torch's deprecated calls with a number before the tensors that it scales, of which it warns",

@@ -669,3 +669,15 @@ def test_index_put_at_indices_without_dimensions(kind, accumulate):
     for shape, depth in (((3,), 1), ((3, 2), 1), ((3, 2), 2), ((3, 2, 2), 2)):
         for values in ((), (1,), (1, 1), (2,), (1, 2), (3,)):
             assert list(results(fl, shape, depth, values)) == list(results(torch, shape, depth, values)), (shape, depth, values)
+
+
+STRIDED = {"as_strided": lambda t, x, *way: x.as_strided(*way), "as_strided_": lambda t, x, *way: (x * 1).as_strided_(*way),
+           "as_strided_copy": lambda t, x, *way: t.as_strided_copy(x, *way), "empty_strided": lambda t, x, *way: t.empty_strided(*way),
+           "as_strided_scatter": lambda t, x, *way: x.as_strided_scatter(t.ones(way[0]), *way),
+           "new_empty_strided": lambda t, x, *way: x.new_empty_strided(*way)}
+
+
+@pytest.mark.parametrize("name", STRIDED)
+@pytest.mark.parametrize("way", [((1, 2), ()), ((), (1,)), ((2,), (1, 1)), ((2, 1), (1,))])
+def test_each_size_has_a_stride(both_refuse, name, way):
+    both_refuse(lambda t, x: STRIDED[name](t, x.flatten(), *way), M)
