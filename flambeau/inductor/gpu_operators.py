@@ -222,6 +222,8 @@ class Family:
             except DataDependentFloat as looked_at:
                 self._fix([int(looked_at.args[0][1:])])
             except Exception as error:
+                if hasattr(error, "told_late"):     # an earlier call's
+                    raise
                 warnings.warn(f"no kernel could be generated for {self.name} on the GPU, so that it runs as several of CuPy's: "
                               f"{type(error).__name__}: {error}", stacklevel=6)
                 return None
