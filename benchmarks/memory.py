@@ -1,6 +1,6 @@
 """Peak memory of GPT-2 small, BERT base and ResNet-18 beside torch's, in MiB: inference and training, eager and compiled.
 
-    python -m benchmarks.memory [MODEL ...] [--rounds N]
+    python -m benchmarks.memory [MODEL ...] [--libraries LIBRARY ...]
 
 Each cell is a process of its own that imports the library, makes the model with random weights and runs a few steps; the figure is
 the most memory it had at any time (ru_maxrss), of which the parameters are 475 MiB (GPT-2, 124M), 418 MiB (BERT, 110M) and 45 MiB

@@ -13,6 +13,7 @@ from .backends.cuda import matmul
 from .core.settings import Numerics
 from .core.symbolic import SymBool, SymInt, must
 from .core.tensor import Tensor
+from .core.warned import Repeated
 from .ops.creation import TYPED_TENSORS
 from .ops.promotion import set_default_dtype
 
@@ -26,7 +27,6 @@ class OutOfMemoryError(RuntimeError):
 
 
 class _State:
-    warn_always = False
     interop_threads = max(1, (os.cpu_count() or 2) // 2)
 
 
@@ -130,14 +130,14 @@ def get_num_interop_threads() -> int:
 
 def set_warn_always(b: bool) -> None:
     """Show each warning every time, not once."""
-    _State.warn_always = bool(b)
+    Repeated.always = bool(b)
     if b:
         warnings.simplefilter("always", append=True)
 
 
 def is_warn_always_enabled() -> bool:
     """Whether `set_warn_always(True)` holds."""
-    return _State.warn_always
+    return Repeated.always
 
 
 def typename(obj: Any, /) -> str:

@@ -16,6 +16,7 @@ from .. import _C
 from ..core import dispatch, settings
 from ..core.dtypes import bfloat16, dtype, float16, float32
 from ..core.tensor import Tensor
+from ..cuda.library import device_count
 from ..ops import registry
 from ..ops.custom import CustomOperator
 
@@ -159,6 +160,9 @@ class autocast(_C.OverrideScope):
         now = _now()[0]
         self.device = device_type
         self.fast_dtype = dtype if dtype is not None else now.kinds[_place(device_type)]
+        if enabled and device_type == "cuda" and not device_count():
+            warnings.warn("User provided device_type of 'cuda', but CUDA is not available. Disabling", stacklevel=2)
+            enabled = False
         self._enabled = enabled
         self._cache_enabled = now.caching if cache_enabled is None else cache_enabled
         if enabled and self.fast_dtype not in (bfloat16, float16) and (device_type == "cpu" or self.fast_dtype is not float32):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from ..autograd.grad_mode import no_grad
 from ..core.tensor import Tensor
+from ..cuda.library import device_count
 from ..ops.nn.steps import scale_all_
 from ..optim.optimizer import Optimizer
 
@@ -40,6 +42,9 @@ class GradScaler:
 
     def __init__(self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5,
                  growth_interval: int = 2000, enabled: bool = True) -> None:
+        if enabled and device == "cuda" and not device_count():
+            warnings.warn("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.", stacklevel=2)
+            enabled = False
         if enabled and growth_factor <= 1.0:
             raise AssertionError("The growth factor must be > 1.0.")
         if enabled and backoff_factor >= 1.0:

@@ -79,7 +79,7 @@ def backward(
         raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
     if create_graph:
         warn_once("Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient which can "
-                  "cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this.", 2)
+                  "cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this.")
     run_backward(
         roots, grads, inputs=None if inputs is None else _as_tuple(inputs),
         retain_graph=create_graph if retain_graph is None else retain_graph, create_graph=create_graph, accumulate=True,

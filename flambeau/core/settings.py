@@ -14,7 +14,7 @@ from typing import Any
 
 from flambeau import _C
 
-from .warned import warn
+from .warned import Repeated, warn
 
 ENVIRONMENT = {
     "CXX": "the C++ compiler: g++, or else clang++",
@@ -129,6 +129,9 @@ class Conversions:
 add_setting("conversions", Conversions, "overwrite", "swap")
 
 
+add_setting("warnings", Repeated, "always")
+
+
 class Verification:
     """Is every graph and every loop program checked after each pass of the compiler? It changes no result, so it is no row of the
     table; only what was compiled while it is off is not found in the cache while it is on."""
@@ -148,4 +151,4 @@ def alert_not_deterministic(name: str) -> None:
             "for this operation alone, or use warn_only=True")
     if Numerics.deterministic == 2:
         raise RuntimeError(text)
-    warn(text, UserWarning, stacklevel=4)
+    warn(text)

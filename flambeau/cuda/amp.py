@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from .. import amp
@@ -10,10 +11,16 @@ from ..core.dtypes import dtype, float16
 from .library import device_count
 
 
+def _renamed(name: str) -> None:
+    warnings.warn(f"`torch.cuda.amp.{name}(args...)` is deprecated. Please use `torch.amp.{name}('cuda', args...)` instead.", FutureWarning,
+                  stacklevel=3)
+
+
 class autocast(amp.autocast):
     """torch.amp.autocast("cuda", ...)."""
 
     def __init__(self, enabled: bool = True, dtype: dtype = float16, cache_enabled: bool = True) -> None:
+        _renamed("autocast")
         super().__init__("cuda", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
 
@@ -21,6 +28,7 @@ class GradScaler(amp.GradScaler):
     """torch.amp.GradScaler("cuda", ...)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _renamed("GradScaler")
         super().__init__("cuda", *args, **kwargs)
 
 

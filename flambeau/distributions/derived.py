@@ -100,7 +100,7 @@ class HalfCauchy(_Half):
 
     whole = _Cauchy
 
-    mean = variance = property(lambda self: self.scale + math.inf)
+    mean = variance = property(lambda self: _op("full_like", self.scale, math.inf))
 
 
 class Pareto(TransformedDistribution):

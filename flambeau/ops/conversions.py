@@ -18,6 +18,7 @@ from ..core.sparse import SparseTensor
 from ..core.storage import Aside, Storage
 from ..core.tensor import Tensor, fake, from_array, is_example, look_at, no_view
 from ..core.unresolved import resolved, waits
+from ..core.warned import warn_once
 from . import prims
 from .asked import unasked
 from .primitives import BACKENDS, InAten
@@ -136,6 +137,12 @@ def _passes_for(x: Tensor) -> memory_format:
     return last if last is not None and looks_channels_last(*x._layout[:2]) else contiguous_format
 
 
+def discarding(x: Tensor, kind: dtype) -> None:
+    """Say once that what is converted loses its imaginary part, if it does."""
+    if x.dtype.is_complex and kind.category < dtypes.COMPLEX and kind is not dtypes.bool_:
+        warn_once("Casting complex values to real discards the imaginary part")
+
+
 @operator(method=True)
 def to(self: Tensor, *args: Any, dtype: dtype | None = None, device: Any = None, non_blocking: bool = False, copy: bool = False,
        memory_format: memory_format | None = None) -> Tensor:
@@ -160,6 +167,7 @@ def to(self: Tensor, *args: Any, dtype: dtype | None = None, device: Any = None,
         if where != self.device and not (where.type == self.device.type and where.index is None):
             result = move_prim(result, where, bool(non_blocking))
     if dtype is not None and dtype is not result.dtype:
+        discarding(result, dtype)
         result = prims.convert(result, dtype)
     if memory_format is not None and memory_format is not preserve_format:
         if result is not self:
@@ -473,6 +481,7 @@ Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)  # typ
 def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Overwrite with `src`, converted and broadcast."""
     if isinstance(src, Tensor):
+        discarding(src, self.dtype)
         source = cast(src, self.dtype)
         if source.device != self.device:
             source = to(source, device=self.device)

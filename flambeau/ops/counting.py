@@ -75,7 +75,7 @@ def range_(start: Any, end: Any, step: Any = 1, *, out: Tensor | None = None, dt
            device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
     """start, start + step, ... up to and with end, in the default dtype unless given. Deprecated: use arange."""
     warn("torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's "
-                  "range builtin. Instead, use torch.arange, which produces values in [start, end).", UserWarning, stacklevel=3)
+                  "range builtin. Instead, use torch.arange, which produces values in [start, end).")
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if _known_backwards(start, end, step):

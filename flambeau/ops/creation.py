@@ -350,13 +350,16 @@ def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor
     return made.to(device=target) if made._data is None else constant_on(made, target)
 
 
+def _recommend_clone(name: str) -> None:
+    warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+         f"sourceTensor.detach().clone().requires_grad_(True), rather than {name}(sourceTensor).")
+
+
 @operator(tags=("from_data",))
 def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """A leaf tensor with a copy of `data`: a number, nested sequences of numbers, an array or a tensor."""
     if isinstance(data, Tensor):
-        warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
-                      "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
-                      UserWarning, stacklevel=3)
+        _recommend_clone("torch.tensor")
         if device is None:
             device = data.device
         if type(data) is not Tensor:
@@ -419,7 +422,7 @@ def _over(ndarray: np.ndarray, what: str) -> Tensor:
                          "reallocate the memory.")
     if not ndarray.flags.writeable:
         warn_once(f"The given {what} is not writable, which tensors cannot say of themselves: writing to this one writes to memory that is "
-                  f"thought not to change. Copy the {what} first.", 3)
+                  f"thought not to change. Copy the {what} first.")
     made = from_array(ndarray.view(np.ndarray), kind)
     made._storage  # noqa: B018 - the memory has an owner outside: it counts as seen
     return made
@@ -620,6 +623,8 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: dtype | None = 
 def new_tensor(self: Tensor, data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False,
                layout: Any = None, pin_memory: bool = False) -> Tensor:
     """A leaf with a copy of `data` in this tensor's dtype and on its device unless given."""
+    if isinstance(data, Tensor):
+        _recommend_clone("tensor.new_tensor")
     return finish(from_data(data, dtype or self.dtype, self.device if device is None else device), requires_grad, None, layout, pin_memory)
 
 

@@ -17,6 +17,7 @@ from ..core.shared import is_shared
 from ..core.size import Size, canonical_dim, contiguous_strides
 from ..core.storage import view_of
 from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
+from ..core.warned import warn_once
 from . import batching, prims
 from .checks import checked
 from .creation import filled_where_asked
@@ -138,6 +139,8 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
     dim = canonical_dim(dim, input.ndim)
     if reduce is not None and reduce not in ("add", "multiply"):
         raise RuntimeError(f"reduce argument must be either add or multiply, got {reduce!r}")
+    if reduce is not None and isinstance(src, Tensor):
+        warn_once("The reduce argument of torch.scatter with Tensor src is deprecated: torch.scatter_reduce has more reductions.")
     return _scatter(input, dim, index, value if src is None else src, "set" if reduce is None else REDUCE[reduce])
 
 

@@ -13,6 +13,7 @@ from ..core.dtypes import BOOL, FLOAT, INT, bool_, dtype, float16, int16, int64,
 from ..core.scalar import TABLE, compute_dtype
 from ..core.symbolic import SymFloat
 from ..core.tensor import Tensor
+from ..core.warned import warn_once
 from . import prims
 from .checks import checked
 from .order import elementwise, in_rows
@@ -493,6 +494,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     if condition.dtype is not bool_:
         if condition.dtype is not uint8:
             raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
+        warn_once("where received a uint8 condition tensor. This behavior is deprecated: use a boolean condition instead.")
         condition = cast(condition, bool_)
     kind = result_type(input, other)
     x, y = (cast(v, kind) if isinstance(v, Tensor) else stored(v, kind) for v in (input, other))

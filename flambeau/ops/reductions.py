@@ -336,7 +336,7 @@ def _warn_without_freedom(x: Tensor, dim: Dims, correction: float) -> None:
     """At every call: what is below may be a program by now, which warns of nothing."""
     if _is_zero(_freedom(_count(x, canonical_dims(dim, x.ndim)), correction)):
         warn("degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel "
-                      "divided by output numel).", UserWarning, stacklevel=4)
+                      "divided by output numel).")
 
 
 def _var_vjp(g: Tensor, input: Tensor, dim: Dims, correction: float, keepdim: bool) -> tuple:

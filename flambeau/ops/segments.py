@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.dtypes import DTYPES, FLOAT, int64
+from ..core.memory_format import contiguous_format
 from ..core.scalar import FOLDS
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
@@ -76,6 +77,7 @@ def _reduced(data: Tensor, ends: Tensor, at: int, reduce: str, initial: Any) -> 
     room = (*data.shape[:at], count + 2, *data.shape[at + 1:])
     start = data.new_full(room, fold.empty if initial is None else initial)
     found = start.scatter_reduce(at, index, data, f"a{reduce}" if fold.combine.ordered else fold.name).narrow(at, 1, count)
+    found = found.clone(memory_format=contiguous_format)
     if reduce != "mean":
         return found
     sizes = OPERATORS["diff"](ends, dim=at).reshape(*ends.shape[:at], count, *[1] * (data.ndim - at - 1)).to(data.dtype)

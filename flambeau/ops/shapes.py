@@ -10,6 +10,7 @@ from ..core.dtypes import INT, dtype
 from ..core.memory_format import contiguous_format
 from ..core.size import canonical_dim, may_overlap, several
 from ..core.tensor import Tensor
+from ..core.warned import warn_once
 from . import prims
 from .indexing import _scatter, along_a_number, scattered_apart, view_scatter
 from .ints import Ints, as_ints
@@ -44,6 +45,9 @@ hsplit, vsplit, dsplit = _split_along("hsplit", 1, 1), _split_along("vsplit", 0,
 @operator(method=True)
 def adjoint(input: Tensor) -> Tensor:
     """Matrices transposed and conjugated."""
+    if not input.ndim:
+        warn_once("adjoint() is deprecated on 0-D tensors. Consider using x.conj().")
+        return input.conj()
     return input.mT.conj() if input.dtype.is_complex else input.mT
 
 
@@ -78,12 +82,14 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: 
     if may_overlap(input.shape, input.stride()):
         input = _in_rows(input)
     offset = input.storage_offset() if storage_offset is None else storage_offset
-    end = offset + 1 + sum((n - 1) * s for n, s in zip(as_ints((size,)), as_ints((stride,))))
+    sizes, strides = as_ints((size,)), as_ints((stride,))
+    prims.views.check_pairs(sizes, strides)
+    end = offset + 1 + sum((n - 1) * s for n, s in zip(sizes, strides))
     room = end if input._data is None else input._storage.nbytes // input.dtype.itemsize
     if end > room and src.numel():
-        raise RuntimeError(f"as_strided_scatter: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are out of bounds for "
+        raise RuntimeError(f"as_strided_scatter: sizes {list(sizes)}, strides {list(strides)}, storage offset {offset} are out of bounds for "
                            f"storage of {room} elements")
-    return like(view_scatter(input, ((prims.as_strided, (as_ints((size,)), as_ints((stride,)), offset)),), cast(src, input.dtype)), input)
+    return like(view_scatter(input, ((prims.as_strided, (sizes, strides, offset)),), cast(src, input.dtype)), input)
 
 
 @operator(method=True, node=True)

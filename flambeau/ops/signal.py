@@ -9,6 +9,7 @@ from typing import Any
 from ..core.device import as_device
 from ..core.dtypes import FLOAT, dtype, float64
 from ..core.tensor import Tensor
+from ..core.warned import warn_once
 from . import prims
 from .checks import checked
 from .creation import count, finish
@@ -90,6 +91,12 @@ def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: i
     if return_complex is None and not input.dtype.is_complex:
         raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further require that "
                            "return_complex=True in a future PyTorch release.")
+    if return_complex is False:
+        warn_once("stft with return_complex=False is deprecated. In a future release, stft will return complex tensors for all inputs; "
+                  "torch.view_as_real makes pairs of them.")
+    if window is None:
+        warn_once("A window was not provided. A rectangular window will be applied, which is known to cause spectral leakage; to apply it "
+                  "without this warning, give window=torch.ones(n_fft), or torch.hann_window(n_fft) instead.")
     x = input if input.ndim == 2 else prims.unsqueeze(input, 0)
     if center:
         x = prims.squeeze(OPERATORS["pad"](prims.unsqueeze(x, 1), (n_fft // 2, n_fft // 2), pad_mode), (1,))
@@ -123,6 +130,9 @@ def istft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: 
                            f"onesided, {n_fft}, but got {x.shape[1]} of shape {list(input.shape)}, with onesided={onesided}")
     if one and return_complex:
         raise RuntimeError("istft: a complex signal has spectra of both sides: expected onesided=False with return_complex=True")
+    if window is None:
+        warn_once("A window was not provided. A rectangular window will be applied. Please provide the same window used by stft to make the "
+                  "inversion lossless.")
     norm = "ortho" if normalized else None
     spectra = x.transpose(1, 2)
     if not one and not return_complex:      # of a real signal the other half says nothing new, and is not read

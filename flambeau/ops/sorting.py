@@ -48,7 +48,7 @@ def msort(input: Tensor) -> Tensor:
 
 
 @operator(method=True)
-@with_out_apart
+@with_out
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The `k` largest (or smallest) values along `dim`, in order, and their indices."""
     d = canonical_dim(dim, input.ndim)

@@ -71,7 +71,7 @@ def _is_mask(item: Any) -> bool:
 
 def _as_mask(item: Tensor) -> Tensor:
     if item.dtype is uint8:
-        warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", stacklevel=6)
+        warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
     return cast(item, bool_)
 
 
@@ -354,7 +354,11 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         assign(target, _fit(value, tuple(target.shape)) if isinstance(value, Tensor) else value, anew=True)
         return
     _check_broadcast(read.advanced)
-    put_(target, read.advanced, _value_for(target, value, False), False)
+    value = _value_for(target, value, False)
+    rank = len(prims.index_shape(target._layout.shape, read.advanced)[0])
+    while isinstance(value, Tensor) and value.ndim > rank and value.shape[0] == 1:
+        value = prims.squeeze(value, (0,))
+    put_(target, read.advanced, value, False)
 
 
 def _set_masked(target: Tensor, mask: Tensor, dim: int, value: Any) -> None:
@@ -388,9 +392,6 @@ def put_(target: Tensor, indices: list, value: Any, accumulate: bool) -> Tensor:
         value = target.new_full((), value)
     elif not value.ndim:
         value = together((target, value))[1]
-    shape = prims.index_shape(target._layout.shape, indices)[0]
-    while value.ndim > len(shape) and value.shape[0] == 1:
-        value = prims.squeeze(value, (0,))
     if _in_place_now(target, value) and all(i is None or i._data is not None for i in indices):
         target._storage  # noqa: B018 - fixes the layout before the write
         with dispatch.fake_mode():

@@ -135,8 +135,7 @@ def with_factors_last(name: str, fn: Callable, args: tuple, kwargs: dict) -> tup
         return None
     moved = dict(zip(factors, numbers))
     warn(f"{known(name)}() with {' and '.join(moved)} before the tensors is deprecated; give them as keywords, as in "
-                  f"{known(name)}({', '.join(operands)}, {', '.join(f'{key}={value}' for key, value in moved.items())})",
-                  UserWarning, stacklevel=4)
+                  f"{known(name)}({', '.join(operands)}, {', '.join(f'{key}={value}' for key, value in moved.items())})")
     return tensors, {**kwargs, **moved}
 
 

@@ -444,11 +444,17 @@ def view_as_complex(input: Tensor) -> Tensor:
 # -- views of a tensor as attributes, and tensors that become views of themselves ---------------------------
 def _reversed(self: Tensor) -> Tensor:
     """All dimensions in reverse order; of a matrix, its transpose."""
-    if self.ndim != 2:
+    if not self.ndim:
+        _of_a_number("Tensor.T", "This function is the identity in these cases")
+    elif self.ndim != 2:
         warn_once("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error "
                   "in a future release. `x.mT` transposes batches of matrices, and `x.permute(*range(x.ndim - 1, -1, -1))` reverses the "
-                  "dimensions of a tensor.", 2)
+                  "dimensions of a tensor.")
     return permute(self, *range(self.ndim - 1, -1, -1))
+
+
+def _of_a_number(name: str, instead: str) -> None:
+    warn_once(f"{name} is deprecated on 0-D tensors. {instead}.")
 
 
 Tensor.T = property(_reversed)  # type: ignore[assignment, method-assign]
@@ -463,6 +469,8 @@ def _transposes(name: str, of: Callable[[Tensor], Tensor], most: float) -> Calla
         if n == 1 or n > most:
             hint = " For batches of matrices, consider using tensor.mH" if n > most else ""
             raise RuntimeError(f"tensor.{name} is only supported on {kinds}. Got {n}-D tensor.{hint}")
+        if not n:
+            _of_a_number(f"Tensor.{name}", "This function is the identity in these cases" if name == "mT" else "Consider using x.conj()")
         return of(self)
 
     return transposed

@@ -184,8 +184,7 @@ def _fit(out: Tensor, result: Tensor) -> None:
                 raise RuntimeError(f"out= is a view of shape {list(out.shape)}, the result has shape {list(result.shape)}, which doesn't "
                                    "fit into the storage that it looks into; give a tensor of that shape, or an empty one")
             warn(f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match "
-                          f"the required output shape {list(result.shape)}; give one of that shape, or an empty one", UserWarning,
-                          stacklevel=3)
+                          f"the required output shape {list(result.shape)}; give one of that shape, or an empty one")
         out.resize_(result.shape)
         if not result.is_contiguous() and is_dense(*result._layout[:2]):
             out.as_strided_(*result._layout[:2], out._layout.offset)    # an empty one lies as the result would

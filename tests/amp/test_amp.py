@@ -120,6 +120,7 @@ def test_each_operator_computes_in_the_dtype_that_torch_gives_it():
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.filterwarnings("ignore:torch.* is deprecated in favor of")
 def test_other_names_of_an_operator_are_in_its_class():
     tensors = {name: fl.tensor(v).to(fl.bfloat16) for name, v in arrays().items()}
     wide = "t.svd(x)[0]", "t.qr(x)[0]", "t.cholesky(S)", "t.pinverse(x)", "t.triangular_solve(A, S)[0]", "t.inverse(S)"

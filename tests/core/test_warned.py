@@ -1,48 +1,85 @@
-"""Warnings that torch gives once in a process, or at each call: the same calls warn, and so say both libraries' categories."""
+"""Warnings that operators give: those of torch, of the line that calls, once or at each call."""
 
+from __future__ import annotations
+
+import os
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-CALLS = {
-    "transpose": "torch.ones(3).T",
-    "transpose of more": "torch.ones(2, 3, 4).T",
-    "meshgrid": "torch.meshgrid(torch.arange(2), torch.arange(3))",
-    "read-only": "torch.from_numpy(frozen)",
-    "read-only buffer": "torch.frombuffer(b'12345678', dtype=torch.int32)",
-    "mask": "torch.ones(2)[torch.tensor([1, 0], dtype=torch.uint8)]",
+import flambeau as fl
+from flambeau.core import warned
+
+CALLS: dict[str, Callable] = {
+    "complex to real": lambda t, x: (x + 1j).float(), "complex to int": lambda t, x: (x + 1j).to(t.int32),
+    "complex to bool": lambda t, x: (x + 1j).bool(), "complex copied": lambda t, x: t.ones(3, 3).copy_(x + 1j),
+    "complex as tensor": lambda t, x: t.as_tensor(x + 1j, dtype=t.float64),
+    "cholesky": lambda t, x: t.cholesky(t.eye(2)), "qr": lambda t, x: t.qr(x), "lu": lambda t, x: t.lu(t.eye(2)),
+    "lu_solve": lambda t, x: t.lu_solve(x, *t.linalg.lu_factor(t.eye(3))), "triangular_solve": lambda t, x: t.triangular_solve(x, x),
+    "chain_matmul": lambda t, x: t.chain_matmul(x, x), "nuclear_norm": lambda t, x: t.nuclear_norm(x),
+    "frobenius_norm": lambda t, x: t.frobenius_norm(x, (0, 1)), "norm": lambda t, x: t.norm(x),
+    "cross": lambda t, x: t.cross(x, x), "cross along": lambda t, x: t.cross(x, x, 1), "meshgrid": lambda t, x: t.meshgrid(x[0], x[1]),
+    "T of three": lambda t, x: x.reshape(3, 1, 3).T, "T of a number": lambda t, x: x[0, 0].T, "mT of a number": lambda t, x: x[0, 0].mT,
+    "H of a number": lambda t, x: x[0, 0].H, "mH of a number": lambda t, x: x[0, 0].mH, "adjoint of a number": lambda t, x: x[0, 0].adjoint(),
+    "T of a matrix": lambda t, x: x.T, "cov of one": lambda t, x: t.cov(x[:, :1]), "cov of fewer": lambda t, x: t.cov(x, correction=5),
+    "cov weighted": lambda t, x: t.cov(x[:, :1], aweights=t.ones(1)), "cov": lambda t, x: t.cov(x), "var of one": lambda t, x: x[0, :1].var(),
+    "affine_grid": lambda t, x: t.nn.functional.affine_grid(x[None, :2], (1, 1, 1, 2), align_corners=True),
+    "stft": lambda t, x: t.stft(t.ones(16), 4, return_complex=True),
+    "stft pairs": lambda t, x: t.stft(t.ones(16), 4, window=t.ones(4), return_complex=False),
+    "istft": lambda t, x: t.istft(t.ones(3, 9, dtype=t.complex64), 4),
+    "scatter": lambda t, x: x.scatter(0, t.tensor([[0]]), x, reduce="add"), "where": lambda t, x: t.where(t.ones(2, dtype=t.uint8), 1.0, 2.0),
+    "uint8 index": lambda t, x: x[t.tensor([1, 0, 1], dtype=t.uint8)], "tensor": lambda t, x: t.tensor(x),
+    "new_tensor": lambda t, x: x.new_tensor(x), "range": lambda t, x: t.range(0, 2),
+    "upsample_bilinear": lambda t, x: t.nn.functional.upsample_bilinear(x[None, None], 5),
+    "upsample_nearest": lambda t, x: t.nn.functional.upsample_nearest(x[None, None], 5),
+    "upsample": lambda t, x: t.nn.functional.upsample(x[None, None], 5), "gumbel": lambda t, x: t.nn.functional.gumbel_softmax(x, eps=0.1),
+    "mse_loss": lambda t, x: t.nn.functional.mse_loss(x, x[0]), "kl_div": lambda t, x: t.nn.functional.kl_div(x, x),
+    "clip_grad_norm": lambda t, x: t.nn.utils.clip_grad_norm([t.nn.Parameter(x)], 1.0), "NLLLoss2d": lambda t, x: t.nn.NLLLoss2d(),
+    "cuda.amp.GradScaler": lambda t, x: t.cuda.amp.GradScaler(enabled=False), "resized": lambda t, x: t.add(x, 1, out=t.ones(2)),
 }
-ALWAYS = ("mask",)
-PROGRAM = """
-import sys, warnings
-{imports}
-import numpy
-frozen = numpy.zeros(3)
-frozen.flags.writeable = False
-for call in sys.argv[1:]:
-    counts = []
-    for _ in range(2):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            eval(call)
-        counts.append([w.category.__name__ for w in caught])
-    print(counts)
-"""
 
 
-def counts(imports: str) -> dict[str, str]:
-    program = PROGRAM.format(imports=imports)
-    ran = subprocess.run([sys.executable, "-c", program, *CALLS.values()], capture_output=True, text=True, check=True)
-    return dict(zip(CALLS, ran.stdout.splitlines()))
+def _given(lib: Any, call: Callable) -> list[warnings.WarningMessage]:
+    x = lib.arange(9.0).reshape(3, 3) + lib.eye(3)
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        call(lib, x)
+    return given
 
 
-def test_they_are_given_once():
-    warned = counts("import flambeau as torch")
-    assert warned.pop("transpose of more") == "[[], []]"     # that of the transpose was given
-    assert warned == {name: "[['UserWarning'], ['UserWarning']]" if name in ALWAYS else "[['UserWarning'], []]" for name in warned}
+@pytest.mark.parametrize("name", CALLS)
+def test_operators_warn_as_torch_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many, of the same categories, and of this file's line."""
+    monkeypatch.setattr(warned.Repeated, "always", True)
+    torch.set_warn_always(True)
+    try:
+        theirs = _given(torch, CALLS[name])
+    finally:
+        torch.set_warn_always(False)
+    ours = _given(fl, CALLS[name])
+    assert [w.category for w in ours] == [w.category for w in theirs]
+    assert {w.filename for w in ours} <= {__file__}
 
 
-def test_torch_gives_the_same():
-    pytest.importorskip("torch")
-    assert counts("import flambeau as torch") == counts("import torch")
+def test_once_in_a_process_or_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warned, "_given", set())
+    for always, counts in ((False, [1, 0, 0]), (True, [1, 1])):
+        fl.set_warn_always(always)
+        try:
+            assert [len(_given(fl, CALLS["cholesky"])) for _ in counts] == counts
+        finally:
+            fl.set_warn_always(False)
+
+
+def test_a_warning_shows_the_line_of_the_program(tmp_path: Path) -> None:
+    """Below modules and functions of the package too."""
+    script = tmp_path / "program.py"
+    script.write_text("import flambeau as torch\nx = torch.ones(2, 3)\n\ntorch.nn.MSELoss()(x, x[0])\n")
+    out = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=os.environ | {"PYTHONWARNINGS": "default"})
+    assert f"{script}:4: UserWarning: Using a target size" in out.stderr

@@ -69,16 +69,6 @@ def _smooth(d: Draw) -> tuple[tuple, dict]:
     return (d.fresh(shape, d.choice(["float32", "float64"]), "normal"),), {}
 
 
-def _lists(d: Draw) -> tuple[tuple, dict]:
-    """Two lists of tensors, by pairs of one shape."""
-    pairs = [_pair(d)[0] for _ in range(d.int(1, 3))]
-    return ([a for a, _ in pairs], [b for _, b in pairs]), {}
-
-
-def _list(d: Draw) -> tuple[tuple, dict]:
-    return (_lists(d)[0][0],), {}
-
-
 FACTORS = {
     "torch.linalg.qr(x)": "q @ r for q, r in", "torch.linalg.svd(x, full_matrices=False)": "(u * s) @ v for u, s, v in",
     "torch.linalg.eigh(x @ x.mH)": "(v * w) @ v.mH for w, v in", "torch.linalg.lu(x)": "p @ l @ u for p, l, u in",
@@ -127,8 +117,6 @@ MIXED = ("x * 2 + 1.5 + True", "(x + 1) / torch.tensor(3) * 0.5 ** 2", "torch.te
          "torch.stack([x.sum(), x.max()]).to(torch.float16) * torch.tensor(3.0)", "2 ** torch.arange(3) - x.amin()",
          "(torch.tensor([1, 2], dtype=torch.int8) + 300 * 0) * x.prod()", "torch.add(x.int(), 2.5) % torch.tensor(2)",
          "torch.cat([x.flatten(), torch.tensor([1, 2])]).cumsum(0) // 2", "x.clamp(torch.tensor(-1.0, dtype=torch.float64), 1)")
-LISTS = ("add", "sub", "mul", "div", "maximum", "clamp_min", "pow")
-OF_A_LIST = ("sqrt", "neg", "exp", "abs", "norm", "sigmoid", "reciprocal", "sign", "frac")
 SPARSE = {
     "(lambda x: (x.to_sparse() * 2).to_dense())": _floats(1, 3),
     "(lambda x: torch.sparse.sum(x.to_sparse(), 0).to_dense())": _floats(2, 3),
@@ -163,5 +151,4 @@ def eager_calls() -> dict[str, Arguments]:
     made: dict[str, Arguments] = {f"(lambda x: [{product} [{factors}]][0])": _matrix for factors, product in FACTORS.items()}
     made |= {f'(lambda x, g: [(setattr(w, "grad", g.clone()), o.step(), o.step(), w.detach())[-1] for w in '
              f"[torch.nn.Parameter(x.detach().clone())] for o in [torch.optim.{name}]][0])": _pair for name in OPTIMIZERS}
-    made |= {f"torch._foreach_{name}": _lists for name in LISTS} | {f"torch._foreach_{name}": _list for name in OF_A_LIST}
     return made | SPARSE

@@ -384,7 +384,8 @@ KNOWN = (
     Known("torch lets aminmax write to its own operand where that is a number by its side", error=lambda ours, theirs, step:
           theirs is None and _of("aminmax")(step) and "out" in step.kwargs and _says(ours, "refer to a single memory location")),
     Known("a window of too many sizes, or of such that are no integers, is refused; torch does not look at them", error=lambda ours, theirs,
-          step: theirs is None and "max_unpool" in step.op and _says(ours, "to be a single integer value or a list of", "must be Sizes")),
+          step: theirs is None and "max_unpool" in step.op and _says(
+              ours, "to be a single integer value or a list of", "must be Sizes", "must be int or a sequence of")),
     Known("torch's edges of bins of one width are rounded otherwise: what lies upon one may be counted beside it", values=_of("histogram"),
           where=lambda v: _beside_an_edge(v) & np.isclose(v.ours.sum(), v.theirs.sum())),
     Known("torch counts float16 and bfloat16 where a range is given or nothing is counted, and refuses them otherwise",
@@ -439,8 +440,8 @@ KNOWN = (
     ),
     Known("whether 3-D convolutions of torch lie channels last hangs on the dtype, the batch and the number of threads; Flambeau's do "
           "where the weight or the batch does", layout=_of("conv3d", "conv_transpose3d")),
-    Known("an output that is a view is never resized: what lies around it is not the operator's to write",
-          error=lambda ours, theirs, step: _says(ours, "a view cannot be resized")),
+    Known("an output that is a view is not resized beyond the memory that it looks into",
+          error=lambda ours, theirs, step: _says(ours, "out= is a view of shape")),
     Known("torch forgets the weight's channels where the input has none",
           whole=lambda step, theirs: "conv" in step.op and hasattr(theirs, "numel") and not theirs.numel() and 0 in theirs.shape[:-1]),
     Known("torch's kron doesn't count writing to an out= of another dtype", version=_of("kron")),
@@ -559,14 +560,21 @@ KNOWN = (
           at=lambda step, arrays: any(np.unique(a).size < a.size for a in arrays.values())),
     Known("the edges of a window are what rounding leaves of 0", values=lambda step: step.op.endswith("_window") or ".windows." in step.op,
           where=lambda v: (np.abs(v.ours) < 1e-7) & (np.abs(v.theirs) < 1e-7)),
-    Known("torch's digamma has a derivative of 1e-9", gradient=_of("digamma", "psi", "digamma_")),
+    Known("torch's digamma has a derivative of 1e-9", gradient=lambda step: _of("digamma", "psi", "digamma_")(step) or (
+        "kl_divergence" in step.op and any(f"distributions.{name}(" in step.op for name in ("Beta", "Gamma", "Dirichlet")))),
+    Known("a product of reflections of nothing has a gradient of zeros, in torch none", gradient=_of("orgqr", "householder_product"),
+          at=lambda step, arrays: any(a.size == 0 for a in arrays.values())),
+    Known("a truth value is no size; torch takes it for one where its Python reads sizes", error=lambda ours, theirs, step: theirs is None
+          and isinstance(ours, TypeError) and _says(ours, "a tuple of ints, not bool")),
     Known("norm(p=0) counts: its gradient is zeros here and None in torch", gradient=lambda step: _of("norm", "dist", "pairwise_distance",
           "triplet_margin_loss", "vector_norm")(step) and any(
               type(x) in (int, float) and x == 0 for x in (*step.args, step.kwargs.get("p"), step.kwargs.get("ord")))),
     Known(
         "torch's Python stumbles over an argument of a wrong type; Flambeau says which, or takes a number for a tensor",
         error=lambda ours, theirs, step: (isinstance(ours, TypeError) or _says(theirs, "'float' object", "'int' object")) and (
-            isinstance(theirs, AttributeError) or _says(theirs, "At least one of 'min' or 'max' must not be None")),
+            isinstance(theirs, AttributeError) or _says(
+                theirs, "At least one of 'min' or 'max' must not be None", "only one element tensors can be converted",
+                "align_to_window should only be set")),
     ),
     Known(
         "torch's deprecated calls with a number before the tensors that it scales, of which it warns",
@@ -594,6 +602,8 @@ KNOWN = (
         "torch copies the gaps between the elements of a sliced tensor too",
         layout=_of("slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter"),
     ),
+    Known("a distribution's answers lie as whichever of several operands its formula meets first", layout=lambda step:
+          "torch.distributions." in step.op),
     Known("torch writes running statistics without counting it as a write",
           version=_of("batch_norm", "instance_norm")),
 )

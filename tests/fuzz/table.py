@@ -11,7 +11,7 @@ from typing import Any
 import flambeau
 from flambeau.ops.registry import is_operator
 
-from . import composed, indexing, special
+from . import composed, indexing, library, special
 from .draw import Draw
 from .inputs import DTYPES
 from .layers import LAYERS
@@ -311,7 +311,8 @@ def rows(theirs: ModuleType) -> list[Row]:
     table += [Row("augmented", op, _in_place, 3.0) for op in AUGMENTED]
     table += [Row("prefix", op, _one) for op in PREFIX]
     table += [Row("attribute", name, _one) for name in ATTRIBUTES]
-    table += [Row("call", text, draw, 0.6) for text, draw in composed.calls().items()]
-    table += [Row("call", text, draw, 0.6, True) for text, draw in composed.eager_calls().items()]
+    table += [Row("call", text, draw, weight) for made, weight in ((composed, 0.6), (library, 0.3)) for text, draw in made.calls().items()]
+    table += [Row("call", text, draw, weight, True) for made, weight in ((composed, 0.6), (library, 0.3))
+              for text, draw in made.eager_calls().items()]
     table += [Row("getitem", "", indexing.reading, 40.0), Row("setitem", "", indexing.writing, 30.0)]
     return table

@@ -646,3 +646,38 @@ def test_values_added_over_an_index_of_several_dimensions():
             got = fl.from_numpy(x.copy())
             assert got.index_put((fl.from_numpy(index),), fl.from_numpy(values), accumulate=True).tolist() == want.tolist()
             assert got.index_put_((fl.from_numpy(index),), fl.from_numpy(values), accumulate=True).tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64", "complex64", "int64", "uint8", "bool"])
+def test_index_put_at_indices_without_dimensions(kind, accumulate):
+    """Every shape of values at one place of tensors of 1 to 3 dimensions, in place, anew and recorded: what torch makes, or its refusal."""
+    def results(t, shape, depth, values):
+        index, given = tuple(t.tensor(1) for _ in range(depth)), t.ones(values).to(getattr(t, kind))
+        def zeros(grad=False):
+            return t.zeros(shape, dtype=getattr(t, kind), requires_grad=grad)
+        ways = [lambda: zeros().index_put_(index, given, accumulate=accumulate), lambda: zeros().index_put(index, given, accumulate)]
+        if zeros().is_floating_point():
+            ways.append(lambda: zeros(True).clone().index_put_(index, given, accumulate).detach())
+        for way in ways:
+            try:
+                yield way().to(t.complex128).tolist()
+            except (RuntimeError, IndexError) as error:
+                yield type(error).__name__
+
+    torch = pytest.importorskip("torch")
+    for shape, depth in (((3,), 1), ((3, 2), 1), ((3, 2), 2), ((3, 2, 2), 2)):
+        for values in ((), (1,), (1, 1), (2,), (1, 2), (3,)):
+            assert list(results(fl, shape, depth, values)) == list(results(torch, shape, depth, values)), (shape, depth, values)
+
+
+STRIDED = {"as_strided": lambda t, x, *way: x.as_strided(*way), "as_strided_": lambda t, x, *way: (x * 1).as_strided_(*way),
+           "as_strided_copy": lambda t, x, *way: t.as_strided_copy(x, *way), "empty_strided": lambda t, x, *way: t.empty_strided(*way),
+           "as_strided_scatter": lambda t, x, *way: x.as_strided_scatter(t.ones(way[0]), *way),
+           "new_empty_strided": lambda t, x, *way: x.new_empty_strided(*way)}
+
+
+@pytest.mark.parametrize("name", STRIDED)
+@pytest.mark.parametrize("way", [((1, 2), ()), ((), (1,)), ((2,), (1, 1)), ((2, 1), (1,))])
+def test_each_size_has_a_stride(both_refuse, name, way):
+    both_refuse(lambda t, x: STRIDED[name](t, x.flatten(), *way), M)

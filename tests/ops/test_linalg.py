@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 
@@ -661,7 +662,7 @@ def test_norm_except_dim(shape, dim, power):
 
 @pytest.mark.parametrize(("pivots", "rows"), [([1, 3], 2), ([0, 2], 2), ([1, -9], 2), ([1], 2), ([1, 2], 3)])
 def test_pivots_that_no_factorisation_gives_are_refused(pivots, rows):
-    with pytest.raises(RuntimeError, match=r"linalg\.ldl_solve: .*(pivots)"):
+    with pytest.raises(RuntimeError, match=r"linalg\.ldl_solve: .*([Pp]ivots|Incompatible shapes)"):
         fl.linalg.ldl_solve(fl.eye(2), fl.tensor(pivots), fl.ones(rows, 1))
 
 
@@ -694,3 +695,18 @@ def test_the_first_of_several_matrices_that_fails_is_named(name):
     with pytest.raises(fl.linalg.LinAlgError, match=r": \(Batch element 2\): ") as caught:
         call(fl.stack([good, good, bad, bad, good, good]).reshape(2, 3, 2, 2))
     assert str(caught.value).replace("(Batch element 2): ", "") == str(alone.value)
+
+
+@pytest.mark.parametrize("name", ["lu_solve", "ldl_solve"])
+@pytest.mark.parametrize("factors", [(2, 2), (1, 2, 2), (3, 2, 2), (0, 2, 2)])
+@pytest.mark.parametrize("pivots", [(2,), (1, 2), (3, 2), (1,), (3,), (0, 2), (0,), (2, 2, 2), (2, 1)])
+def test_factors_have_pivots_of_their_own(name, factors, pivots):
+    """Every shape of pivots beside every batch of factors: of any other than the factors' own LAPACK reads beyond."""
+    ascending = fl.ones(pivots, dtype=fl.int32) + fl.arange(pivots[-1], dtype=fl.int32)
+    solve = functools.partial(getattr(fl.linalg, name), fl.ones(factors) + 2 * fl.eye(2), ascending)
+    for b in ((2, 1), (1, 2, 1), (*factors[:-2], 3, 1), (*factors[:-2], 0, 1)):
+        if pivots == factors[:-1] and b[-2] == 2:
+            assert solve(fl.ones(b)).shape == fl.broadcast_shapes((*factors[:-1], 1), b)
+        else:
+            with pytest.raises(RuntimeError, match=f"{name}: .*[Pp]ivots|Incompatible shapes"):
+                solve(fl.ones(b))

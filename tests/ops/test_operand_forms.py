@@ -76,6 +76,28 @@ def test_cov_with_weights(names: str, correction: int) -> None:
     np.testing.assert_allclose(*results, rtol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_cov_of_one_weighted_observation_is_not_a_number(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(300):    # its mean is itself: no rounding divided by nothing
+        x, weight = (fl.tensor(rng.random(1), dtype=getattr(fl, kind)) for _ in range(2))
+        assert not fl.cov(x, aweights=weight).isinf()
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64", "int64"])
+@pytest.mark.parametrize("weights", [dict(fweights=[2, 1]), dict(aweights=[0.5, 1.0])])
+def test_cov_of_any_dtype_with_weights(kind: str, weights: dict) -> None:
+    kinds = [str(lib.cov(lib.tensor([[1, 2], [3, 5]], dtype=getattr(lib, kind)), **{
+        name: lib.tensor(w, dtype=lib.int64 if name == "fweights" else getattr(lib, kind if kind != "int64" else "float32"))
+        for name, w in weights.items()}).dtype) for lib in (fl, torch)]
+    assert kinds[0] == kinds[1]
+
+
+@pytest.mark.parametrize("weights", [dict(fweights=[0, 0]), dict(aweights=[0.0, 0.0]), dict(fweights=[0, 1], aweights=[1.0, 0.0])])
+def test_cov_of_weights_that_sum_to_zero_is_refused(both_refuse, weights: dict) -> None:
+    both_refuse(lambda t, x: t.cov(x, **{name: t.tensor(w) for name, w in weights.items()}), np.ones((2, 2), np.float32))
+
+
 @pytest.mark.parametrize("name", ["hfft2", "hfftn", "ihfft2", "ihfftn"])
 @pytest.mark.parametrize("norm", [None, "ortho", "forward"])
 def test_hermitian_transforms_over_several_dimensions(name: str, norm: str | None) -> None:

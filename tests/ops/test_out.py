@@ -174,6 +174,7 @@ IN_ROWS: dict[str, Callable] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:torch.* is deprecated in favor of")
 @pytest.mark.parametrize("name", IN_ROWS)
 def test_an_empty_out_lies_in_rows_where_the_result_does_not(name):
     a = fl.eye(3) * 4 + 1

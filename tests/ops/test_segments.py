@@ -82,3 +82,10 @@ def test_hashes_refused(call: Any, error: type[Exception]) -> None:
     for t in BOTH:
         with pytest.raises(error):
             call(t)
+
+
+@pytest.mark.parametrize("by", CUTS)
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
+def test_a_result_is_all_of_its_memory(by, reduce):
+    out = fl.segment_reduce(_data(fl, 6, 2), reduce, **{by: fl.tensor(CUTS[by])}, initial=1.0).detach()
+    assert out.storage_offset() == 0 and out.is_contiguous() and out.untyped_storage().nbytes() == out.nbytes

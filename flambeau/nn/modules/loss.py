@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -124,7 +125,12 @@ class NLLLoss(_WeightedLoss, function=F.nll_loss):
     """-input[target] of log-probabilities."""
 
 
-NLLLoss2d = NLLLoss
+class NLLLoss2d(NLLLoss, function=F.nll_loss):
+    """NLLLoss, the old name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn("`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in replacement.", FutureWarning, stacklevel=2)
+        super().__init__(*args, **kwargs)
 
 
 class CrossEntropyLoss(_WeightedLoss, function=F.cross_entropy):

@@ -65,4 +65,9 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
             g.clamp_(-float(clip_value), float(clip_value))
 
 
-clip_grad_norm = clip_grad_norm_
+def clip_grad_norm(parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
+                   foreach: bool | None = None) -> Tensor:
+    """clip_grad_norm_, the old name."""
+    warnings.warn("`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.", FutureWarning,
+                  stacklevel=2)
+    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)

@@ -20,6 +20,7 @@ from ...core.dtypes import FLOAT, complex64, complex128, dtype, float32, float64
 from ...core.lazy import LazyFunctions
 from ...core.size import broadcast_shapes, column_strides
 from ...core.tensor import Tensor
+from ...core.warned import deprecated
 from .. import prims
 from ..checks import checked
 from ..order import laid
@@ -407,6 +408,7 @@ def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 @with_out_in_rows
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """torch.cholesky: see linalg.cholesky. What is empty, of any shape and dtype, is its own factor."""
+    deprecated("cholesky", "linalg.cholesky")
     if 0 in input._layout.shape:
         return input.clone()
     return linalg_cholesky(input, upper=upper)
@@ -523,6 +525,7 @@ def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
 @with_out
 def qr(input: Tensor, some: bool = True) -> Any:
     """torch.qr: see linalg.qr."""
+    deprecated("qr", "linalg.qr")
     return named("qr", *linalg_qr(input, "reduced" if some else "complete"))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from ...core.dtypes import INT, int32, int64
 from ...core.size import broadcast_shapes
 from ...core.tensor import Tensor
+from ...core.warned import deprecated
 from .. import prims
 from ..checks import checked
 from ..patterns import tril, triu
@@ -160,6 +161,7 @@ def linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = F
 @with_out_in_rows
 def lu(A: Tensor, pivot: bool = True, get_infos: bool | None = False) -> tuple:
     """linalg.lu_factor, with lu_factor_ex's info if `get_infos`."""
+    deprecated("lu", "linalg.lu_factor / torch.linalg.lu_factor_ex")
     return tuple(linalg_lu_factor_ex(A, pivot=pivot) if get_infos else linalg_lu_factor(A, pivot=pivot))
 
 
@@ -186,6 +188,19 @@ def _eye(like: Tensor, m: Any, n: Any) -> Tensor:
     return _identity(like, m)[:, :n]
 
 
+def _check_system(name: str, factors: Tensor, pivots: Tensor, b: Tensor) -> None:
+    """RuntimeError unless each matrix of factors has pivots of its own, as many as rows, and `b` as many rows."""
+    n = factors.shape[-1]
+    if b.shape[-2] != n:
+        raise RuntimeError(f"{name}: Incompatible shapes of A and B for the equation AX = B ({n}x{n} and {b.shape[-2]}x{b.shape[-1]})")
+    if tuple(pivots.shape[-1:]) != (n,):
+        raise RuntimeError(f"{name}: Number of pivots per batch should be same as the dimension of the matrix, got {list(pivots.shape)} "
+                           f"for {list(factors.shape)}")
+    if tuple(pivots.shape) != tuple(factors.shape[:-1]):
+        raise RuntimeError(f"{name}: Expected {list(factors.shape[:-1])}, the factors' shape[:-1], and pivots.shape to be the same, but got "
+                           f"pivots with shape {list(pivots.shape)} instead")
+
+
 @operator(node=True)
 @with_out
 def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
@@ -197,6 +212,7 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
         raise RuntimeError(f"linalg.lu_solve: The input tensor B must have at least 2 dimensions, got shape {list(B.shape)}.")
     if not left:
         return _h(linalg_lu_solve(LU, pivots, _h(B), adjoint=not adjoint))
+    _check_system("linalg.lu_solve", LU, pivots, B)
     b = expand_to(B, (*broadcast_shapes(tuple(LU.shape[:-2]), tuple(B.shape[:-2])), *B.shape[-2:]))
     rows = rows_prim(pivots, LU.shape[-1])
     if adjoint:
@@ -209,6 +225,7 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
 @with_out
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """linalg.lu_solve with the right side first."""
+    deprecated("lu_solve", "linalg.lu_solve")
     return linalg_lu_solve(LU_data, LU_pivots, b)
 
 
@@ -218,6 +235,7 @@ def triangular_solve(b: Tensor, A: Tensor, upper: bool = True, transpose: bool =
     """(X with A X = b, or A^T X = b, for triangular A; a copy of A)."""
     if b.ndim < 2 or A.ndim < 2:
         raise RuntimeError(f"torch.triangular_solve: Expected b and A to have at least 2 dimensions, but they have {b.ndim} and {A.ndim}")
+    deprecated("triangular_solve", "linalg.solve_triangular")
     x = linalg_solve_triangular(A.mT if transpose else A, b, upper=upper is not transpose, unitriangular=unitriangular)
     return named("triangular_solve", x, apart(in_columns(A), A))
 
@@ -343,9 +361,7 @@ def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool =
         raise RuntimeError(f"linalg.ldl_solve: Expected pivots to be integers. Got {pivots.dtype}")
     if B.ndim < 2:
         raise IndexError(f"linalg.ldl_solve: Expected B to have at least 2 dimensions, but it has {B.ndim} instead")
-    if pivots.shape[-1:] != LD.shape[-1:] or B.shape[-2] != LD.shape[-1]:
-        raise RuntimeError(f"linalg.ldl_solve: LD of shape {list(LD.shape)} needs as many pivots and rows of B, got {list(pivots.shape)} "
-                           f"and {list(B.shape)}")
+    _check_system("linalg.ldl_solve", LD, pivots, B)
     batch = tuple(broadcast_shapes(tuple(LD.shape[:-2]), tuple(B.shape[:-2])))
     return _ldl_solve(expand_to(LD, (*batch, *LD.shape[-2:])), expand_to(cast(pivots, int32), (*batch, pivots.shape[-1])),
                       expand_to(B, (*batch, *B.shape[-2:])), hermitian)

@@ -199,8 +199,8 @@ _PADE = (64764752532480000, 32382376266240000, 7771770303897600, 118735379642880
 def _exp_kernel(x: np.ndarray) -> np.ndarray:
     """Scaling and squaring with the Pade approximant of degree 13, good for norms up to 5.37 (N. J. Higham, 2005)."""
     wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
-    if not x.size:
-        return x.copy()
+    if not x.size or x.shape[-1] == 1:
+        return np.exp(wide).astype(x.dtype)
     norms = np.linalg.norm(wide, 1, (-2, -1))
     finite = np.isfinite(norms)
     halvings = np.where(finite & (norms > 5.371920351148152), np.frexp(norms / 5.371920351148152)[1], 0)[..., None, None]

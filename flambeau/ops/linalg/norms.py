@@ -9,6 +9,7 @@ from typing import Any
 from ...core.dtypes import FLOAT, dtype, scalar_type
 from ...core.size import canonical_dim, known_zero, several
 from ...core.tensor import Tensor
+from ...core.warned import deprecated
 from .. import prims
 from ..reductions import in_norm_dtype, linalg_vector_norm
 from ..registry import operator
@@ -109,6 +110,7 @@ def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -
 @with_out
 def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     """The 2-norm over at most two dimensions (none: all of them)."""
+    deprecated("frobenius_norm", "linalg.vector_norm")
     dims = several(dim)
     if len(dims) > 2:
         raise RuntimeError(f"Expected at most 2 dimensions, but got {len(dims)} dimensions instead.")
@@ -119,6 +121,7 @@ def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
 @with_out
 def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
     """The sum of the singular values of matrices. `nuclear_norm(x, True)` keeps the dimensions."""
+    deprecated("nuclear_norm", "linalg.matrix_norm")
     if isinstance(dim, bool):
         dim, keepdim = (-2, -1), dim
     _check(input, "linalg.matrix_norm")

@@ -11,7 +11,9 @@ import numpy as np
 from ...backends.cpu import blas
 from ...core.dtypes import FLOAT, INT, bfloat16, bool_, dtype, float16, float32, float64, int32, int64, promote_types, scalar_type
 from ...core.size import broadcast_shapes, canonical_dim, known_zero, several
+from ...core.symbolic import is_symbolic
 from ...core.tensor import Tensor
+from ...core.warned import deprecated, warn_once
 from .. import prims
 from ..batching import all_merged
 from ..order import in_rows, like
@@ -523,6 +525,8 @@ def _cross(x: Tensor, y: Tensor, d: int) -> Tensor:
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along `dim`, of size 3 (the first such dimension if None)."""
     if dim is None:
+        warn_once("Using torch.cross without specifying the dim arg is deprecated: pass the dim, or call torch.linalg.cross, whose dim "
+                  "will be the default one's in a future release.")
         dim = next((d for d, n in enumerate(input.shape) if n == 3), None)
         if dim is None:
             raise RuntimeError(f"no dimension of size 3 in input, whose shape is {list(input.shape)}")
@@ -579,6 +583,7 @@ def _product(parts: Sequence[Tensor], split: dict[tuple[int, int], int], i: int,
 @with_out
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """multi_dot of the matrices."""
+    deprecated("chain_matmul", "linalg.multi_dot")
     return linalg_multi_dot(matrices) if len(matrices) > 1 else matrices[0].clone()
 
 
@@ -707,15 +712,26 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     w = _weights(x, fweights, aweights)
     x = x if x.dtype.category >= FLOAT else x.to(result_type(x, 1.0))
     if w is None:
+        _check_freedom(x.shape[1] - correction)
         x = _centred(x)
         return (mm(x, x.mH) / max(x.shape[1] - correction, 0)).squeeze()    # one variable: its variance
     total = w.sum()
-    x = x - (x * w).sum(1, keepdim=True) / total
+    if w._data is not None and not bool(total):
+        raise RuntimeError("cov(): weights sum to zero, can't be normalized")
+    share = cast(w / total, result_type(x, w))      # first, so that a single observation is its own mean, to the last place
+    x = x - (x * share).sum(1, keepdim=True)
     if correction and aweights is not None:
         total = total - correction * (w * aweights).sum() / total
     elif correction:
         total = total - correction
+    if total._data is not None:
+        _check_freedom(total.detach())
     return (mm(*_alike(x, (x * w).mH)) / total.clamp(min=0)).squeeze()
+
+
+def _check_freedom(degrees: Any) -> None:
+    if not is_symbolic(degrees) and bool(degrees <= 0):
+        warn_once("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.")
 
 
 def _alike(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -67,7 +67,7 @@ def legacy_reduction(size_average: bool | None, reduce: bool | None, reduction: 
         return reduction
     summed, reduced_at_all = size_average is not None and not size_average, reduce is None or reduce
     found = "none" if not reduced_at_all else "sum" if summed else "mean"
-    warn(f"size_average and reduce args will be deprecated, please use reduction='{found}' instead.", stacklevel=3)
+    warn(f"size_average and reduce args will be deprecated, please use reduction='{found}' instead.")
     return found
 
 
@@ -260,7 +260,7 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
     """cross_entropy of input @ linear_weight.T + linear_bias, whose classes come first among the weight's leading dimensions."""
     if options is not None:
         warn("linear_cross_entropy(options=...): the logits are not computed chunk by chunk but whole; to save memory call it for "
-                      "parts of the batch under torch.utils.checkpoint", UserWarning, stacklevel=2)
+                      "parts of the batch under torch.utils.checkpoint")
     if input.ndim not in (1, 2):
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
     if linear_weight.ndim < 2:
@@ -372,7 +372,7 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
 def _pair(input: Tensor, target: Tensor, name: str) -> tuple[Tensor, Tensor]:
     if input.shape != target.shape:
         warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely lead "
-                      f"to incorrect results due to broadcasting. Please ensure they have the same size. ({name})", stacklevel=4)
+                      f"to incorrect results due to broadcasting. Please ensure they have the same size. ({name})")
     x, t = broadcast(input, cast(target, input.dtype) if target.dtype is bool_ else target)
     return x, t
 
@@ -470,7 +470,7 @@ def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, redu
     if reduction == "mean":
         warn("reduction: 'mean' divides the total loss by both the batch size and the support size."
                       "'batchmean' divides only by the batch size, and aligns with the KL div math definition."
-                      "'mean' will be changed to behave the same as 'batchmean' in the next major release.", stacklevel=2)
+                      "'mean' will be changed to behave the same as 'batchmean' in the next major release.")
     return reduced(loss, reduction)
 
 

@@ -445,7 +445,7 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
 
 def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None) -> Tensor:
     """The old name of `interpolate`."""
-    warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2)
+    warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.")
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
@@ -503,7 +503,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
 def _warn_of_default(align_corners: bool | None) -> None:
     if align_corners is None:
         warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify "
-                      "align_corners=True if the old behavior is desired.", stacklevel=4)
+                      "align_corners=True if the old behavior is desired.")
 
 
 
@@ -524,6 +524,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
                          f"Got {theta.shape}.")
     if any(not is_symbolic(n) and n <= 0 for n in size):
         raise ValueError(f"Expected non-zero, positive output size. Got {tuple(size)}")
+    if align_corners and any(not is_symbolic(n) and n == 1 for n in spatial):
+        warn("affine_grid of a single position with align_corners=True: since 1.3.0 it is the middle, not the first, of its dimension.")
     axes = []
     for d, n in enumerate(spatial):
         line = prims.iota(n, 1 - n, 2, float64, theta.device) / (sym_max(n - 1, 1) if align_corners else n)

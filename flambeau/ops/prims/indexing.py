@@ -553,7 +553,7 @@ def write_index(out: np.ndarray, indices: Sequence, values: np.ndarray, accumula
 @np.errstate(all="ignore")
 def _put_by_numpy(out: np.ndarray, indices: Sequence, values: np.ndarray, accumulate: bool) -> None:
     if accumulate:  # NumPy reads past the end of values that it broadcasts over an index of several dimensions
-        np.add.at(out, _advanced(indices), np.ascontiguousarray(np.broadcast_to(values, index_shape(out.shape, indices)[0])))
+        np.add.at(out, _advanced(indices), np.asarray(np.broadcast_to(values, index_shape(out.shape, indices)[0]), order="C"))
     else:
         out[_advanced(indices)] = values
 

@@ -171,7 +171,8 @@ where = pointwise("where", lambda o, condition, x, y: o.where(condition, x, y),
 convert = pointwise("convert", lambda o, x, dtype: o.to_dtype(x, dtype), tensors=1, result=lambda x, dtype: dtype,
                     kernel=lambda x, dtype: _convert(x, dtype), aten=InAten("_to_copy", True),
                     samples=lambda r: [(r.standard_normal((2, 3)), complex128),
-                                       (r.standard_normal((2, 3)) * 5, int64)], d=dict(x=lambda g, x_dtype: g.to(x_dtype)))
+                                       (r.standard_normal((2, 3)) * 5, int64)],
+                    d=dict(x=lambda g, x_dtype: g if g.dtype is x_dtype else convert(g, x_dtype)))
 conj = pointwise("conj", lambda o, x: o.conj(x), kernel=np.conj,
                  samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)], d=dict(x=lambda g: g.conj()))
 real = pointwise("real", lambda o, x: o.real(x), samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)],

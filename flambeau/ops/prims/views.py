@@ -357,6 +357,12 @@ def _extent(x: Tensor) -> Any:
     return reach * base.dtype.itemsize // x.dtype.itemsize
 
 
+def check_pairs(size: Sequence, stride: Sequence) -> None:
+    """RuntimeError unless there is a stride for each size."""
+    if len(size) != len(stride):
+        raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
+
+
 @view("as_strided", tags=("overlapping", "in_memory"), batch=_as_strided_batch,
       derivative=Linear(x=lambda g, x_spec, size, stride, offset: _as_strided_back(g, x_spec, size, stride, offset)),
       loop="strided", samples=lambda r: [(r.standard_normal((3, 4)), (2, 2), (5, 1), 1)])
@@ -364,8 +370,7 @@ def as_strided(x: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset
     """The storage seen with this size, stride and offset (elements); RuntimeError if it reaches past the end."""
     if x._data is None:
         x._storage.asked_where = True
-    if len(size) != len(stride):
-        raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
+    check_pairs(size, stride)
     have = _extent(x)
     if all(type(v) is int for v in (*size, *stride, offset, have)) and 0 not in size:
         reach = extent((size, stride, offset))
