@@ -209,6 +209,8 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
     """Look at the memory of `source` (a tensor or a storage; nothing: an empty one) instead of one's own."""
     if source is None:
         source = self.new_empty((0,))
+    if isinstance(source, TypedStorage) and source.dtype is not self.dtype:
+        raise RuntimeError(f"Expected a Storage of type {self.dtype} or an UntypedStorage, but got type {source.dtype} for argument 'storage'")
     if isinstance(source, UntypedStorage):
         source = source.elements(self.dtype)
     if not isinstance(source, Tensor):
