@@ -44,7 +44,7 @@ TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 
 def _from_generator(node: Node) -> bool:
     """Whether a draw is one of those that come from the generator of the CPU in compiled code too."""
-    fn = getattr(Tensor, node.target, None) if node.op == "call_method" else node.target
+    fn: Any = getattr(Tensor, str(node.target), None) if node.op == "call_method" else node.target
     val = node.meta.get("val")
     return isinstance(val, Tensor) and val.device.type == "cpu" and is_operator(fn) and "from_generator" in fn._operator.tags
 

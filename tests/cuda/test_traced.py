@@ -9,7 +9,6 @@ from flambeau import _C
 from flambeau.ops.registry import OPERATORS
 from tests.ops import test_traced as on_the_cpu
 
-
 UNSTEADY = ("F.conv3d(V, V[:, :, :2, :2, :2])",)    # cuDNN adds up the weights' gradient in any order
 
 
