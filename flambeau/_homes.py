@@ -75,7 +75,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                                                              "UNSET_RPC_TIMEOUT"),
     "distributed.rpc.backend_registry": ("distributed.rpc.options", "BackendType"),
     "_C._distributed_rpc": ("distributed.rpc", "PyRRef WorkerInfo"),
-    "_tensor_str": ("ops.printing", "set_printoptions get_printoptions PRINT_OPTS _tensor_str=tensor_text"),
+    "_tensor_str": ("ops.printing", "set_printoptions get_printoptions printoptions PRINT_OPTS _str=_repr _tensor_str=tensor_text"),
     "_vendor.packaging.version": ("torch_version", "Version=TorchVersion parse=TorchVersion"),
     "_C._autograd": ("profiler", "DeviceType"),
     "_C._profiler": ("utils._traceback", "gather_traceback symbolize_tracebacks"),

@@ -71,6 +71,8 @@ def name_classes(module: ModuleType) -> None:
         if isinstance(value, type) and value.__module__ == name and (public is None or getattr(public, value.__name__, None) is value):
             with contextlib.suppress(TypeError):  # native ones say what they say
                 value.__module__ = home
+    for kind, place in vars(module).get("_TORCH_HOMES", {}).items():
+        kind.__module__ = f"{home}.{place}".rstrip(".")
 
 
 def reach_children(package: ModuleType, name: str) -> None:

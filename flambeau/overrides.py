@@ -15,7 +15,7 @@ from . import _C
 from .core import dispatch
 from .core.tensor import ATTRIBUTES_AS_THEY_ARE, Tensor
 from .ops import registry
-from .ops.asked import accesses, members
+from .ops.asked import accesses, member_of, members, shown
 from .ops.aten import AtenOperator
 from .ops.custom import CustomOperator
 from .ops.registry import OPERATORS, handle_torch_function
@@ -115,12 +115,14 @@ def _get_function_stack_at(level: int) -> Any:
 def _push_on_torch_function_stack(mode: Any) -> None:
     """Turn a mode on, until it is popped."""
     dispatch.state.function_modes = (*dispatch.state.function_modes, mode)
+    shown.begin()
 
 
 def _pop_torch_function_stack() -> Any:
     """Turn the innermost mode off; it is the result."""
     *rest, last = dispatch.state.function_modes
     dispatch.state.function_modes = tuple(rest)
+    shown.end()
     return last
 
 
@@ -131,6 +133,17 @@ class TorchFunctionMode(_C.OverrideScope):
 
     def inside(self) -> tuple:
         return (*dispatch.state.function_modes, self), dispatch.state.autocast
+
+    def __enter__(self) -> Any:
+        mode = super().__enter__()
+        if not self.operators_only:
+            shown.begin()
+        return mode
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        if not self.operators_only:
+            shown.end()
 
     def __getstate__(self) -> dict:
         """Copies are not within the blocks of the original."""
@@ -154,7 +167,7 @@ def is_tensor_like(inp: Any) -> bool:
 
 def is_tensor_method_or_property(func: Callable) -> bool:
     """Whether `func` is an attribute of Tensor."""
-    return any(value is func for value in vars(Tensor).values()) or getattr(func, "__name__", None) == "__get__"
+    return any(member_of(value) is func for value in vars(Tensor).values()) or getattr(func, "__name__", None) == "__get__"
 
 
 def wrap_torch_function(dispatcher: Callable) -> Callable[[Callable], Callable]:
@@ -227,7 +240,7 @@ def resolve_name(f: Any) -> str | None:
         if name is not None:
             return ".".join(filter(None, ("torch", space, name)))
     owner, suffix = (f.__self__, f".{f.__name__}") if getattr(f, "__name__", "") in ("__get__", "__set__") else (f, "")
-    found = next((n for kind in Tensor.__mro__ for n, value in vars(kind).items() if value is owner), None)
+    found = next((n for kind in Tensor.__mro__ for n, value in vars(kind).items() if member_of(value) is owner), None)
     return None if found is None else f"torch.Tensor.{found}{suffix}"
 
 
@@ -256,7 +269,7 @@ def redispatch_function(func: Callable, types: Any, args: tuple, kwargs: dict | 
     in: operators give plain tensors; what a function in Python calls inside asks them again."""
     if not all(isinstance(kind, type) for kind in types):
         raise TypeError(f"redispatch_function(): types are classes, got {types!r}")
-    if getattr(func, "_operator", None) is not None or vars(Tensor).get(getattr(func, "__name__", "")) is func:
+    if getattr(func, "_operator", None) is not None or member_of(vars(Tensor).get(getattr(func, "__name__", ""))) is func:
         with dispatch.classes_off(), _NoModes():
             return getattr(func, "_plain", func)(*args, **(kwargs or {}))
     _here.skip = True

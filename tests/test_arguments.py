@@ -93,7 +93,6 @@ FUNCTIONS = {
     "utils/cpp_extension.py": "there are no such folders",
     "utils/data/collate.py: collate_": "a row of a table: some hold nothing else",
     "utils/tensorboard/summary.py: scalar collections": "no effect in torch either",
-    "ops/printing.py: _repr tensor_contents": "as in torch",
     "ops/sorting.py: unique sorted": "distinct values are always in order",
     "ops/conversions.py: _is_pinned device": "one kind of accelerator",
     "ops/conversions.py: _pin_memory device": "one kind of accelerator",

@@ -143,7 +143,8 @@ def test_classes_say_where_torch_has_them() -> None:
              "nn.Linear nn.Module nn.ModuleList nn.LSTM nn.MultiheadAttention nn.LayerNorm nn.CrossEntropyLoss optim.Adam optim.Optimizer "
              "optim.lr_scheduler.StepLR optim.swa_utils.AveragedModel autograd.Function fx.GraphModule fx.Node utils.data.DataLoader "
              "utils.data.TensorDataset nn.utils.rnn.PackedSequence no_grad autocast amp.GradScaler storage.UntypedStorage")
-    names = every.split()
+    names = [*every.split(), *(f"optim.{name}" for name, cls in vars(torch.optim).items() if isinstance(cls, type)),
+             *(f"distributions.{name}" for name in torch.distributions.__all__ if isinstance(getattr(torch.distributions, name), type))]
     told = says(
         "import flambeau.as_torch, torch, operator, pickle, importlib, torch.nn.utils.rnn, torch.optim.swa_utils, torch.storage\n"
         f"for name in {names}:\n"

@@ -208,6 +208,61 @@ def test_classes_are_asked_for_attributes_and_methods(name: str) -> None:
     assert seen(fl, ACCESSES[name]) == seen(torch, ACCESSES[name])
 
 
+def shown(t: Any, access: Callable[[Any], Any]) -> list[str]:
+    """The functions that a mode is told of."""
+    told: list[str] = []
+
+    class Logged(t.overrides.TorchFunctionMode):  # type: ignore[name-defined, misc]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            told.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    x = t.ones(1, 1)
+    with Logged():
+        access(x)
+    return told
+
+
+@pytest.mark.parametrize("name", ACCESSES)
+def test_modes_are_told_of_attributes_and_methods(name: str) -> None:
+    torch = pytest.importorskip("torch", reason="torch is the oracle")
+    assert shown(fl, ACCESSES[name]) == shown(torch, ACCESSES[name])
+
+
+def test_modes_are_told_of_every_member_and_none_is_changed() -> None:
+    told: list[Any] = []
+
+    class Told(overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            told.append(func)
+            return -1
+
+    before, x = {kind: dict(vars(kind)) for kind in fl.Tensor.__mro__}, fl.ones(2)
+    with Told(), Told():
+        assert all(getattr(fl.Tensor, name) is member for name, member in asked.members().items())
+        for name, member in asked.members().items():
+            told.clear()
+            found = getattr(x, name)
+            if inspect.isdatadescriptor(member):
+                assert found == -1 and told == [member.__get__], name
+            else:
+                assert found() == -1 and told == [member], name
+    assert {kind: dict(vars(kind)) for kind in fl.Tensor.__mro__} == before
+
+
+def test_a_class_that_is_made_under_a_mode_is_asked() -> None:
+    asked_for: list[Any] = []
+
+    with overrides.BaseTorchFunctionMode():
+        class Told(fl.Tensor):
+            @classmethod
+            def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                asked_for.append(func)
+                return super().__torch_function__(func, types, args, kwargs or {})
+
+    assert fl.ones(2).as_subclass(Told).shape == (2,) and asked_for == [fl.Tensor.shape.__get__]
+
+
 def test_every_member_is_asked() -> None:
     told: list[Any] = []
 

@@ -22,9 +22,13 @@ class Pieces:
     compile: Callable[[GraphModule, Callable[..., Any]], Callable[..., Any]] = staticmethod(lambda module, backend: module.forward)
 
 
-def in_pieces(draws_as_eager: Callable[[], bool] = bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+_SHORT = 16     # nodes of a scope that runs as it was captured, as a draw is in it
+
+
+def in_pieces(draws_as_eager: Callable[[], bool] = bool, left_to_eager: Callable[[Node], bool] = lambda node: False,
+              ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorates a backend that makes functional graphs, which need to know all sizes before they run. Where `draws_as_eager()`, what draws
-    random numbers runs as it was captured, too."""
+    random numbers runs as it was captured, too; and draws that are `left_to_eager(node)` do, where the graph can be cut around them."""
 
     def decorate(backend: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(backend)
@@ -33,6 +37,8 @@ def in_pieces(draws_as_eager: Callable[[], bool] = bool) -> Callable[[Callable[.
                 for node in gm.graph.nodes:
                     if node.meta.get("draws"):
                         node.meta["unknown"] = True
+            else:
+                _leave(gm, [node for node in gm.graph.nodes if node.meta.get("draws") and left_to_eager(node)])
             if not tells_sizes(gm):
                 return backend(gm, example_inputs, *args, **options)
             return compile_between(gm, lambda piece: Pieces.compile(piece, lambda gm, inputs: compiled(gm, inputs, *args, **options)))
@@ -42,6 +48,28 @@ def in_pieces(draws_as_eager: Callable[[], bool] = bool) -> Callable[[Callable[.
     return decorate
 
 
+def _leave(gm: GraphModule, draws: list[Node]) -> None:
+    """Let these draws, and short scopes that they are in, run as they were captured, if the graph can be cut there."""
+    body = _body(gm)
+    scopes, marked = open_scopes(body), set()
+    for node in draws:
+        last = body.index(node)
+        written = {id(t._store) for t in node.meta.get("writes", ())}      # whose maker runs with the draw: pieces write to nothing made before
+        first = next((i for i, n in enumerate(body[:last]) if not written.isdisjoint(_stores(n))), last)
+        while scopes[first]:
+            first -= 1
+        while scopes[last + 1]:
+            last += 1
+        if last - first > _SHORT:
+            return
+        marked |= {n for n in body[first:last + 1] if not n.meta.get("unknown")}
+    for node in marked:
+        node.meta["unknown"] = True
+    if marked and _cut(gm) is None:
+        for node in marked:
+            del node.meta["unknown"]
+
+
 def tells_sizes(gm: GraphModule) -> bool:
     """Is there a step whose result's size, or the number that it gives, only values tell?"""
     return any(node.meta.get("unknown") for node in gm.graph.nodes)
@@ -49,18 +77,33 @@ def tells_sizes(gm: GraphModule) -> bool:
 
 def compile_between(gm: GraphModule, compile_piece: Callable[[GraphModule], Callable[..., Any]]) -> Callable[..., Any]:
     """`gm` as a function of its inputs, made of pieces that `compile_piece` compiles; as it was captured where it can't be cut."""
-    nodes = list(gm.graph.nodes)
-    body = [n for n in nodes if n.op not in ("placeholder", "get_attr", "output")]
-    scopes = dict(zip(body, open_scopes(body), strict=False))
-    if not can_be_cut(gm, nodes, body) or any(scopes[n] for n in body if n.meta.get("unknown")):
-        return gm.forward
-    stretches = [list(group) for _, group in groupby(body, key=lambda n: bool(n.meta.get("unknown")))]
-    blocks = [_block(stretch) for stretch in stretches]
-    if writes_what_was_read(blocks):
+    blocks = _cut(gm)
+    if blocks is None:
         return gm.forward
     modules = [module_of(block) for block in blocks]
     pieces = [compile_piece(module) if _computes(block) else module.forward for block, module in zip(blocks, modules, strict=True)]
     return Chain(gm, list(enumerate(blocks)), pieces)
+
+
+def _stores(node: Node) -> set[int]:
+    """The memories that a step makes or looks at."""
+    vals = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
+    return {id(t._store) for val in vals for t in (val if isinstance(val, (tuple, list)) else [val]) if isinstance(t, Tensor)}
+
+
+def _body(gm: GraphModule) -> list[Node]:
+    return [n for n in gm.graph.nodes if n.op not in ("placeholder", "get_attr", "output")]
+
+
+def _cut(gm: GraphModule) -> list[Block] | None:
+    """The steps that run as they were captured, and what lies between them; None for a graph that can't be cut so."""
+    body = _body(gm)
+    scopes = dict(zip(body, open_scopes(body), strict=False))
+    stretches = [list(group) for _, group in groupby(body, key=lambda n: bool(n.meta.get("unknown")))]
+    if not can_be_cut(gm, gm.graph.nodes, body) or any(scopes[stretch[0]] for stretch in stretches):
+        return None
+    blocks = [_block(stretch) for stretch in stretches]
+    return None if writes_what_was_read(blocks) else blocks
 
 
 def _block(stretch: list[Node]) -> Block:

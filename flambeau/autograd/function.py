@@ -327,7 +327,7 @@ def _attach(node: BackwardCFunction, ctx: FunctionCtx, args: tuple, out: Any) ->
     node.output_specs = tuple(_spec(o) if isinstance(o, Tensor) else None for o in made)
     node.saved, ctx._to_save = [_keep(t, outs) for t in ctx._to_save], ()
     for nr, o in enumerate(made):
-        if not isinstance(o, Tensor) or any(o is t for t in ctx._non_differentiable) or o.dtype.category < 2:
+        if not isinstance(o, Tensor) or any(outs[nr] is t for t in ctx._non_differentiable) or o.dtype.category < 2:
             continue
         if any(o is d for d in ctx._dirty):
             check_inplace(o)

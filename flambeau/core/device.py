@@ -25,6 +25,9 @@ class device(_C.DeviceScope):
     index: int | None
 
     def __init__(self, type: str | int | device, index: int | None = None):
+        if index is not None and (isinstance(type, device) or isinstance(index, bool)):
+            wrong = ("type", "str", type) if isinstance(type, device) else ("index", "int", index)
+            raise TypeError(f"device(): argument '{wrong[0]}' must be {wrong[1]}, not {wrong[2]!r}")
         if isinstance(type, device):
             name, index = type.type, type.index
         elif isinstance(type, int):
@@ -36,6 +39,8 @@ class device(_C.DeviceScope):
             if colon:
                 if not text.isdigit() or (text[0] == "0" and text != "0"):
                     raise RuntimeError(f"Invalid device string: '{type}'")
+                if index is not None:
+                    raise RuntimeError(f"the device's name '{type}' has an index, and index={index} is another one")
                 index = int(text)
         if name not in _TYPES and name not in _OTHERS:
             raise RuntimeError(f"Expected one of {', '.join(_TYPES + _OTHERS)} device type at start of device string: {name}"

@@ -231,8 +231,7 @@ class _Limits:
     def __eq__(self, other: Any) -> bool:
         return self.dtype == other.dtype if type(other) is type(self) else NotImplemented
 
-    def __hash__(self) -> int:
-        return hash((type(self), self.dtype))
+    __hash__ = None     # type: ignore[assignment]
 
 
 class finfo(_Limits):
@@ -265,7 +264,7 @@ class iinfo(_Limits):
         self.dtype, self.bits, self.min, self.max = type.name, info.bits, int(info.min), int(info.max)
 
     def __repr__(self) -> str:
-        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
 
 
 _SCALAR_TYPE = {

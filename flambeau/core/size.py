@@ -54,6 +54,8 @@ class Size(_C.SizeTuple):
     def __mul__(self, n: Any) -> Size:
         return Size(tuple(self) * n)
 
+    __rmul__ = __mul__
+
     def __repr__(self) -> str:
         return f"torch.Size([{', '.join(map(str, self))}])"
 

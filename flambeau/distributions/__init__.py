@@ -61,4 +61,6 @@ for _name in ("ExponentialFamily", "ExpRelaxedCategorical", "LogitRelaxedBernoul
     _contents[_place][_name] = globals().get(_name) or getattr(mixed, _name)
 for _place, _found in _contents.items():
     _home(_place, **_found)
+_TORCH_HOMES = {kind: place for place, found in _contents.items() for kind in found.values()}
+"""By class, the module that it says it is of where the library stands for PyTorch."""
 sys.modules[f"{__name__}.multivariate_normal"]._precision_to_scale_tril = continuous._precision_to_scale_tril  # type: ignore[attr-defined]

@@ -74,7 +74,7 @@ class Normal(_LocationScale, ExponentialFamily):
         return -0.25 * x**2 / y + 0.5 * (-math.pi / y).log()
 
     def _standard(self, shape: Size) -> Tensor:
-        return _op("randn", shape, dtype=self.loc.dtype, device=self.loc.device)
+        return _op("normal", 0.0, 1.0, tuple(shape), dtype=self.loc.dtype, device=self.loc.device)
 
     variance = property(lambda self: self.scale**2)
     stddev = property(lambda self: self.scale)
@@ -450,7 +450,7 @@ class MultivariateNormal(_OfFactor):
     variance = property(lambda self: (self._unbroadcasted_scale_tril**2).sum(-1).expand(self._batch_shape + self._event_shape))
 
     def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
-        drawn = _op("randn", self._extended_shape(sample_shape), dtype=self.loc.dtype, device=self.loc.device)
+        drawn = _op("normal", 0.0, 1.0, tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype, device=self.loc.device)
         return self.loc + (self._unbroadcasted_scale_tril @ drawn.unsqueeze(-1)).squeeze(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -225,7 +225,7 @@ class StudentT(Distribution):
         return _where(self.df > 1, _where(self.df > 2, self.scale**2 * self.df / (self.df - 2), math.inf), math.nan)
 
     def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
-        z = _op("randn", self._extended_shape(sample_shape), dtype=self.loc.dtype, device=self.loc.device)
+        z = _op("normal", 0.0, 1.0, tuple(self._extended_shape(sample_shape)), dtype=self.loc.dtype, device=self.loc.device)
         v = Chi2(self.df, False).rsample(sample_shape)
         return self.loc + self.scale * (z * (v / self.df).rsqrt())
 

@@ -237,8 +237,8 @@ class LowRankMultivariateNormal(Distribution):
     def rsample(self, sample_shape: Iterable[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         options = {"dtype": self.loc.dtype, "device": self.loc.device}
-        common = _op("randn", (*shape[:-1], self.cov_factor.shape[-1], 1), **options)
-        return self.loc + (self.cov_factor @ common).squeeze(-1) + self.cov_diag.sqrt() * _op("randn", tuple(shape), **options)
+        common = _op("normal", 0.0, 1.0, (*shape[:-1], self.cov_factor.shape[-1], 1), **options)
+        return self.loc + (self.cov_factor @ common).squeeze(-1) + self.cov_diag.sqrt() * _op("normal", 0.0, 1.0, tuple(shape), **options)
 
     def entropy(self) -> Tensor:
         return 0.5 * (self.event_shape[0] * (1 + _LOG_2PI) + self._log_det())

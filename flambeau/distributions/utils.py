@@ -17,7 +17,7 @@ _sum_rightmost = sum_rightmost
 
 def _standard_normal(shape: Any, dtype: dtype, device: Any) -> Tensor:
     """Standard normal numbers."""
-    return OPERATORS["randn"](shape, dtype=dtype, device=device)
+    return OPERATORS["normal"](0.0, 1.0, tuple(shape), dtype=dtype, device=device)
 
 
 def clamp_probs(probs: Tensor) -> Tensor:

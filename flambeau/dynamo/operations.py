@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from .. import _C
+from ..core.homes import is_own
 from ..ops.registry import is_operator
 from .break_kinds import graph_break
 from .exceptions import RaisedInTrace
@@ -517,9 +518,10 @@ class Operations:
         if scope is not None:
             return scope(self)
         if isinstance(manager, ObjectVariable):
-            exit_method, enter_method = manager.special(self, "__exit__"), manager.special(self, "__enter__")
-            if issubclass(manager.cls, _C.OverrideScope) and exit_method is enter_method is None:
+            if issubclass(manager.cls, _C.OverrideScope) and all(
+                    is_own(getattr(self.lookup(manager.cls, name), "__module__", __name__)) for name in ("__enter__", "__exit__")):
                 return self.enter_mode(manager)
+            exit_method, enter_method = manager.special(self, "__exit__"), manager.special(self, "__enter__")
             if exit_method is not None and enter_method is not None:
                 return exit_method, self.call(enter_method, [], {})
         if is_device(manager):

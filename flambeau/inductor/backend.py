@@ -24,6 +24,7 @@ from flambeau.backends.cuda.dnn_library import Convolution, Operand, Window
 from flambeau.backends.cuda.layouts import MatrixLayout
 from flambeau.core import dispatch
 from flambeau.core.tensor import Tensor
+from flambeau.fx import Node
 from flambeau.inductor import config
 from flambeau.inductor import graph as graphs
 from flambeau.inductor.call import CLASSES as CALL_CLASSES
@@ -35,12 +36,20 @@ from flambeau.inductor.loop.boxes import Slot
 from flambeau.inductor.loop.ir import Assumed, Extern, View
 from flambeau.inductor.loop.post_ops import PostOp
 from flambeau.inductor.package.freeze import fold
+from flambeau.ops.registry import is_operator
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # those that record CUDA graphs
 TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 
 
-@in_pieces(draws_as_eager=lambda: config.fallback_random)
+def _from_generator(node: Node) -> bool:
+    """Whether a draw is one of those that come from the generator of the CPU in compiled code too."""
+    fn: Any = getattr(Tensor, str(node.target), None) if node.op == "call_method" else node.target
+    val = node.meta.get("val")
+    return isinstance(val, Tensor) and val.device.type == "cpu" and is_operator(fn) and "from_generator" in fn._operator.tags
+
+
+@in_pieces(draws_as_eager=lambda: config.fallback_random, left_to_eager=_from_generator)
 def compile_fx(gm: Any, example_inputs: Sequence[Any], *, mode: str | None = None, **options: Any) -> Callable[..., Any]:
     """The backend "inductor": aot traces, differentiates and partitions; `compile_graph` compiles the pieces.
 

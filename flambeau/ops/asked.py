@@ -10,7 +10,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 from ..core import dispatch
@@ -21,7 +21,7 @@ _OF_PYTHON = frozenset((
     "__array__", "__bool__", "__complex__", "__contains__", "__dir__", "__dlpack__", "__dlpack_device__", "__float__", "__format__",
     "__index__", "__int__", "__len__", "__reduce_ex__", "__repr__", "__reversed__"))
 _PRIVATE = frozenset(("_base", "_version"))
-_KEPT = frozenset(("as_subclass", "names"))
+_KEPT = frozenset(("as_subclass",))
 """Methods of Python's that are asked, attributes that are though their names are private, and what is not."""
 
 
@@ -42,15 +42,21 @@ def unasked() -> Iterator[None]:
         _unasked.blocks -= 1
 
 
+def _as_it_is() -> bool:
+    return bool(dispatch.state.classes_off or _unasked.blocks)
+
+
 class AskedAttribute:
     """An attribute whose class is asked with `Tensor.NAME.__get__`, `__set__` or `__delete__` as the function."""
+
+    as_it_is = staticmethod(_as_it_is)  # whether nobody is to be asked now
 
     def __init__(self, plain: Any) -> None:
         self.plain = plain
 
     def _ask(self, which: str, instance: Any, *value: Any) -> Any:
         access = getattr(self.plain, which)
-        if dispatch.state.classes_off or _unasked.blocks:
+        if self.as_it_is():
             return access(instance, *value)
         return handle_torch_function(access, (instance, *value), instance, *value)
 
@@ -64,10 +70,31 @@ class AskedAttribute:
         self._ask("__delete__", instance)
 
 
-def _asked_method(plain: Callable) -> Callable:
+def _no_mode_asks() -> bool:
+    modes = dispatch.state.function_modes
+    return not modes or _unasked.blocks > 0 or getattr(modes[-1], "operators_only", False)
+
+
+class _ShownAttribute(AskedAttribute):
+    """An attribute that modes are asked for, of tensors of any class."""
+
+    as_it_is = staticmethod(_no_mode_asks)
+
+
+class _ShownMethod:
+    """A method that modes are asked for; of the class it is the method itself."""
+
+    def __init__(self, plain: Callable) -> None:
+        self.plain, self.asked = plain, _asked_method(plain, _no_mode_asks)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self.plain if instance is None else MethodType(self.asked, instance)
+
+
+def _asked_method(plain: Callable, as_it_is: Callable[[], bool] = _as_it_is) -> Callable:
     @functools.wraps(plain)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if dispatch.state.classes_off or _unasked.blocks:
+        if as_it_is():
             return plain(self, *args, **kwargs)
         return handle_torch_function(plain, (self, *args), self, *args, **kwargs)
 
@@ -77,9 +104,9 @@ def _asked_method(plain: Callable) -> Callable:
 
 def plain_of(entry: Any) -> Any:
     """What a class is asked for where an entry of it asks: the function, or the attribute's `__get__`; None of any other entry."""
-    if type(entry) is AskedAttribute:
+    if isinstance(entry, AskedAttribute):
         return entry.plain.__get__
-    return getattr(entry, "plain", None) if isinstance(entry, FunctionType) else None
+    return getattr(entry, "plain", None) if isinstance(entry, (FunctionType, _ShownMethod)) else None
 
 
 @functools.cache
@@ -101,8 +128,48 @@ def accesses() -> dict[str, Any]:
 def _install(cls: type) -> None:
     """Let a class be asked for what it has as it is from Tensor."""
     for name, member in members().items():
-        if inspect.getattr_static(cls, name, None) is member:
+        if member_of(inspect.getattr_static(cls, name, None)) is member:
             setattr(cls, name, AskedAttribute(member) if inspect.isdatadescriptor(member) else _asked_method(member))
 
 
+def member_of(entry: Any) -> Any:
+    """What stands in an entry of a class that asks; another entry as it is."""
+    return getattr(entry, "plain", entry)
+
+
+class _Shown:
+    """While a mode of the program's is on, in any thread, Tensor has entries that ask modes in the places of its own."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.modes = 0
+        self.places: list[tuple[type, str, Any]] = []   # what has been there
+
+    def begin(self) -> None:
+        """One mode more."""
+        with self.lock:
+            self.modes += 1
+            if self.modes > 1:
+                return
+            if not self.places:
+                self.places = [(next(kind for kind in Tensor.__mro__ if name in vars(kind)), name, member)
+                               for name, member in members().items()]
+            for _, name, member in self.places:
+                entry = _ShownAttribute(member) if inspect.isdatadescriptor(member) else _ShownMethod(member)
+                setattr(Tensor, name, entry)
+
+    def end(self) -> None:
+        """One mode less."""
+        with self.lock:
+            self.modes -= 1
+            if self.modes:
+                return
+            for kind, name, member in self.places:
+                if kind is Tensor:
+                    setattr(Tensor, name, member)
+                else:
+                    delattr(Tensor, name)
+
+
+shown = _Shown()
 dispatch.overriding_class = _install

@@ -379,8 +379,9 @@ def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tens
 
 @operator(tags=("from_data",))
 def asarray(obj: Any, *, dtype: dtype | None = None, device: Any = None, copy: bool | None = None,
-            requires_grad: bool | None = False) -> Tensor:
-    """`obj` (tensor, array, DLPack exporter, buffer, number, sequence) as a tensor; `copy` True or False forces or forbids one."""
+            requires_grad: bool | None = None) -> Tensor:
+    """`obj` (tensor, array, DLPack exporter, buffer, number, sequence) as a tensor; `copy` True or False forces or forbids one.
+    `requires_grad` False cuts it off from the tape that it is on."""
     if isinstance(obj, Tensor):
         made = obj
     elif isinstance(obj, np.ndarray):
@@ -398,7 +399,7 @@ def asarray(obj: Any, *, dtype: dtype | None = None, device: Any = None, copy: b
         moved = made.clone()
     if copy is False and moved is not made:
         raise ValueError("can't alias: the dtype or device asked for needs a copy")
-    return finish(moved, requires_grad)
+    return finish(moved.detach() if requires_grad is False and moved.requires_grad else moved, requires_grad)
 
 
 @operator(tags=("from_data",))

@@ -23,12 +23,6 @@ from .registry import handle_torch_function, has_torch_function, method, operato
 from .storages import CLASSES, TYPED_STORAGES, TypedStorage, UntypedStorage
 from .writing import write
 
-for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_nested", "is_mps", "is_xpu", "is_xla", "is_ipu",
-              "is_maia", "is_mtia", "is_vulkan"):
-    setattr(Tensor, _name, False)
-for _name, _value in (("layout", strided), ("names", property(lambda self: (None,) * self.ndim)), ("name", None)):
-    setattr(Tensor, _name, _value)
-
 
 def _answer(value: Any, doc: str) -> Callable:
     def fn(self: Tensor) -> Any:
@@ -37,6 +31,19 @@ def _answer(value: Any, doc: str) -> Callable:
     return fn
 
 
+def _never(self: Tensor) -> bool:
+    return False
+
+
+def _nameless(self: Tensor) -> None:
+    return None
+
+
+for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_nested", "is_mps", "is_xpu", "is_xla", "is_ipu",
+              "is_maia", "is_mtia", "is_vulkan"):
+    setattr(Tensor, _name, property(_never, doc="False: no dense tensor here is of that kind."))
+Tensor.layout = property(_answer(strided, "Torch.strided: sizes and steps."))  # type: ignore[assignment, method-assign]
+Tensor.name = property(_nameless, doc="None: no tensor here has a name.")  # type: ignore[assignment, method-assign]
 method("is_distributed")(_answer(False, "False: no tensor here is of that kind."))
 
 
@@ -202,6 +209,8 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
     """Look at the memory of `source` (a tensor or a storage; nothing: an empty one) instead of one's own."""
     if source is None:
         source = self.new_empty((0,))
+    if isinstance(source, TypedStorage) and source.dtype is not self.dtype:
+        raise RuntimeError(f"Expected a Storage of type {self.dtype} or an UntypedStorage, but got type {source.dtype} for argument 'storage'")
     if isinstance(source, UntypedStorage):
         source = source.elements(self.dtype)
     if not isinstance(source, Tensor):

@@ -49,7 +49,7 @@ def _moves(input: Tensor) -> bool:
     return input.requires_grad and dispatch.state.grad_enabled
 
 
-@operator(tags=("random",))
+@operator(tags=("random", "from_generator"))
 def _standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Gamma-distributed numbers of these shapes and rate 1."""
     shape = input.detach()
@@ -57,7 +57,7 @@ def _standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor
     return drawn + (input - shape) * _standard_gamma_grad(shape, drawn) if _moves(input) else drawn
 
 
-@operator(tags=("random",))
+@operator(tags=("random", "from_generator"))
 def _sample_dirichlet(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Points of the simplex, by gamma-distributed numbers over their sum."""
     alpha = input.detach()

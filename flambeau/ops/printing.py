@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +42,9 @@ class _Current:
     def __getattr__(self, name: str) -> Any:
         return getattr(_options[0], name)
 
+    def __repr__(self) -> str:
+        return repr(_options[0])
+
 
 PRINT_OPTS = _Current()
 
@@ -56,6 +60,17 @@ def set_printoptions(precision: int | None = None, threshold: float | None = Non
     given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
     options = replace(options, **{k: v for k, v in given.items() if v is not None}, sci_mode=sci_mode)  # type: ignore[arg-type]
     _options[0] = options
+
+
+@contextmanager
+def printoptions(**options: Any) -> Iterator[None]:
+    """`set_printoptions(**options)` for a block."""
+    before = _options[0]
+    set_printoptions(**options)
+    try:
+        yield
+    finally:
+        _options[0] = before
 
 
 def get_printoptions() -> dict[str, Any]:
@@ -191,9 +206,11 @@ def _suffixes(x: Tensor) -> list[str]:
     return found
 
 
-def tensor_text(x: Tensor, prefix: str = "tensor(") -> str:
-    """`tensor(...)` as torch prints it."""
-    if x._data is None:
+def tensor_text(x: Tensor, prefix: str = "tensor(", contents: str | None = None) -> str:
+    """`tensor(...)` as torch prints it, with its elements or other `contents`."""
+    if contents is not None:
+        body = contents
+    elif x._data is None:
         body = "..."
     elif x.numel() == 0:
         body = "[]"
@@ -215,9 +232,10 @@ def tensor_text(x: Tensor, prefix: str = "tensor(") -> str:
 @method("__repr__")
 def _repr(self: Tensor, *, tensor_contents: Any = None) -> str:
     if type(self) is not Tensor and getattr(type(self), "_repr_name", None) is None:
-        return tensor_text(self, f"{type(self).__name__}(")
+        return tensor_text(self, f"{type(self).__name__}(", tensor_contents)
     without = "BatchedTensor(" if is_example(self) else "FakeTensor("
-    return tensor_text(self, without if self.is_fake and self.device.type != "meta" else "tensor(")
+    return tensor_text(self, without if self.is_fake and self.device.type != "meta" else "tensor(",
+                       tensor_contents)
 
 
 @method("__format__")

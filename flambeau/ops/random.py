@@ -247,7 +247,7 @@ def randint(low: Any = None, high: Any = None, size: Any = None, *, generator: G
     return finish(made, requires_grad, out, layout, pin_memory)
 
 
-@operator(tags=("random",))
+@operator(tags=("random", "from_generator"))
 def randperm(n: int, *, generator: Generator | None = None, out: Tensor | None = None, dtype: dtype | None = None,
              layout: Any = None, device: Any = None, requires_grad: bool | None = False, pin_memory: bool | None = False) -> Tensor:
     """The integers 0 to n - 1 in random order: shuffled, or in the order of n random keys."""
@@ -300,7 +300,7 @@ def randint_like(input: Tensor, low: int | None = None, high: int | None = None,
     return finish(made, requires_grad, None, layout, pin_memory)
 
 
-@operator(tags=("random",))
+@operator(tags=("random", "from_generator"))
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None,
            dtype: dtype | None = None, layout: Any = None, device: Any = None, requires_grad: bool | None = False,
            pin_memory: bool | None = False) -> Tensor:
@@ -400,7 +400,7 @@ def _check_probability(p: Any) -> None:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
 
 
-@operator(method=True, tags=("random",))
+@operator(method=True, tags=("random", "from_generator"))
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None,
                 out: Tensor | None = None) -> Tensor:
     """Indices drawn with probabilities proportional to each row of `input`: (n,) -> (k,) or (m, n) -> (m, k), int64."""
@@ -484,7 +484,7 @@ def _binomial_quantile(u: Tensor, count: Tensor, prob: Tensor) -> Spec:
     return Spec(u._layout.shape, u.dtype)
 
 
-@operator(tags=("random",))
+@operator(tags=("random", "from_generator"))
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Poisson-distributed counts of these rates, by inversion."""
     if not min(read(input, "min"), default=0) >= 0:
@@ -499,7 +499,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     return drawn if input._data is not None else checked(drawn, rate >= 0)
 
 
-@operator(tags=("random",))
+@operator(tags=("random", "from_generator"))
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
     """How many of `count` trials of probability `prob` succeed, by inversion."""
     n, p = broadcast(cast(count.detach(), int64), cast(prob.detach(), float64))

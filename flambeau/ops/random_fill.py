@@ -74,7 +74,8 @@ def _filler(name: str, filler: Filler, doc: str) -> None:
         return assign(self, cast(value, self.dtype), anew=True)
 
     fn.__name__, fn.__doc__ = name, doc
-    operator(fn, name=name, method=True, tags=("random", "inplace"))
+    kept = ("from_generator",) if name in _FROM_GENERATOR else ()
+    operator(fn, name=name, method=True, tags=("random", "inplace", *kept))
 
 
 def _named(name: str) -> Callable[..., Any]:
@@ -171,6 +172,8 @@ def _geometric_parameters(x: Tensor, p: float) -> tuple:
     return (p,)
 
 
+_FROM_GENERATOR = frozenset(("uniform_", "normal_", "bernoulli_", "random_"))
+"""Those that compiled code on CPUs leaves to the generator; it draws the others itself."""
 _FILLERS: dict[str, tuple[Filler, str]] = {
     "uniform_": (Filler(_uniform_parameters, _named("uniform"), lambda x, generator, low, high: _uniform(
         tuple(x.shape), x.dtype, x.device, generator, low, high)), "Uniform numbers in [from, to)."),

@@ -47,7 +47,7 @@ from .primitives import (
     view,
 )
 from .replay import replayed
-from .telling import MAY_BE_THE_CALL, known, other_form, tell
+from .telling import MAY_BE_THE_CALL, is_whole, known, other_form, tell
 from .traced import OWN_WAYS
 
 OPERATORS: dict[str, Callable] = {}
@@ -562,19 +562,24 @@ def _never_none(fn: Callable) -> tuple[tuple[int, str, str], ...]:
     return tuple(found)
 
 
-_EXACT: dict[str, tuple[type, ...]] = {"bool": (bool, np.bool_), "str": (str,), "str | None": (str, NoneType)}
+_EXACT: dict[str, tuple[type, ...]] = {"bool": (bool, np.bool_), "str": (str,), "str | None": (str, NoneType), "int": (int,),
+                                       "int | None": (int, NoneType)}
+"""By annotation, the classes that need no second look."""
 
 
 def _exact(fn: Callable) -> tuple[tuple[int, str, tuple[type, ...]], ...]:
-    """The parameters that take values of certain classes alone, nothing that converts to them: (place, name, the classes). Names of modes in
-    nn.functional are looked up, whatever they are."""
+    """The parameters that take values of certain classes alone, nothing that converts to them, and those that take integers: (place, name, the
+    classes). Names of modes in nn.functional are looked up, and numbers computed with, whatever they are."""
     told = ("bool",) if ".nn." in fn.__module__ else tuple(_EXACT)
     return tuple([(place if p.kind is p.POSITIONAL_OR_KEYWORD else 1 << 30, key, _EXACT[p.annotation])
                   for place, (key, p) in enumerate(inspect.signature(fn).parameters.items()) if p.annotation in told])
 
 
 def _refuse_other(name: str, key: str, kinds: tuple[type, ...], value: Any) -> None:
-    """TypeError for a value that is of none of the classes, and stands for none: symbols and what tracers put in its place may."""
+    """TypeError for a value that is of none of the classes, and stands for none: symbols and what tracers put in its place may, and for an
+    int whatever is a whole number."""
+    if kinds[0] is int and type(value) is not bool and is_whole(value):
+        return
     if isinstance(value, Tensor) or (getattr(type(value), "__torch_function__", None) is None and not is_symbolic(value)):
         raise TypeError(f"{name}(): argument '{key}' must be {kinds[0].__name__}, not {type(value).__name__}")
 

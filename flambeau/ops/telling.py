@@ -87,7 +87,7 @@ def signature_text(name: str, signature: inspect.Signature) -> str:
     return f"{name}{signature.replace(parameters=bare, return_annotation=signature.empty)}"
 
 
-def _is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> bool:
     """Whether a value may stand for an int: a tensor does if it holds one integer."""
     if isinstance(value, Tensor) and not value.is_fake:
         return value.numel() == 1 and value.dtype.category < FLOAT
@@ -151,17 +151,19 @@ def _whole(value: Any) -> Any:
     if type(value) in (tuple, list):
         numbers = [_whole(v) for v in value]
         return value if all(a is b for a, b in zip(numbers, value)) else type(value)(numbers)
-    return int(value) if isinstance(value, Tensor) and value._data is not None and _is_whole(value) else value
+    return int(value) if isinstance(value, Tensor) and value._data is not None and is_whole(value) else value
 
 
 _MAY_STAND: dict[Any, Callable[[Any], bool]] = {
     "Tensor": lambda value: hasattr(type(value), "__torch_function__"),
-    "int": _is_whole,
+    "int": is_whole,
     "bool": lambda value: not isinstance(value, (str, float)) and (not isinstance(value, Tensor) or value.is_fake or value.numel() == 1),
+    "dtype": lambda value: isinstance(value, (dtype, type)),
+    "Sequence[Tensor]": lambda value: isinstance(value, (tuple, list)) and all(hasattr(type(v), "__torch_function__") for v in value),
     "float": lambda value: hasattr(type(value), "__float__") and (not isinstance(value, Tensor) or value.is_fake or value.numel() == 1),
 }
-_MAY_STAND["Sizes"] = _MAY_STAND["Sequence[int]"] = _MAY_STAND["int | Sequence[int]"] = lambda value: all(
-    v is None or _is_whole(v) for v in (value if isinstance(value, (tuple, list)) else [value]))
+_MAY_STAND |= dict.fromkeys(("Sizes", "Sequence[int]", "int | Sequence[int]", "Ints", "Dims"), lambda value: all(
+    v is None or is_whole(v) for v in (value if isinstance(value, (tuple, list)) else [value])))
 """By annotation: whether a value may stand there."""
 
 

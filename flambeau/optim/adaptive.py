@@ -23,6 +23,7 @@ def _count(x: Any) -> Any:
 class Adagrad(GroupOptimizer):
     """Adagrad (Duchi et al. 2011). Of a sparse gradient only the rows that it has are touched."""
 
+    last = "weight_decay initial_accumulator_value foreach maximize differentiable fused"
     takes_sparse = True
 
     def __init__(self, params: ParamsT, lr: float | Tensor = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
@@ -58,6 +59,8 @@ class Adagrad(GroupOptimizer):
 class Adadelta(GroupOptimizer):
     """Adadelta (Zeiler 2012)."""
 
+    last = "maximize capturable foreach differentiable"
+
     def __init__(self, params: ParamsT, lr: float | Tensor = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
                  foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, options(locals()))
@@ -73,6 +76,8 @@ class Adadelta(GroupOptimizer):
 
 class RMSprop(GroupOptimizer):
     """RMSprop (Hinton, lecture 6 of 2012), centred or not, with or without momentum."""
+
+    last = "momentum alpha eps centered weight_decay capturable foreach maximize differentiable"
 
     def __init__(self, params: ParamsT, lr: float | Tensor = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
                  momentum: float = 0, centered: bool = False, capturable: bool = False, foreach: bool | None = None,
@@ -119,6 +124,8 @@ class Adamax(GroupOptimizer):
 class NAdam(GroupOptimizer):
     """Adam with Nesterov momentum (Dozat 2016)."""
 
+    last = "maximize foreach capturable differentiable"
+
     def __init__(self, params: ParamsT, lr: float | Tensor = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
                  foreach: bool | None = None, maximize: bool = False, capturable: bool = False, differentiable: bool = False) -> None:
@@ -145,6 +152,8 @@ class NAdam(GroupOptimizer):
 class RAdam(GroupOptimizer):
     """Rectified Adam (Liu et al. 2019)."""
 
+    last = "maximize foreach capturable decoupled_weight_decay differentiable"
+
     def __init__(self, params: ParamsT, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
                  maximize: bool = False, capturable: bool = False, differentiable: bool = False) -> None:
@@ -169,6 +178,8 @@ class RAdam(GroupOptimizer):
 
 class Rprop(GroupOptimizer):
     """Resilient backpropagation (Riedmiller and Braun 1993)."""
+
+    last = "foreach maximize differentiable capturable"
 
     def __init__(self, params: ParamsT, lr: float | Tensor = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
                  step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False, foreach: bool | None = None,

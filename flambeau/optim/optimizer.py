@@ -61,6 +61,7 @@ class Optimizer:
     """Base of all optimizers. Subclasses give `defaults` and implement `step`."""
 
     takes_sparse = False  # whether gradients may be sparse
+    last = ""   # the options that stand behind the others in groups and checkpoints, in this order, where it isn't the parameters'
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         if isinstance(lr := defaults.get("lr"), Tensor) and lr.numel() != 1:
@@ -316,12 +317,11 @@ _BOUNDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 def options(arguments: dict[str, Any]) -> dict[str, Any]:
     """The options among a constructor's `locals()`; ValueError for a value out of bounds, RuntimeError for two implementations."""
     found = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
+    found |= {name: found.pop(name) for name in arguments["__class__"].last.split()}
     if found.get("foreach") and found.get("fused"):
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
     if found.get("fused") and found.get("differentiable"):
         raise RuntimeError("`fused` does not support `differentiable`")
-    if isinstance(found.get("lr"), Tensor) and found.get("foreach") and found.get("capturable") is False:
-        raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")
     for name, value in found.items():
         if name in _BOUNDS and not _BOUNDS[name][1](value):
             raise ValueError(_BOUNDS[name][0].format(value))
@@ -428,7 +428,7 @@ def filled(param: Tensor, value: Any) -> Tensor:
 
 def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
     """The types of devices whose steps a CUDA graph may record."""
-    return ["cuda", "xla"] if supports_xla else ["cuda"]
+    return ["cuda", "xpu", "hpu", "privateuseone", *["xla"] * supports_xla]
 
 
 def _default_to_fused_or_foreach(params: Any, differentiable: bool, use_fused: bool = False) -> tuple[bool, bool]:

@@ -23,7 +23,26 @@ def test_limits_of_floats_read_as_torch_says(name):
 def test_limits_of_one_dtype_are_equal(kind, names):
     made = [[getattr(fl, kind)(getattr(fl, name)) for name in names] for _ in range(2)]
     assert made[0] == made[1]
-    assert len({*made[0], *made[1]}) == len(names)
+    assert all(a != b for i, a in enumerate(made[0]) for b in made[1][:i])
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(made[0][0])
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_limits_of_integers_read_as_torch_says(name):
+    assert repr(fl.iinfo(getattr(fl, name))) == repr(torch.iinfo(getattr(torch, name)))
+
+
+@pytest.mark.parametrize("args", [("cuda:0", 1), ("cuda", True), ("cpu", "a"), ("cuda", -1), ("cuda:01",), ("",), (None,), (1.5,), ("cuda", 1)],
+                         ids=str)
+def test_devices_that_are_none_are_refused_as_in_torch(args):
+    def made(library):
+        try:
+            return repr(library.device(*args))
+        except (TypeError, RuntimeError) as error:
+            return type(error)
+
+    assert made(fl) == made(torch)
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 
+import numpy as np
 import pytest
 
 import flambeau as fl
@@ -638,3 +639,24 @@ def test_arguments_that_are_nothing(call, error):
 def test_empty_tensors_split_into_nothing():
     assert [tuple(part.shape) for part in fl.zeros(2, 0).split(0, 1)] == [(2, 0)]
     assert fl.manual_seed(3.7).initial_seed() == 3     # the function takes what int() takes
+
+
+INTEGERS = [(name, place, key) for name, fn in OPERATORS.items() if ".nn." not in fn.__module__
+            for place, (key, p) in enumerate(inspect.signature(fn).parameters.items()) if p.annotation in ("int", "int | None")]
+
+
+@pytest.mark.parametrize("wrong", [1.5, "a", True, [1], 2j, object()], ids=str)
+def test_where_an_integer_stands_nothing_else_does(wrong) -> None:
+    assert len(INTEGERS) > 100
+    plain = {"int": 1, "int | None": 1, "bool": False, "str": "", "str | None": ""}
+    for name, place, key in INTEGERS:
+        before = list(inspect.signature(OPERATORS[name]).parameters.values())[:place]
+        args = [plain.get(p.annotation, fl.ones(2, 2)) for p in before if p.kind is p.POSITIONAL_OR_KEYWORD]
+        with pytest.raises(TypeError, match=f"argument '{key}'.* must be int"):
+            OPERATORS[name](*args, **{key: wrong})
+
+
+@pytest.mark.parametrize("whole", [1, fl.tensor(1), np.int64(1)], ids=str)
+def test_where_an_integer_stands_so_does_a_tensor_of_one_and_numpys(whole) -> None:
+    assert fl.tril(fl.ones(2, 2), whole).tolist() == [[1, 1], [1, 1]]
+    assert fl.kthvalue(fl.tensor([3, 1]), whole)[0] == 1

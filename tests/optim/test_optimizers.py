@@ -208,6 +208,17 @@ def test_state_dict_moves_between_optimizers():
         optim.AdamW([p, q]).load_state_dict(saved)
 
 
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adamax", "Adagrad", "Adadelta", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop",
+                                  "SparseAdam", "LBFGS", "Adafactor", "Muon"])
+def test_groups_have_torchs_options_in_torchs_order(name):
+    torch = pytest.importorskip("torch")
+
+    def group(lib):
+        return list(getattr(lib.optim, name)([lib.nn.Parameter(lib.ones(2, 2))]).state_dict()["param_groups"][0].items())
+
+    assert group(fl) == group(torch)
+
+
 def test_states_load_from_torch_and_back(tmp_path):
     torch = pytest.importorskip("torch")
     theirs = torch.ones(3, requires_grad=True)

@@ -75,19 +75,19 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     return _dropped(input, p, training, inplace, _masked)
 
 
-@operator
+@operator(tags=("from_generator",))
 def feature_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool | None = False) -> Tensor:
     """dropout of whole channels: one draw for each (sample, channel)."""
     return _dropped(input, p, training, inplace, _masked, channels=True)
 
 
-@operator
+@operator(tags=("from_generator",))
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool | None = False) -> Tensor:
     """Dropout that keeps mean and variance of selu's outputs."""
     return _dropped(input, p, training, inplace, _alpha)
 
 
-@operator
+@operator(tags=("from_generator",))
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool | None = False) -> Tensor:
     """alpha_dropout of whole channels."""
     return _dropped(input, p, training, inplace, _alpha, channels=True)
