@@ -291,6 +291,56 @@ def test_examples_have_a_form():
         fl.jit.script(Untyped(), example_inputs=3)
 
 
+NAMED = {     # of the operators that name what they give, a call of each
+    **{name: f"torch.{name}(x, 1)" for name in ("max", "min", "sort", "median", "nanmedian", "mode", "cummax", "cummin")},
+    "topk": "x.topk(2)", "kthvalue": "torch.kthvalue(x, k=2)", "aminmax": "torch.aminmax(x, dim=0)", "frexp": "torch.frexp(x)",
+    "histogram": "torch.histogram(x, 4)", "lu_unpack": "torch.lu_unpack(s, torch.ones(3, dtype=torch.int32))",
+    **{name: f"torch.{name}(s)" for name in ("svd", "qr", "slogdet", "geqrf")}, "triangular_solve": "torch.triangular_solve(x, s)",
+    **{f"linalg_{name}": f"torch.linalg.{name}(s)" for name in ("svd", "qr", "eigh", "eig", "slogdet", "lu", "cholesky_ex", "inv_ex",
+       "lu_factor", "lu_factor_ex", "ldl_factor", "ldl_factor_ex")},
+    "linalg_lstsq": "torch.linalg.lstsq(s, x)", "linalg_solve_ex": "torch.linalg.solve_ex(s, x)",
+}
+UNNAMED = {"histogramdd": "its edges are a list, and torch's scripts give a tuple of two as well"}
+
+
+def named_functions(name: str, folder: Path, library: Any) -> list[Any]:
+    """Functions that read the results of an operator by name, by place and whole."""
+    fields = getattr(fl.return_types, name)._fields
+    source = [f"def fields(x, s):\n    r = {NAMED[name]}\n    return {', '.join(f'r.{field}' for field in fields)}",
+              f"def one(x, s):\n    return {NAMED[name]}.{fields[-1]}, {NAMED[name]}[0]",
+              f"def parts(x, s):\n    {', '.join(fields)} = {NAMED[name]}\n    return {', '.join(reversed(fields))}",
+              f"def whole(x, s):\n    return {NAMED[name]}"]
+    path = folder / f"named_{name}_{library.__name__}.py"
+    path.write_text("\n\n\n".join(source))
+    space = {"torch": library, "__name__": path.stem}
+    exec(compile(path.read_text(), str(path), "exec"), space)
+    return [space[kind] for kind in ("fields", "one", "parts", "whole")]
+
+
+def test_all_named_results_are_called():
+    assert NAMED.keys() | UNNAMED.keys() == {name for name, kind in vars(fl.return_types).items() if isinstance(kind, type)}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:.*linalg:UserWarning", "ignore:.*deprecated:UserWarning")
+@pytest.mark.parametrize("name", NAMED)
+def test_named_results(name, tmp_path):
+    """In scripts they are read by name, which archives have too; what Python gets is a plain tuple, as torch's is."""
+    given = [[[3.0, 1.0, 2.0], [6.0, 5.0, 4.0], [0.0, 9.0, -1.0]], [[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]]]
+    ours, theirs = ([library.tensor(value) for value in given] for library in (fl, torch))
+    for mine, other in zip(*(named_functions(name, tmp_path, library) for library in (fl, torch)), strict=True):
+        expected, scripted = mine(*ours), fl.jit.script(mine)
+        file = io.BytesIO()
+        fl.jit.save(scripted, file)
+        found = [scripted(*ours), fl.jit.load(io.BytesIO(file.getvalue()))(*ours)]
+        kinds = torch.jit.script(other)(*theirs)
+        read = torch.jit.load(io.BytesIO(file.getvalue()))(*theirs)
+        for answer in found:
+            assert type(answer) is type(kinds) is type(read) is tuple
+            for a, b, c, d in zip(answer, expected, kinds, read, strict=True):
+                assert fl.equal(a, b) and str(a.dtype).partition(".")[2] == str(c.dtype).partition(".")[2] == str(d.dtype).partition(".")[2]
+                assert tuple(a.shape) == tuple(c.shape) == tuple(d.shape)
+
+
 def chain(x: fl.Tensor, y: fl.Tensor):
     z = fl.tanh(x * 2 + y)
     z = fl.sigmoid(z) * x - y
