@@ -25,6 +25,7 @@ from .whole import Following, Whole
 DEFINED = "_defined"        # what a ScriptModule was given methods as
 MARK = "_script_mark"       # of a method: "export", "ignore", "unused" or "drop"
 _HOMES = ("_modules", "_parameters", "_buffers", "_values")
+_NUMBERS: dict[str, tuple[Any, Any]] = {"int": (bool, int), "float": (int, float), "bool": (int, bool), "complex": ((int, float), complex)}
 _NUMBERED = (dtype, layout, memory_format)
 
 
@@ -53,7 +54,8 @@ def taken(kind: Type, value: Any, program: Program) -> Any:
         return number_of(value)
     if kind.name == "Device" and isinstance(value, str):
         return device(value)
-    return float(value) if kind.name == "float" and isinstance(value, int) and not isinstance(value, bool) else value
+    number = _NUMBERS.get(kind.name)
+    return number[1](value) if number is not None and isinstance(value, number[0]) else value
 
 
 def call_from_python(function: Function, program: Program, owner: tuple, args: tuple, kwargs: dict) -> Any:
