@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import io
+import math
 import sys
 import types
 import warnings
@@ -229,7 +230,7 @@ def test_examples_tell_types():
     with pytest.raises(RuntimeError):
         fl.jit.script(untyped)(2, 3, [1])
     scripted = fl.jit.script(untyped, example_inputs=[(2, 3, [1]), (4, 5, [2, 3])])
-    assert scripted.schema == "untyped(int a, int b, List[int] c) -> int" and scripted(2, 3, [1, 2]) == 8
+    assert scripted.schema == "untyped(int a, int b, int[] c) -> int" and scripted(2, 3, [1, 2]) == 8
 
 
 def times(a, n):
@@ -270,9 +271,9 @@ X2 = fl.ones(2)
 
 @pytest.mark.parametrize(("make", "examples", "call", "schema"), [
     (lambda: calls_others, lambda _: [(X2, 3)], (X2, 4), "Tensor x, int k"),
-    (lambda: may_be_none, lambda _: [(X2, None), (X2, 2)], (X2, 3), "Tensor a, Optional[int] b"),
+    (lambda: may_be_none, lambda _: [(X2, None), (X2, 2)], (X2, 3), "Tensor a, int? b"),
     (lambda: of_containers, lambda _: [([X2], {"a": 2}, (1, "b"))], ([X2, X2], {"a": 1}, (2, "c")),
-     "List[Tensor] xs, Dict[str, int] named, Tuple[int, str] pair"),
+     "Tensor[] xs, Dict(str, int) named, (int, str) pair"),
     (lambda: half_said, lambda _: [(X2, 2.0, 3)], (X2, 1.5, 2), "Tensor x, float n, int m"),
     (Untyped, lambda net: {net: [(X2, 3)]}, (X2, 4), "Tensor x, int n"),
     (Untyped, lambda net: {net.forward: [(X2, 3)]}, (X2, 4), "Tensor x, int n"),
@@ -289,6 +290,38 @@ def test_examples_tell_the_types_of_all_that_is_called(make, examples, call, sch
 def test_examples_have_a_form():
     with pytest.raises(ValueError, match="List\\[Tuple\\]"):
         fl.jit.script(Untyped(), example_inputs=3)
+
+
+NUMBERS = {"bool": True, "int": 3, "float": 2.5}
+OF_NUMBERS = ("a + b", "a - b", "a * b", "a / b", "a // b", "a % b", "a ** b", "a < b", "a <= b", "a == b", "a != b", "min(a, b)", "max(a, b)",
+              "pow(a, b)", "divmod(a, b)", "torch.add(a, b)", "abs(a)", "-a", "round(a)", "math.sqrt(a)", "[a, a][0] + b", "given(a, b)")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize(("first", "second"), [(a, b) for a in NUMBERS for b in NUMBERS if "bool" in (a, b)])
+def test_bools_are_numbers(first, second, tmp_path):
+    """Beside numbers, as arguments and from Python; what PyTorch refuses is refused."""
+    found = []
+    for library in (torch, fl):
+        source = ["def given(a: float, b: float):\n    return a - b"]
+        source += [f"def number{at}(a: {first}, b: {second}):\n    return {text}" for at, text in enumerate(OF_NUMBERS)]
+        source += [f"def from_python_{kind}(a: {kind}):\n    return a" for kind in (*NUMBERS, "complex")]
+        path = tmp_path / f"numbers_{library.__name__}.py"
+        path.write_text("\n\n\n".join(source))
+        space = {"torch": library, "math": math, "__name__": path.stem}
+        exec(compile(path.read_text(), str(path), "exec"), space)
+        calls = [(space[f"number{at}"], (NUMBERS[first], NUMBERS[second])) for at in range(len(OF_NUMBERS))]
+        calls += [(space[f"from_python_{kind}"], (NUMBERS[first],)) for kind in (*NUMBERS, "complex")]
+        answers = []
+        for fn, args in calls:
+            try:
+                answer = library.jit.script(fn)(*args)
+                answers.append((type(answer), answer))
+            except RuntimeError:
+                answers.append((RuntimeError, None))
+        found.append(answers)
+    names = [*OF_NUMBERS, *NUMBERS, "complex"]
+    assert [(name, a, b) for name, a, b in zip(names, *found, strict=True) if a != b] == []
 
 
 NAMED = {     # of the operators that name what they give, a call of each
