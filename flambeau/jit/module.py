@@ -25,7 +25,8 @@ from .whole import Following, Whole
 DEFINED = "_defined"        # what a ScriptModule was given methods as
 MARK = "_script_mark"       # of a method: "export", "ignore", "unused" or "drop"
 _HOMES = ("_modules", "_parameters", "_buffers", "_values")
-_NUMBERS: dict[str, tuple[Any, Any]] = {"int": (bool, int), "float": (int, float), "bool": ((int, float), bool), "complex": ((int, float), complex)}
+_NUMBERS: dict[str, tuple[Any, Any]] = {
+    "int": (bool, int), "float": (int, float), "bool": ((int, float), bool), "complex": ((int, float), complex)}
 _NUMBERED = (dtype, layout, memory_format)
 
 
