@@ -122,7 +122,8 @@ def _supposing(env: ShapeEnv, run: Callable[[], Any], supposed: dict[Relation, b
         asked, undecided = error.asked, error
     if asked is None or len(supposed) >= _MOST_SUPPOSED:
         raise undecided
-    found, refused = [], undecided
+    found: list[tuple[dict[Relation, bool], Any]] = []
+    refused: Exception = undecided
     for answer in (asked.op == "!=", asked.op != "!="):
         try:
             found.append(_supposing(env, run, supposed | {asked: answer}))
