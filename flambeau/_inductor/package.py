@@ -8,7 +8,7 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -151,9 +151,7 @@ class AOTICompiledModel:
         self._threads = 1 if single_threaded else _C.get_num_threads()
         self._first = _C.PackageSession(path, onednn.library_path() or "", self._threads)
         self._idle, self._lock = [self._first], threading.Lock()
-        call = json.loads(self._first.facts["call"])
-        self._in_spec, self._out_spec = treespec_loads(call["inputs"]), treespec_loads(call["outputs"])
-        self._given, self._results = call["given"], call["results"]
+        self._in_spec, self._out_spec, self._given, self._results = _called(path, self._first.facts)
         self._devices = {"cpu", "cuda"} if "cuda" in self._first.facts else {"cpu"}
 
     @property
@@ -210,6 +208,24 @@ class AOTICompiledModel:
             yield session
         finally:
             self._idle.append(session)
+
+
+def _called(path: str, facts: Mapping[str, str]) -> tuple[Any, Any, list, list]:
+    """How Python calls a package: the structures of what it takes and gives, its constants, and what its results are."""
+    try:
+        call = json.loads(facts["call"])
+        in_spec, out_spec, given, results = treespec_loads(call["inputs"]), treespec_loads(call["outputs"]), call["given"], call["results"]
+        fits = in_spec.num_leaves == len(given) and out_spec.num_leaves == len(results)
+        fits = fits and all(one is None or len(one) == 1 for one in given) and all(kind in _KINDS for kind, _ in results)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise RuntimeError(f"{path} is no ahead-of-time package of Flambeau's, or a damaged one: how it is called cannot be read "
+                           f"({type(error).__name__})") from None
+    if not fits:
+        raise RuntimeError(f"{path} is no ahead-of-time package of Flambeau's, or a damaged one: how it is called does not fit together")
+    return in_spec, out_spec, given, results
+
+
+_KINDS = ("tensor", "int", "constant")
 
 
 def _output(kind: str, value: Any, made: Sequence[tuple[np.ndarray, int, tuple[int, ...], tuple[int, ...]]]) -> Any:
