@@ -123,16 +123,15 @@ def convolution_cases(x: np.ndarray, w: np.ndarray, g: np.ndarray, stride: int, 
     last = [t.contiguous(memory_format=torch.channels_last) for t in (tx, tw, tg)]
 
     def torch_case(kind: str, x: torch.Tensor, w: torch.Tensor, g: torch.Tensor) -> Case:
-        if kind == "conv_forward":
+        if kind == "convolution":
             return lambda: F.conv2d(x, w, None, stride, padding)
-        mask = [kind == "conv_input_grad", kind == "conv_weight_grad", False]
+        mask = [kind == "convolution_input_grad", kind == "convolution_weight_grad", False]
         window = ([stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1)
         return lambda: torch.ops.aten.convolution_backward(g, x, w, None, *window, mask)
 
-    orders = {"conv_forward": (0, 1, 2), "conv_input_grad": (2, 1, 0), "conv_weight_grad": (0, 2, 1)}
     plain, nhwc = [x, w, g], [channels_last(x), w, channels_last(g)]
     cases: dict[str, dict[str, Case]] = {}
-    for kind, order in orders.items():
+    for kind, order in onednn.ORDER.items():
         def pick(arrays: list[np.ndarray], names: str, kind: str = kind, order: tuple = order) -> Case:
             layouts = dict(zip("xwg", names.split()))
             return onednn_case(kind, [arrays[i] for i in order], tuple(layouts["xwg"[i]] for i in order), attrs)  # type: ignore

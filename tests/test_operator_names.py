@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from flambeau.core.scalar import FOLDS, SCATTERED_BY
 from flambeau.ops.registry import OPERATORS, PRIMITIVES
 
 PACKAGE = Path(__file__).resolve().parent.parent / "flambeau"
@@ -23,9 +24,7 @@ LISTS = {
     "fx/proxy.py": "Python's operators",
     "dynamo/policy.py": "functions of NumPy", "dynamo/variables/arrays.py": "functions of NumPy, and what computes them here",
     "core/scalar.py": "what libraries do to products", "inductor/loop/ranges.py": "scalar operations of the loop IR",
-    "distributed/tensor/rules.py": "folds, and the reductions of collectives that they are",
     "onnx/elementwise.py": "the scalar table's column for ONNX", "onnx/layers.py": "forms in ONNX, a row each",
-    "onnx/shapes.py": "folds, and what ONNX calls them",
     "onnx/custom.py": "Python's operators",
     "_homes.py": "names of torch's modules",
     "nn/init.py": "PyTorch's gain of each",
@@ -75,6 +74,18 @@ def test_no_module_above_the_table_lists_operators() -> None:
             found[name] = lines
     assert found.keys() == LISTS.keys(), (f"lists of operators' names: {({k: v for k, v in found.items() if k not in LISTS})}; "
                                           f"no longer there: {sorted(LISTS.keys() - found.keys())}")
+
+
+def test_what_is_true_of_folds_stands_in_their_table() -> None:
+    """A table by the names of folds, or of those that scatters take, is a column of FOLDS."""
+    folds = FOLDS.keys() | SCATTERED_BY.keys()
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        tables = [node for node in _displays(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Dict)]
+        lines = [node.lineno for node in tables if len(node.keys) < 2 * len(folds & set(_members(node))) > 4]
+        if lines:
+            found[path.relative_to(PACKAGE).as_posix()] = lines
+    assert found.keys() == {"core/scalar.py"}, f"tables by names of folds: {found}"
 
 
 def test_the_scan_sees_what_it_should() -> None:

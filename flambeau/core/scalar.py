@@ -292,6 +292,7 @@ class Fold:
     native: str         # the dtypes that have native loops (csrc/scalar_rows.py): Bools, wide Integers, Floats
     exact: bool = True  # else totals of floats are kept in float64, so that errors do not grow with the number of elements
     truths: str = ""    # the fold that comes to the same for truth values, if there is another
+    meet: str = ""      # CUDA: of `a` in memory and `b` what is stored there; CuPy, which has every fold by its name, adds by itself
 
     @property
     def combine(self) -> ScalarOp:
@@ -307,6 +308,11 @@ class Fold:
     def of_truths(self) -> bool:
         """Whether it folds truth values alone."""
         return "B" in self.native
+
+    @property
+    def of_numbers(self) -> Fold:
+        """The fold of numbers that comes to the same for 0 and 1."""
+        return next((fold for fold in FOLDS.values() if fold.truths == self.name), self)
 
     def nothing(self, kind: dtype) -> Any:
         """What folding no elements of `kind` gives."""
@@ -325,14 +331,17 @@ class Fold:
 FOLDS: dict[str, Fold] = {fold.name: fold for fold in (
     # name, operation, of nothing, OpenMP, Triton's tile, native loops
     Fold("sum", "add", 0, "+", "tl.sum({0}, {1})", "IF", exact=False),
-    Fold("prod", "mul", 1, "*", "tl.reduce({0}, {1}, product)", "IF"),
-    Fold("max", "maximum", -np.inf, "nanmax", "tl.reduce({0}, {1}, largest)", "IF", truths="any"),
-    Fold("min", "minimum", np.inf, "nanmin", "tl.reduce({0}, {1}, smallest)", "IF", truths="all"),
+    Fold("prod", "mul", 1, "*", "tl.reduce({0}, {1}, product)", "IF", meet="a * b"),
+    Fold("max", "maximum", -np.inf, "nanmax", "tl.reduce({0}, {1}, largest)", "IF", truths="any",
+         meet="a > b || a != a ? a : b"),
+    Fold("min", "minimum", np.inf, "nanmin", "tl.reduce({0}, {1}, smallest)", "IF", truths="all",
+         meet="a < b || a != a ? a : b"),
     Fold("any", "bitwise_or", 0, "|", "tl.max({0}, {1})", "B"),
     Fold("all", "bitwise_and", 1, "&", "tl.min({0}, {1})", "B"),
 )}
 # How scatter, index_put and their like name the folds that elements meet at one place; "set" keeps the last.
 SCATTERED_BY: dict[str, Fold] = {"add": FOLDS["sum"], "prod": FOLDS["prod"], "amax": FOLDS["max"], "amin": FOLDS["min"]}
+REDUCE = {**{name: name for name in SCATTERED_BY}, "sum": "add", "multiply": "prod"}     # and what their `reduce` may say
 
 
 # --- what libraries do to a product before they store it ---

@@ -17,6 +17,7 @@ from ..autograd import grad as gradients
 from ..autograd.grad_mode import enable_grad
 from ..core.dtypes import float32, int32, int64
 from ..core.tensor import Tensor
+from ..core.windows import window_count
 from ..library import get_ctx
 from ..ops.counting import arange
 from ..ops.creation import from_numpy, zeros
@@ -360,12 +361,8 @@ _DEFORM = ("Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias
            "pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask")
 
 
-def _out_size(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int:
-    return (size + 2 * pad - (dilation * (kernel - 1) + 1)) // stride + 1
-
-
 def _deform_shape(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, bias: Tensor, *settings: Any) -> Tensor:
-    sizes = [_out_size(input.shape[2 + d], weight.shape[2 + d], *settings[d:6:2]) for d in (0, 1)]
+    sizes = [window_count(input.shape[2 + d], weight.shape[2 + d], *settings[d:6:2]) for d in (0, 1)]
     return input.new_empty((input.shape[0], weight.shape[0], *sizes))
 
 
@@ -387,7 +384,7 @@ def _deformed(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, bias:
     """A convolution whose taps are moved by `offset` (n, offset_groups * kernel * 2, h, w), rows before columns, and scaled by `mask`."""
     n, channels, height, width = input.shape
     kernel, steps = tuple(weight.shape[2:]), ((stride_h, pad_h, dilation_h), (stride_w, pad_w, dilation_w))
-    sizes = [_out_size(input.shape[2 + d], kernel[d], *steps[d]) for d in (0, 1)]
+    sizes = [window_count(input.shape[2 + d], kernel[d], *steps[d]) for d in (0, 1)]
     taps, points = kernel[0] * kernel[1], sizes[0] * sizes[1]
     wanted = [n, 2 * offset_groups * taps, *sizes]
     if list(offset.shape) != wanted or (use_mask and list(mask.shape) != [n, offset_groups * taps, *sizes]):

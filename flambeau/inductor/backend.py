@@ -21,7 +21,7 @@ from flambeau.backends import cudnn
 from flambeau.backends.cpu import onednn
 from flambeau.backends.cuda.cubins import Cubin
 from flambeau.backends.cuda.dnn_library import Convolution, Operand, Window
-from flambeau.backends.cuda.layouts import Layout
+from flambeau.backends.cuda.layouts import MatrixLayout
 from flambeau.core import dispatch
 from flambeau.core.tensor import Tensor
 from flambeau.inductor import config
@@ -99,7 +99,7 @@ def _settings(values: dict[str, Any]) -> Iterator[None]:
 class Kept:
     """How compiled graphs are kept: on CPUs by their library's name and the function around it, on GPUs by their cubins."""
 
-    classes = (NativeCode, CudaCode, *CALL_CLASSES, Cubin, Extern, View, PostOp, Slot, Layout, Convolution, Operand, Window)
+    classes = (NativeCode, CudaCode, *CALL_CLASSES, Cubin, Extern, View, PostOp, Slot, MatrixLayout, Convolution, Operand, Window)
 
     def __init__(self, settings: dict[str, Any]):
         self.settings = settings

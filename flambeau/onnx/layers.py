@@ -10,6 +10,7 @@ import numpy as np
 
 from ..core.dtypes import bool_, float32, int32, int64
 from ..core.tensor import Tensor
+from ..core.windows import unwound
 from .forms import form, short
 from .shapes import reshape_to
 from .writer import Value, Writer
@@ -153,8 +154,7 @@ def plain_convolution(o: Writer, x: Value, w: Value, stride: Any, padding: Any, 
 def convolution_input_grad(o: Writer, g: Value, w: Value, shape: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Value:
     """A transposed convolution, to a shape."""
     assert g.shape is not None and w.shape is not None
-    rest = [n - ((m - 1) * s - 2 * p + d * (k - 1) + 1)
-            for n, m, s, p, d, k in zip(shape[2:], g.shape[2:], stride, padding, dilation, w.shape[2:])]
+    rest = [n - least for n, least in zip(shape[2:], map(unwound, g.shape[2:], w.shape[2:], stride, padding, dilation))]
     return _convolution(o, g, w, None, stride, padding, dilation, True, rest, groups)
 
 

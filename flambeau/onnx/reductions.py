@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.dtypes import bool_, dtype, float32, float64, int32, int64
+from ..ops.registry import PRIMITIVES
 from .forms import form, short
 from .writer import Value, Writer
 
@@ -35,11 +36,7 @@ def _fold(op: str) -> Callable:
     return write
 
 
-form("sum", "primitive:sum")(_fold("ReduceSum"))
-form("prod", "primitive:prod")(_fold("ReduceProd"))
 form("mean")(_fold("ReduceMean"))
-form("amax", "primitive:amax")(_fold("ReduceMax"))
-form("amin", "primitive:amin")(_fold("ReduceMin"))
 form("max.default")(_fold("ReduceMax"))
 form("min.default")(_fold("ReduceMin"))
 
@@ -61,8 +58,10 @@ def _truths(op: str) -> Callable:
     return write
 
 
-form("any", "primitive:any")(_truths("ReduceMax"))
-form("all", "primitive:all")(_truths("ReduceMin"))
+for _prim in PRIMITIVES.values():
+    if _prim.fold:      # ONNX has those of numbers by their names
+        form(_prim.name, f"primitive:{_prim.name}")(
+            (_truths if _prim.fold.of_truths else _fold)(f"Reduce{_prim.fold.of_numbers.name.capitalize()}"))
 
 
 def _spread(root: bool, with_mean: bool, by_bias: bool) -> Callable:

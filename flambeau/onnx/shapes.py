@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..core.dtypes import bool_, float32, int32, int64
+from ..core.scalar import REDUCE, SCATTERED_BY
 from ..core.symbolic import hint_of, is_symbolic
 from ..core.tensor import Tensor
 from ..ops import prims
-from .elementwise import Scalars
+from .elementwise import SAME, Scalars
 from .forms import form, short
 from .writer import Value, Writer
 
@@ -441,9 +442,6 @@ def index_put(o: Writer, x: Value, indices: Sequence[Value | None], values: Valu
     return o.cast(permute(o, made, back), x.dtype)
 
 
-_REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min", "set": None}
-
-
 def _scatter(o: Writer, x: Value, dim: int, index: Value, source: Any, reduce: str | None = None) -> Value:
     if not isinstance(source, Value) or (source.rank == 0 and index.rank):
         source = o.Expand(o.cast(source, x.dtype), o.Shape(index))
@@ -451,7 +449,8 @@ def _scatter(o: Writer, x: Value, dim: int, index: Value, source: Any, reduce: s
         source = o.Slice(source, [0] * index.rank, o.Shape(index), list(range(index.rank)), [1] * index.rank)
     if x.rank == 0:
         return o.cast(scatter_of_one(o, x, index, source, reduce), x.dtype)
-    reduction = None if reduce is None else _REDUCTIONS[reduce]
+    fold = SCATTERED_BY[REDUCE[reduce]] if reduce not in (None, "set") else None
+    reduction = SAME[fold.op].lower() if fold else None
     base = as_numbers(o, x, reduction is not None)
     made = o.ScatterElements(base, o.cast(index, int64), o.cast(source, base.dtype), axis=_dim(x, dim), reduction=reduction)
     return o.cast(made, x.dtype)

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtypes import FLOAT, bool_, dtype, float32, iinfo, int32, int64, promote_types, scalar_type
+from ..core.dtypes import FLOAT, bool_, float32, int32, int64, promote_types, scalar_type
 from ..core.memory_format import channels_last, channels_last_3d, contiguous_format, preserve_format
+from ..core.scalar import REDUCE, SCATTERED_BY
 from ..core.settings import alert_not_deterministic
 from ..core.shared import is_shared
 from ..core.size import Size, canonical_dim, contiguous_strides
@@ -92,9 +93,6 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     return prims.gather(source, d, index)
 
 
-_REDUCE = {"add": "add", "sum": "add", "multiply": "prod", "prod": "prod", "amax": "amax", "amin": "amin"}
-
-
 def _extremes_vjp(g: Tensor, index: Tensor, src: Tensor, out: Tensor, dim: int) -> tuple:
     theirs = prims.read_part(src, index) == out.gather(dim, index)
     share = g / g.new_zeros(tuple(g.shape)).scatter_add(dim, index, theirs.to(g.dtype))
@@ -109,7 +107,7 @@ def _extremes_of_sources(input: Tensor, dim: int, index: Tensor, src: Tensor, mo
 
 def scattered_apart(input: Tensor, dim: int, index: Tensor, src: Tensor, mode: str) -> Tensor:
     """The sources combined by themselves, where there are any."""
-    base = _scatter(input, dim, index, _identity(mode, input.dtype), "set")
+    base = _scatter(input, dim, index, SCATTERED_BY[mode].nothing(input.dtype), "set")
     return _scatter(base, dim, index, src, mode, _extremes_of_sources if mode in ("amax", "amin") else None)
 
 
@@ -140,7 +138,7 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
     dim = canonical_dim(dim, input.ndim)
     if reduce is not None and reduce not in ("add", "multiply"):
         raise RuntimeError(f"reduce argument must be either add or multiply, got {reduce!r}")
-    return _scatter(input, dim, index, value if src is None else src, "set" if reduce is None else _REDUCE[reduce])
+    return _scatter(input, dim, index, value if src is None else src, "set" if reduce is None else REDUCE[reduce])
 
 
 @operator(method=True, autocast={"cuda": "promote"}, node=True)
@@ -152,18 +150,6 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return _scatter(input, dim, index, src, "add")
 
 
-def _identity(mode: str, kind: dtype) -> Any:
-    """The number that a reduction starts from."""
-    if mode in ("add", "prod"):
-        return 0 if mode == "add" else 1
-    if kind.category >= FLOAT:
-        return float("-inf") if mode == "amax" else float("inf")
-    if kind is bool_:
-        return mode == "amin"
-    limits = iinfo(kind)
-    return limits.min if mode == "amax" else limits.max
-
-
 @operator(method=True, node=True)
 @with_out
 def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
@@ -171,7 +157,7 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     dim = canonical_dim(dim, input.ndim)
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce!r}")
-    mode = "add" if reduce == "mean" else _REDUCE[reduce]
+    mode = "add" if reduce == "mean" else REDUCE[reduce]
     result = (_scatter if include_self else scattered_apart)(input, dim, index, src, mode)
     if reduce != "mean":
         return result

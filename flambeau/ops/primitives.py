@@ -21,7 +21,7 @@ from ..core import dispatch
 from ..core.device import at, elsewhere, enter_gpu
 from ..core.dtypes import COMPLEX, FLOAT, dtype
 from ..core.locks import cached_property
-from ..core.scalar import TABLE, compares, evaluate
+from ..core.scalar import FOLDS, TABLE, Fold, compares, evaluate
 from ..core.size import channels_last_strides, elementwise_strides, is_contiguous, looks_channels_last, plain_numbers
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, is_example, laid_out, view_tensor
 from ..core.unresolved import resolved, seen, waits
@@ -122,6 +122,7 @@ class Primitive:
         self.params = tuple(inspect.signature(shape).parameters)
         self.tensors = 1 if tensors is None else tensors
         self.tensor_positions = tuple(range(self.tensors))
+        self.fold: Fold | None = FOLDS.get(loop) if type(loop) is str else None
         # what native code makes of a call
         self.eager = _C.Eager(scalar, replayed(self) if may_be_replayed(self) else None, self, small, views,
                               "promises" in vars(type(self)))

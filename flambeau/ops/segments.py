@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.dtypes import DTYPES, FLOAT, int64
+from ..core.scalar import FOLDS
 from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from .checks import checked
@@ -15,8 +16,7 @@ from .promotion import apart, cast
 from .registry import OPERATORS, operator
 from .writing import with_out
 
-_STARTS = {"sum": ("sum", 0.0), "mean": ("sum", 0.0), "prod": ("prod", 1.0), "max": ("amax", float("-inf")), "min": ("amin", float("inf"))}
-"""reduce= -> the scatter that does it, and what a segment without elements comes to."""
+_REDUCTIONS = ("sum", "mean", "prod", "max", "min")
 
 
 def _expect(held: bool, message: str) -> None:
@@ -46,9 +46,9 @@ def segment_reduce(data: Tensor, reduce: str, *, lengths: Tensor | None = None, 
     lengths (*batch, segments) -> (*batch, segments, *rest) for data (*batch, size, *rest), where `axis` is the number of batch
     dimensions. A run starts from `initial`; one without elements is that, or what the reduction of nothing is. `unsafe`: lengths are
     not looked at."""
-    if reduce not in _STARTS:
+    if reduce not in _REDUCTIONS:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}; here they are called "
-                           f"{', '.join(_STARTS)}")
+                           f"{', '.join(_REDUCTIONS)}")
     _expect(indices is None, "indices based reduction is not supported yet; give lengths or offsets.")
     cuts = lengths if offsets is None else offsets
     if cuts is None:
@@ -68,14 +68,14 @@ def segment_reduce(data: Tensor, reduce: str, *, lengths: Tensor | None = None, 
 
 def _reduced(data: Tensor, ends: Tensor, at: int, reduce: str, initial: Any) -> Tensor:
     """By a scatter: the rows before the first segment and those behind the last have a place of their own, which is cut away."""
-    mode, nothing = _STARTS[reduce]
+    fold = FOLDS["sum" if reduce == "mean" else reduce]
     count, size = ends.shape[at] - 1, data.shape[at]
     position = OPERATORS["arange"](size, dtype=ends.dtype, device=data.device).expand(*ends.shape[:at], size)
     segment = OPERATORS["searchsorted"](ends.contiguous(), position.contiguous(), right=True)
     index = segment.reshape(*segment.shape, *[1] * (data.ndim - at - 1)).expand(*data.shape)
     room = (*data.shape[:at], count + 2, *data.shape[at + 1:])
-    start = data.new_full(room, nothing if initial is None else initial)
-    found = start.scatter_reduce(at, index, data, mode).narrow(at, 1, count)
+    start = data.new_full(room, fold.empty if initial is None else initial)
+    found = start.scatter_reduce(at, index, data, f"a{reduce}" if fold.combine.ordered else fold.name).narrow(at, 1, count)
     if reduce != "mean":
         return found
     sizes = OPERATORS["diff"](ends, dim=at).reshape(*ends.shape[:at], count, *[1] * (data.ndim - at - 1)).to(data.dtype)

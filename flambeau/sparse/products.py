@@ -145,13 +145,12 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 # -- torch.sparse's own names ------------------------------------------------------------------------------------------------------
-REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "amax", "amin": "amin"}
+REDUCTIONS = ("sum", "mean", "amax", "amin")
 
 
 def mm(mat1: Tensor, mat2: Tensor, reduce: str = "sum") -> Tensor:
     """The product of two matrices of which one at least is sparse. `reduce`: how the products of a row come together, of a CSR matrix
-    with a
-    dense one: "sum", "mean", "amax" or "amin" over the entries there are."""
+    with a dense one: "sum", "mean", "amax" or "amin" over the entries there are."""
     if reduce not in REDUCTIONS:
         raise RuntimeError(f"torch.sparse.mm: reduce must be one of {', '.join(REDUCTIONS)}, got {reduce!r}")
     if reduce == "sum":

@@ -72,7 +72,7 @@ def test_what_is_called_exact_is_so_of_what_is_not_finite_or_huge(kind, convolut
     post = [PostOp(kind, 0.5, 0.25, *map(operand, tensors)) if kind in ("linear", *BINARY) else PostOp(kind)]
     if convolution and not tensors:
         image, w, out = x.reshape(1, 1, 4, 4), np.ones((48, 1, 1, 1), np.float32), np.empty((1, 48, 4, 4), np.float32)
-        op = onednn.conv("conv_forward", [operand(a, "free") for a in (image, w, out)], stride=(1, 1), padding=(0, 0), dilation=(1, 1),
+        op = onednn.conv("convolution", [operand(a, "free") for a in (image, w, out)], stride=(1, 1), padding=(0, 0), dilation=(1, 1),
                          post=post)
         onednn.run(op, image, w, out)
         out = out.reshape(48, 16).T
@@ -141,7 +141,7 @@ def test_convolution_with_post_ops_in_all_layouts(groups, layout) -> None:
     x, bias = random(2, 10, 12, 32).transpose(0, 3, 1, 2), random(48, seed=2)
     w = random(48, 32 // groups, 3, 3, seed=1)
     residual, out = random(2, 10, 12, 48, seed=3).transpose(0, 3, 1, 2), np.zeros((2, 10, 12, 48), np.float32).transpose(0, 3, 1, 2)
-    op = onednn.conv("conv_forward", (operand(x), operand(w, layout), operand(out)), operand(bias), **CONV, groups=groups,
+    op = onednn.conv("convolution", (operand(x), operand(w, layout), operand(out)), operand(bias), **CONV, groups=groups,
                      post=[PostOp("add", operand=operand(residual)), PostOp("relu")])
     onednn.run(op, x, w, out, bias, residual)
     parts = [convolved(x[:, i * 16 * 2 // groups:][:, :32 // groups], w[i * 48 // groups:][:48 // groups]) for i in range(groups)]
@@ -152,7 +152,7 @@ def test_convolution_with_post_ops_in_all_layouts(groups, layout) -> None:
 def test_weight_gradient_with_bias_gradient() -> None:
     x, g = random(2, 16, 8, 8), random(2, 24, 8, 8, seed=1)
     gw, gb = np.empty((24, 16, 3, 3), np.float32), np.empty(24, np.float32)
-    op = onednn.conv("conv_weight_grad", [operand(array, "free") for array in (x, g, gw)], operand(gb), **CONV)
+    op = onednn.conv("convolution_weight_grad", [operand(array, "free") for array in (x, g, gw)], operand(gb), **CONV)
     onednn.run(op, x, g, gw, gb)
     np.testing.assert_allclose(gb, wide(g).sum((0, 2, 3)), rtol=1e-4, atol=1e-4)
     w = random(24, 16, 3, 3, seed=2)

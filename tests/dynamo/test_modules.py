@@ -315,3 +315,9 @@ def test_an_average_over_all_batches_is_one_graph() -> None:
         x = torch.arange(12.0).reshape(4, 3) * (k + 1) ** 2
         torch.testing.assert_close(compiled(x), norms[1](x))
     torch.testing.assert_close(norms[0].state_dict(), norms[1].state_dict())
+
+
+def test_a_transposed_convolution_of_a_given_size_is_one_graph() -> None:
+    m, x = nn.ConvTranspose2d(2, 3, 3, stride=2, padding=1), torch.randn(1, 2, 5, 5)
+    compiled = torch.compile(lambda x: m(x, output_size=(10, 10)), backend="aot_eager", fullgraph=True)
+    same(compiled(x), m(x, output_size=(10, 10)))

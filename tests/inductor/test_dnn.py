@@ -89,7 +89,7 @@ def _of_kind(recorder: Recorder, kind: int) -> list[dict]:
     return [d for d in recorder.descriptors.values() if d["kind"] == kind]
 
 
-@pytest.mark.parametrize(("kind", "first"), [("forward", 700), ("input_grad", 706), ("weight_grad", 712)])
+@pytest.mark.parametrize(("kind", "first"), [("convolution", 700), ("convolution_input_grad", 706), ("convolution_weight_grad", 712)])
 def test_what_a_convolution_is_described_as(library, kind, first):
     conv = dnn_library.describe(kind, "bfloat16", [(2, 8, 9, 7), (16, 4, 3, 1), (2, 16, 5, 7)], True, (2, 1), (1, 0), (1, 1))
     plans = list(dnn_library.plans(library, ctypes.c_void_p(77), conv))
@@ -109,7 +109,7 @@ def test_what_a_convolution_is_described_as(library, kind, first):
 
 
 def test_plans_run_on_addresses_and_keep_their_descriptors(library):
-    conv = dnn_library.describe("forward", "float32", [(1, 4, 4, 4), (4, 4, 1, 1), (1, 4, 4, 4)], True, (1, 1), (0, 0), (1, 1))
+    conv = dnn_library.describe("convolution", "float32", [(1, 4, 4, 4), (4, 4, 1, 1), (1, 4, 4, 4)], True, (1, 1), (0, 0), (1, 1))
     call = next(dnn_library.plans(library, ctypes.c_void_p(1), conv)).call
     before = library.lib.destroyed
     for _ in range(3):
@@ -122,18 +122,18 @@ def test_plans_run_on_addresses_and_keep_their_descriptors(library):
 
 def test_exact_sums_take_no_tensor_cores(library):
     with fl.backends.cudnn.flags(allow_tf32=False):
-        conv = dnn_library.describe("forward", "float32", [(1, 4, 4, 4), (4, 4, 1, 1), (1, 4, 4, 4)], True, (1, 1), (0, 0), (1, 1))
+        conv = dnn_library.describe("convolution", "float32", [(1, 4, 4, 4), (4, 4, 1, 1), (1, 4, 4, 4)], True, (1, 1), (0, 0), (1, 1))
     assert conv.exact and not list(dnn_library.plans(library, ctypes.c_void_p(1), conv))
     assert list(dnn_library.plans(library, ctypes.c_void_p(1), conv._replace(exact=False)))
 
 
 def test_a_plan_that_needs_too_much_memory_is_passed_over(library):
-    conv = dnn_library.describe("forward", "float16", [(1, 4, 4, 4), (4, 4, 1, 1), (1, 4, 4, 4)], True, (1, 1), (0, 0), (1, 1))
+    conv = dnn_library.describe("convolution", "float16", [(1, 4, 4, 4), (4, 4, 1, 1), (1, 4, 4, 4)], True, (1, 1), (0, 0), (1, 1))
     assert [p.workspace for p in dnn_library.plans(library, ctypes.c_void_p(1), conv, 150)] == [100, 100]
 
 
 def test_one_spatial_axis_becomes_two():
-    conv = dnn_library.describe("forward", "float32", [(2, 4, 9), (6, 4, 3), (2, 6, 4)], False, (2,), (1,), (1,))
+    conv = dnn_library.describe("convolution", "float32", [(2, 4, 9), (6, 4, 3), (2, 6, 4)], False, (2,), (1,), (1,))
     assert conv.x == ((2, 4, 1, 9), (36, 9, 9, 1)) and conv.window == ((1, 2), (0, 1), (1, 1))
 
 

@@ -48,9 +48,9 @@ def by_address(conv: Convolution) -> Any:
 
     def call(x: int, w: int, y: int) -> None:
         a, b, c = _at(x, conv.x, kind), _at(w, conv.w, kind), _at(y, conv.y, kind)
-        if conv.kind == "forward":
+        if conv.kind == "convolution":
             c[...] = cpu.convolution(a, b, None, *window, groups)
-        elif conv.kind == "input_grad":
+        elif conv.kind == "convolution_input_grad":
             a[...] = cpu.convolution_input_grad(c, b, a.shape, *window, groups)
         else:
             b[...] = cpu.convolution_weight_grad(c, a, b.shape, *window, groups)

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ... import _C
+from ...core.windows import ROLES, window_count
 from .onednn import DTYPES, KINDS, available, end_padding
 
 F32 = np.dtype(np.float32)
 NARROW = frozenset(DTYPES) - {F32}  # computed in float32 where oneDNN does not take them
-FORWARD, INPUT_GRAD, WEIGHT_GRAD = KINDS["conv_forward"], KINDS["conv_input_grad"], KINDS["conv_weight_grad"]
+FORWARD, INPUT_GRAD, WEIGHT_GRAD = map(KINDS.__getitem__, ROLES)
 # Which operands oneDNN may lay out as it likes (bits), reordering in each call. In channels-last order its kernels are fast and
 # only the weight needs it; in plain order they are slow enough that reordering everything pays, but for 1 x 1 windows, which
 # are matrix products (docs/onednn.md).
@@ -33,7 +34,7 @@ FROM_LAST = {4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
 def convolution(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, stride: Sequence[int], padding: Sequence[int],
                 dilation: Sequence[int], groups: int) -> np.ndarray:
     """Cross-correlation of x with w, padded with zeros, plus `bias` (o,)."""
-    sizes = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], stride, padding, dilation))
+    sizes = tuple(map(window_count, x.shape[2:], w.shape[2:], stride, padding, dilation))
     out = _empty_like(x, (x.shape[0], w.shape[0], *sizes))
     if _onednn(FORWARD, (x, w, out), bias, x, w, out, stride, padding, dilation, groups):
         return out

@@ -23,11 +23,12 @@ import numpy as np
 from ... import _C
 from ...core.dtypes import DTYPES as _DTYPES
 from ...core.settings import READ
+from ...core.windows import ROLES, W, X, Y
 
 BFLOAT16 = _DTYPES["bfloat16"].numpy if "bfloat16" in _DTYPES else np.dtype("V2")  # which no tensor has
 DTYPES: dict[np.dtype, int] = {np.dtype(np.float16): 1, BFLOAT16: 2, np.dtype(np.float32): 3}
 LAYOUTS = {"given": 0, "free": 1, "constant": 2}
-KINDS = {"matmul": 0, "conv_forward": 1, "conv_input_grad": 2, "conv_weight_grad": 3}
+KINDS = {"matmul": 0, **{name: number for number, name in enumerate(ROLES, 1)}}
 
 
 @dataclass(frozen=True)
@@ -111,19 +112,19 @@ def matmul(a: Operand, b: Operand, out: Operand, bias: Operand | None = None, po
 
 def conv_words(kind: str, operands: Sequence[Operand], bias: Operand | None = None, *, stride: Sequence[int],
                padding: Sequence[int], dilation: Sequence[int], groups: int = 1, post: Iterable[PostOp] = ()) -> tuple[int, ...]:
-    """As matmul_words, for "conv_forward" (x, w, out), "conv_input_grad" (g, w, out) or "conv_weight_grad" (x, g, out)."""
-    x, w, y = (operands[i] for i in _FORWARD_ORDER[kind])
+    """As matmul_words, for "convolution" (x, w, out), "convolution_input_grad" (g, w, out) or "convolution_weight_grad" (x, g, out)."""
+    x, w, y = (operands[i] for i in ORDER[kind])
     ends = end_padding(x.shape[2:], y.shape[2:], w.shape[2:], stride, padding, dilation)
     return _words(kind, operands, bias, tuple(zip(stride, dilation, padding, ends)), groups, post)
 
 
-# Where among a kind's operands those of the forward convolution stand: its input, weight and output.
-_FORWARD_ORDER = {"conv_forward": (0, 1, 2), "conv_input_grad": (2, 1, 0), "conv_weight_grad": (0, 2, 1)}
+# Which of x, w and y a kind's operands are, in the order that csrc/onednn_ops.h has them in; read backwards it is the same.
+ORDER = {**ROLES, "convolution_weight_grad": (X, Y, W)}
 
 
 def conv(kind: str, operands: Sequence[Operand], bias: Operand | None = None, **options: Any) -> int:
-    """"conv_forward": out (n, o, ...) = post(x (n, c, ...) convolved with w (o, c / groups, ...) + bias (o,)), 1 to 3 spatial axes.
-    "conv_input_grad": its gradient by x, also the transposed convolution. "conv_weight_grad": by w, and by the bias into `bias`.
+    """"convolution": out (n, o, ...) = post(x (n, c, ...) convolved with w (o, c / groups, ...) + bias (o,)), 1 to 3 spatial axes.
+    "convolution_input_grad": its gradient by x, also the transposed convolution. "convolution_weight_grad": by w, and by the bias into `bias`.
 
     Fast layouts: x and out channels-last (strides of an NHWC array) with w "free". `options` are those of `conv_words`.
     Raises as `matmul`.

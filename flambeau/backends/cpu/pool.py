@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ... import _C
+from ...core.windows import window_count
 from .conv import FROM_LAST, TO_LAST, is_channels_last
 from .native import fill, large_total
 from .onednn import BFLOAT16
@@ -21,13 +22,6 @@ MAX, MAX_GRAD, AVERAGE, AVERAGE_GRAD = range(4)
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 NATIVE = frozenset({np.dtype(np.float16), BFLOAT16, F32, F64})
 NARROW = NATIVE - {F32, F64}
-
-
-def pooled_size(n: int, kernel: int, stride: int, padding: int, dilation: int = 1, ceil_mode: bool = False) -> int:
-    """Output length of pooling along an axis of length n: in `ceil_mode` a last window may overhang, if it starts inside."""
-    span = n + 2 * padding - dilation * (kernel - 1) - 1
-    size = -(-span // stride) + 1 if ceil_mode else span // stride + 1
-    return size - 1 if ceil_mode and (size - 1) * stride >= n + padding else size
 
 
 def max_pool_with_indices(x: np.ndarray, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
@@ -86,7 +80,7 @@ def _windows(sizes: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int,
              dilation: tuple[int, ...], ceil_mode: bool, count_padding: bool) -> Windows:
     tables, outs = [], []
     for n, k, s, p, d in zip(sizes, kernel, stride, padding, dilation):
-        out = pooled_size(n, k, s, p, d, ceil_mode)
+        out = window_count(n, k, s, p, d, ceil_mode)
         if out < 1:
             raise RuntimeError(f"pooling: kernel {kernel} with dilation {dilation} does not fit the input {sizes}, padded by {padding}")
         first = np.arange(out) * s - p

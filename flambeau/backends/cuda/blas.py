@@ -16,7 +16,7 @@ from ...core.lazy import LazyModule
 from ...core.size import contiguous_strides
 from . import matmul as precision
 from .cubins import Kernel, stream_pointer
-from .layouts import Layout, layout
+from .layouts import MatrixLayout, layout
 from .programs import Launch, places, program
 
 Array = Any
@@ -106,7 +106,7 @@ def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
 _calls: dict[tuple, Callable[[Array, Array, Array], None]] = {}      # by layout: a model's products are always the same
 
 
-def _layout_of(x: Array) -> Layout | None:
+def _layout_of(x: Array) -> MatrixLayout | None:
     return layout(x.shape, [s // x.itemsize for s in x.strides])
 
 
@@ -137,8 +137,8 @@ def _prepare(a: Array, b: Array, out: Array) -> Callable[[Array, Array, Array], 
     return by_copies
 
 
-def by_address(kind: Any, shape: Sequence[int], k: int, of_a: Layout | None, of_b: Layout | None,
-               of_out: Layout | None) -> Callable[[int, int, int], None] | None:
+def by_address(kind: Any, shape: Sequence[int], k: int, of_a: MatrixLayout | None, of_b: MatrixLayout | None,
+               of_out: MatrixLayout | None) -> Callable[[int, int, int], None] | None:
     """The product into (*batch, n, m) `shape` over `k`, of matrices laid out so, as a function of their addresses.
 
     None where cuBLAS cannot do it. cuBLAS thinks in columns: out^T = b^T a^T. Its fast kernels want rows, `k` and `m` in whole
@@ -179,25 +179,26 @@ _WORTH = 64     # multiplications for an element that is copied
 _COPIED = 4096  # elements that a program copies
 
 
-def _memory(of: Layout, rows: int, columns: int) -> tuple[int, int]:
+def _memory(of: MatrixLayout, rows: int, columns: int) -> tuple[int, int]:
     """The rows of a matrix as they lie in memory, and their length."""
     return (rows, columns) if of.rows else (columns, rows)
 
 
-def _is_worth_padding(n: int, m: int, k: int, layouts: Sequence[Layout]) -> bool:
+def _is_worth_padding(n: int, m: int, k: int, layouts: Sequence[MatrixLayout]) -> bool:
     """Whether rows that are no whole words of 16 bytes cost more than copies of those matrices do."""
     odd = [size for of, size in zip(layouts, (n * k, k * m, n * m)) if of.leading % _WORD]
     return bool(odd) and n * m * k > _WORTH * sum(odd) and n * m * k > 1 << 24 and importlib.util.find_spec("triton") is not None
 
 
-def _padded(kind: Any, shape: Sequence[int], k: int, of_a: Layout, of_b: Layout, of_out: Layout) -> Callable[[int, int, int], None] | None:
+def _padded(kind: Any, shape: Sequence[int], k: int, of_a: MatrixLayout, of_b: MatrixLayout,
+            of_out: MatrixLayout) -> Callable[[int, int, int], None] | None:
     """The product on copies of the matrices whose rows are no whole words: cuBLAS' fast kernels want them so."""
     (n, m), whole, pads = shape, [], []
     for of, sizes in ((of_a, (n, k)), (of_b, (k, m)), (of_out, (n, m))):
         rows, columns = _memory(of, *sizes)
         leading = -(-columns // _WORD) * _WORD if of.leading % _WORD else 0
         pads.append((rows, columns, of.leading, leading))
-        whole.append(Layout(of.rows, leading or of.leading, of.batch))
+        whole.append(MatrixLayout(of.rows, leading or of.leading, of.batch))
     call = by_address(kind, shape, k, *whole)
     copies = [_copy(*pad) if pad[3] else None for pad in pads[:2]]
     back = _copy(pads[2][0], pads[2][1], pads[2][3], pads[2][2]) if pads[2][3] else None
@@ -235,7 +236,7 @@ def _copy(rows: int, columns: int, source_step: int, target_step: int) -> Callab
     return lambda source, target: launch((rows * blocks,), (source, target))
 
 
-def _gemm(name: str, shape: Sequence[int], k: int, of_a: Layout, of_b: Layout, of_out: Layout,
+def _gemm(name: str, shape: Sequence[int], k: int, of_a: MatrixLayout, of_b: MatrixLayout, of_out: MatrixLayout,
           add: bool) -> Callable[[int, int, int], None]:
     data, _, scalar = KINDS[name]
     library = _cublas()

@@ -14,7 +14,7 @@ from . import matmul as precision
 from .blas import KINDS, TF32, matmul
 from .blas import by_address as plain_product
 from .cubins import stream_pointer
-from .layouts import Layout, layout
+from .layouts import MatrixLayout, layout
 from .programs import REMEMBERED, Launch, Place, program
 
 Array = Any
@@ -71,7 +71,7 @@ class BiasedProduct:
     bias goes along its rows.
     """
 
-    def __init__(self, name: str, n: int, m: int, k: int, of_a: Layout, of_b: Layout, of_out: Layout, activation: str = ""):
+    def __init__(self, name: str, n: int, m: int, k: int, of_a: MatrixLayout, of_b: MatrixLayout, of_out: MatrixLayout, activation: str = ""):
         library = _library()
         data, compute, _ = KINDS[name]
         scale = _FORMAT[data]
@@ -125,7 +125,8 @@ class BiasedProduct:
             _check(status, "cublasLtMatmul")
 
 
-def by_address(name: str, n: int, m: int, k: int, of_a: Layout, of_b: Layout, of_out: Layout, activation: str) -> BiasedProduct:
+def by_address(name: str, n: int, m: int, k: int, of_a: MatrixLayout, of_b: MatrixLayout, of_out: MatrixLayout,
+               activation: str) -> BiasedProduct:
     """A product in 16 bits that ends in a bias and an activation. RuntimeError where there is no cuBLASLt, or it has none."""
     if _library() is None:
         raise RuntimeError("products that end in a bias need libcublasLt, which comes with cuBLAS: pip install nvidia-cublas")

@@ -16,18 +16,18 @@ import cupy
 
 from ... import _C
 from ...core.dtypes import DTYPES
+from ...core.windows import ROLES, by_role, window_count
 from .. import cudnn as settings
 from ..cpu import conv as host
 from . import dnn_library
 from .cubins import stream_pointer
-from .dnn_library import DATA_TYPES, Convolution, Operand, Plan
+from .dnn_library import DATA_TYPES, Convolution, ExecutionPlan, Operand
 from .programs import REMEMBERED, Launch, Place, program
 
 Array = Any
 Call = Callable[[int, int, int], None]      # of the addresses of x, w and y
 CANDIDATES = 8          # plans that are timed against each other with torch.backends.cudnn.benchmark
 REPEATS = 3
-TARGETS = {"forward": 2, "input_grad": 0, "weight_grad": 1}     # which of x, w and y is computed
 
 
 class _Handles:
@@ -82,7 +82,7 @@ def _prepare(conv: Convolution) -> Call | None:
 
 def _relaid(conv: Convolution) -> Call:
     """The convolution in the other memory order, with copies around it; on the processor, if there is no kernel for that either."""
-    operands, target = (conv.x, conv.w, conv.y), TARGETS[conv.kind]
+    operands, target = (conv.x, conv.w, conv.y), ROLES[conv.kind][2]
     last = conv.x.strides == dnn_library.laid_out(conv.x.shape, True)
     other = dnn_library.describe(conv.kind, conv.dtype, [o.shape for o in operands], not last, *conv.window)
     call = _prepare(other)
@@ -100,16 +100,16 @@ def _relaid(conv: Convolution) -> Call:
 
 def _on_host(conv: Convolution) -> Call:
     """The convolution on the processor, through two copies: some of a single pixel have no kernel in cuDNN."""
-    kind, target = DTYPES[conv.dtype].numpy, TARGETS[conv.kind]
+    kind, target = DTYPES[conv.dtype].numpy, ROLES[conv.kind][2]
     attrs = (*conv.window, conv.x.shape[1] // conv.w.shape[1])
 
     def call(*places: int) -> None:
         arrays = [_at(place, operand, kind) for place, operand in zip(places, (conv.x, conv.w, conv.y))]
         given: list[Any] = [cupy.asnumpy(a) if k != target else None for k, a in enumerate(arrays)]
         x, w, y = given
-        if conv.kind == "forward":
+        if conv.kind == "convolution":
             made = host.convolution(x, w, None, *attrs)
-        elif conv.kind == "input_grad":
+        elif conv.kind == "convolution_input_grad":
             made = host.convolution_input_grad(y, w, conv.x.shape, *attrs)
         else:
             made = host.convolution_weight_grad(y, x, conv.w.shape, *attrs)
@@ -124,7 +124,7 @@ def _at(place: int, operand: Operand, kind: Any) -> Array:
     return cupy.ndarray(operand.shape, kind, memory, strides=[s * kind.itemsize for s in operand.strides])
 
 
-def _runner(plan: Plan) -> Call:
+def _runner(plan: ExecutionPlan) -> Call:
     compute, size, alloc = plan.call, plan.workspace, cupy.cuda.alloc
     device, streams = cupy.cuda.runtime.getDevice(), _handles.streams
 
@@ -140,7 +140,7 @@ def _runner(plan: Plan) -> Call:
     return call
 
 
-def _fastest(conv: Convolution, candidates: Sequence[Plan]) -> Plan:
+def _fastest(conv: Convolution, candidates: Sequence[ExecutionPlan]) -> ExecutionPlan:
     """The plan that takes the least time on arrays of its own."""
     if len(candidates) == 1:
         return candidates[0]
@@ -194,7 +194,7 @@ def _copy(out: Array, x: Array) -> None:
 
 def run(kind: str, x: Array, w: Array, y: Array, last: bool, *window: Sequence[int]) -> None:
     """Compute one of the three from the other two; the result lies in the memory order that is asked for already."""
-    target = TARGETS[kind]
+    target = ROLES[kind][2]
     operands = [a if k == target else placed(a, last) for k, a in enumerate((x, w, y))]
     conv = dnn_library.describe(kind, x.dtype.name, [a.shape for a in operands], last, *window)
     by_address(conv)(*(a.data.ptr for a in operands))
@@ -205,13 +205,10 @@ def _program(kind: str, record: Any, args: Sequence[Any]) -> _C.GpuProgram | Non
     first, second, *rest = args
     shape, a, b = record.shape(*args).shape, first._data, second._data
     window = rest[-4:-1]
-    order = {"forward": (0, 1, 2), "input_grad": (2, 1, 0), "weight_grad": (2, 0, 1)}[kind]   # of x, w and y: where the arguments go
-    last = is_channels_last(a) or (kind == "weight_grad" and is_channels_last(b))
+    last = is_channels_last(a) or (kind == "convolution_weight_grad" and is_channels_last(b))
     if a.dtype.name not in DATA_TYPES or a.dtype != b.dtype or last or 0 in shape or not (_is_placed(a) and _is_placed(b)):
         return None
-    shapes: list[Any] = [None, None, None]
-    for position, of in zip(order, (a.shape, b.shape, shape)):
-        shapes[position] = of
+    shapes = by_role(kind, (a.shape, b.shape), shape)
     name: str = a.dtype.name
     made: dict[tuple, Call] = {}
 
@@ -221,8 +218,7 @@ def _program(kind: str, record: Any, args: Sequence[Any]) -> _C.GpuProgram | Non
         if found is None:
             found = made[setting] = by_address(dnn_library.describe(kind, name, shapes, False, *window))
         found(*places)
-    numbers = sorted(range(3), key=order.__getitem__)
-    return program(2, [(shape, a.dtype)], [Launch(call, 0, tuple([Place(False, k) for k in numbers]))])
+    return program(2, [(shape, a.dtype)], [Launch(call, 0, tuple([Place(False, k) for k in by_role(kind, (0, 1), 2)]))])
 
 
 def _is_placed(x: Array) -> bool:
@@ -238,13 +234,13 @@ def _check(x: Array, name: str) -> None:
 def convolution(x: Array, w: Array, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> Array:
     """Cross-correlation of x with w, padded with zeros."""
     _check(x, "convolution")
-    sizes = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], stride, padding, dilation)]
+    sizes = map(window_count, x.shape[2:], w.shape[2:], stride, padding, dilation)
     last = is_channels_last(x)
     out = empty((x.shape[0], w.shape[0], *sizes), x.dtype, last)
     if not out.size or not x.size:
         out.fill(0)
         return out
-    run("forward", x, w, out, last, stride, padding, dilation)
+    run("convolution", x, w, out, last, stride, padding, dilation)
     return out
 
 
@@ -257,7 +253,7 @@ def convolution_input_grad(g: Array, w: Array, x_shape: Sequence[int], stride: S
     if not out.size or not g.size:
         out.fill(0)
         return out
-    run("input_grad", out, w, g, last, stride, padding, dilation)
+    run("convolution_input_grad", out, w, g, last, stride, padding, dilation)
     return out
 
 
@@ -271,7 +267,7 @@ def convolution_weight_grad(g: Array, x: Array, w_shape: Sequence[int], stride: 
         return out
     last = is_channels_last(x) or is_channels_last(g)
     target = out if not last else empty(out.shape, out.dtype, True)
-    run("weight_grad", x, target, g, last, stride, padding, dilation)
+    run("convolution_weight_grad", x, target, g, last, stride, padding, dilation)
     if target is not out:
         _copy(out, target)
     return out
@@ -284,6 +280,6 @@ KERNELS: dict[str, Callable] = {
 
 def install(primitives: dict[str, Any]) -> None:
     """Fill in the CUDA column of the convolutions. cuDNN is loaded when one is called."""
-    for (name, kernel), kind in zip(KERNELS.items(), TARGETS):
+    for name, kernel in KERNELS.items():
         primitives[name].kernels["cuda"] = kernel
-        primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(_program, kind, primitives[name]), REMEMBERED)
+        primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(_program, name, primitives[name]), REMEMBERED)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...core.size import permuted_strides
+from ...core.windows import ROLES
 from .. import cudnn as settings
 
 HINT = "convolutions on NVIDIA GPUs need cuDNN 9: pip install nvidia-cudnn-cu13 (or nvidia-cudnn-cu12 for CUDA 12)"
@@ -40,7 +41,7 @@ TENSOR_CORE, DOWN_CONVERT = 0, 1        # cudnnBackendNumericalNote_t
 REFUSED = range(2000, 4000)             # cudnnStatus_t of version 9: bad parameters, and what is not supported
 
 # each operation and its first attribute: alpha, then beta, the window, w, x and y follow
-OPERATIONS = {"forward": (FORWARD, 700), "input_grad": (INPUT_GRAD, 706), "weight_grad": (WEIGHT_GRAD, 712)}
+OPERATIONS = dict(zip(ROLES, ((FORWARD, 700), (INPUT_GRAD, 706), (WEIGHT_GRAD, 712))))
 UIDS = {"x": 1, "w": 2, "y": 3}
 ALIGNMENT = 16
 MOST_WORKSPACE = 1 << 30
@@ -71,7 +72,7 @@ class Operand(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """One convolution or one of its gradients ("forward", "input_grad", "weight_grad"): x * w -> y.
+    """One convolution or one of its gradients (core/windows.py): x * w -> y.
 
     There are groups where w has fewer channels than x. `exact`: f32 is not to be rounded to TF32.
     """
@@ -254,7 +255,7 @@ def _notes(config: Descriptor) -> list[int]:
     return engine[0].numbers(1303, NUMERICAL_NOTE, 16) if engine else []
 
 
-class Plan:
+class ExecutionPlan:
     """A configuration made ready on a device: call it with the addresses of x, w, y and of `workspace` bytes."""
 
     def __init__(self, lib: Library, handle: ctypes.c_void_p, config: Descriptor):
@@ -287,7 +288,7 @@ def _variant_pack(lib: Library, x: int, w: int, y: int, workspace: int) -> Descr
     return made.set(1003, POINTER, workspace).finalize()
 
 
-def plans(lib: Library, handle: ctypes.c_void_p, conv: Convolution, most_workspace: int = MOST_WORKSPACE) -> Iterator[Plan]:
+def plans(lib: Library, handle: ctypes.c_void_p, conv: Convolution, most_workspace: int = MOST_WORKSPACE) -> Iterator[ExecutionPlan]:
     """The plans that can be built for a convolution, best first by cuDNN's ranking. None where it cannot do it at all."""
     try:
         graph = graph_of(lib, handle, conv)
@@ -297,7 +298,7 @@ def plans(lib: Library, handle: ctypes.c_void_p, conv: Convolution, most_workspa
         return
     for config in configurations(lib, graph, conv.exact):
         try:
-            plan = Plan(lib, handle, config)
+            plan = ExecutionPlan(lib, handle, config)
         except CudnnError:
             continue
         if plan.workspace <= most_workspace:

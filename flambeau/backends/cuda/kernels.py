@@ -18,8 +18,8 @@ from cupyx.scipy import special
 
 from ... import _C
 from ...core.dtypes import DTYPES, INT, bool_, dtype, int32, uint64
+from ...core.scalar import SCATTERED_BY, Fold, ScalarOp
 from ...core.scalar import TABLE as SCALARS
-from ...core.scalar import ScalarOp
 from ..cpu.blas import grouped_mm
 from ..cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from . import blas, cubins, library, strays
@@ -151,8 +151,12 @@ def _wide(x: Array) -> Array:
     return x.astype(np.float32) if x.dtype in _NARROW else x
 
 
-def _reduction(fn: Callable) -> Callable:
-    return lambda x, dims: fn(_wide(x), axis=tuple(dims)).astype(x.dtype, copy=False)
+def _folds(fold: Fold) -> Callable:
+    """CuPy's fold of that name; what rounds on the way widens each element when it takes it in."""
+    fn = getattr(cupy, fold.name)
+    if fold.of_truths or fold.combine.exact:
+        return lambda x, dims: fn(_wide(x), axis=tuple(dims)).astype(x.dtype, copy=False)
+    return lambda x, dims: fn(x, axis=tuple(dims), dtype=_accumulator(x)).astype(x.dtype, copy=False)
 
 
 def _argsort(x: Array, dim: int, descending: bool) -> Array:
@@ -250,10 +254,7 @@ def _combine_at(kernel: Any) -> Callable:
 
 
 _SCATTERS: dict[str, Callable] = {
-    "add": cupy.add.at, "prod": _combine_at(_combining("product", "a * b")),
-    "amax": _combine_at(_combining("maximum", "a > b || a != a ? a : b")),
-    "amin": _combine_at(_combining("minimum", "a < b || a != a ? a : b")),
-}
+    name: _combine_at(_combining(fold.op, fold.meet)) if fold.meet else cupy.add.at for name, fold in SCATTERED_BY.items()}
 
 
 def _meet_at(reduce: str, out: Array, where: tuple, src: Array) -> Array:
@@ -524,10 +525,6 @@ def _scan(fn: Callable) -> Callable:
 
 
 TABLE: dict[str, Callable] = {
-    "sum": lambda x, dims: cupy.sum(x, axis=tuple(dims), dtype=_accumulator(x)).astype(x.dtype, copy=False),
-    "prod": lambda x, dims: cupy.prod(x, axis=tuple(dims), dtype=_accumulator(x)).astype(x.dtype, copy=False),
-    "amax": _reduction(cupy.max), "amin": _reduction(cupy.min),
-    "any": lambda x, dims: cupy.any(x, axis=tuple(dims)), "all": lambda x, dims: cupy.all(x, axis=tuple(dims)),
     "argmax": lambda x, dim: cupy.argmax(_wide(x), axis=dim).astype(np.int64),
     "argmin": lambda x, dim: cupy.argmin(_wide(x), axis=dim).astype(np.int64),
     "cumsum": _scan(cupy.cumsum), "cumprod": _scan(cupy.cumprod),
@@ -554,6 +551,8 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
         host = prim.kernels.get("cpu")
         if name in TABLE:
             prim.kernels["cuda"] = TABLE[name]
+        elif prim.fold:
+            prim.kernels["cuda"] = _folds(prim.fold)
         elif name in library.TABLE:
             prim.kernels["cuda"] = getattr(host, "failing_alike", _as_it_is)(library.TABLE[name])
         elif prim.kind == "pointwise":

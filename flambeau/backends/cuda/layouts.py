@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Layout(NamedTuple):
+class MatrixLayout(NamedTuple):
     """A batch of matrices: row-major or column-major, the leading stride, the stride through the batch, in elements."""
 
     rows: bool
@@ -28,14 +28,14 @@ def _batch_stride(shape: Sequence[int], strides: Sequence[int]) -> int | None:
     return stride
 
 
-def layout(shape: Sequence[int], strides: Sequence[int]) -> Layout | None:
+def layout(shape: Sequence[int], strides: Sequence[int]) -> MatrixLayout | None:
     """The layout of (*batch, n, m) with these strides in elements; None where cuBLAS has no way to say it."""
     rows, columns = strides[-2:]
     batch = _batch_stride(shape[:-2], strides[:-2])
     if batch is None:
         return None
     if (columns == 1 or shape[-1] == 1) and (rows >= shape[-1] or shape[-2] == 1):
-        return Layout(True, max(rows, shape[-1], 1), batch)
+        return MatrixLayout(True, max(rows, shape[-1], 1), batch)
     if (rows == 1 or shape[-2] == 1) and (columns >= shape[-2] or shape[-1] == 1):
-        return Layout(False, max(columns, shape[-2], 1), batch)
+        return MatrixLayout(False, max(columns, shape[-2], 1), batch)
     return None

@@ -27,9 +27,6 @@ class Axis(NamedTuple):
     adds: tuple[int, ...] = ()
 
 
-_COMBINED = {"sum": "sum", "prod": "product", "max": "max", "min": "min", "any": "max", "all": "min"}
-
-
 def operands(args: Iterable[Any]) -> list[Tensor]:
     """The tensors among arguments, and in lists among them."""
     return [t for a in args for t in (a if type(a) in (list, tuple) else (a,)) if isinstance(t, Tensor)]
@@ -43,7 +40,7 @@ def axes(prim: Any, args: tuple) -> list[Axis]:
         return _by_letters(told, tensors) if isinstance(told, str) else [Axis(*axis) for axis in told]
     if "pointwise" in prim.tags:
         return [Axis((d,) * len(tensors), d) for d in range(tensors[0].ndim)]
-    if isinstance(prim.loop, str) and prim.loop in (*_COMBINED, "argmax", "argmin"):
+    if prim.fold or prim.loop in ("argmax", "argmin"):
         return _of_reduction(prim, args)
     if callable(prim.loop):
         return _by_loop(prim, args, tensors)
@@ -76,8 +73,10 @@ def _of_reduction(prim: Any, args: tuple) -> list[Axis]:
     dims = tuple(range(rank)) if given is None else (given,) if isinstance(given, int) else tuple(given)
     kept = [d for d in range(rank) if d not in dims]
     found = [Axis((d,), i) for i, d in enumerate(kept)]
-    how = _COMBINED.get(prim.loop)
-    return found + [Axis((d,), None, how) for d in dims] if how else found
+    if prim.fold is None:
+        return found
+    how = prim.fold.of_numbers.name
+    return found + [Axis((d,), None, "product" if how == "prod" else how) for d in dims]
 
 
 def _by_names(prim: Any, args: tuple, tensors: Sequence[Tensor]) -> list[Axis]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from flambeau.fx.graph_module import GraphModule
-from flambeau.fx.interpreter import Interpreter
 from flambeau.fx.node import Node
+from flambeau.fx.passes.reinplace import Values
 from flambeau.fx.passes.split_module import extract_graph
 
 METHODS = ("sequential", "binary", "accumulate", "skip")
@@ -42,18 +42,6 @@ class _MinimizerSettingBase:
     all_outputs: bool = False
 
 
-class _Record(Interpreter):
-    """Runs a graph and keeps each node's value."""
-
-    def __init__(self, module: GraphModule) -> None:
-        super().__init__(module)
-        self.values: dict[Node, Any] = {}
-
-    def run_node(self, node: Node) -> Any:
-        value = self.values[node] = super().run_node(node)
-        return value
-
-
 class _MinimizerBase:
     """Finds the nodes of `module` on which `run_a` and `run_b` differ, by `compare_fn`, for `sample_input`."""
 
@@ -83,7 +71,7 @@ class _MinimizerBase:
         """The culprits among the nodes from `start` to `end` (names), without those skipped."""
         if find_last_node:
             raise NotImplementedError("net_min: find_last_node is not implemented; traverse_method='accumulate' gives the first prefix")
-        record = _Record(self.module)
+        record = Values(self.module)
         record.run(*self.sample_input)
         self._values = record.values
         nodes = [node for node in self._between(start, end) if node.name not in (skip_nodes or ()) and node not in self.exclusive_nodes]
@@ -91,7 +79,7 @@ class _MinimizerBase:
 
     def run_nodes(self, start: str | None = None, end: str | None = None) -> None:
         """Compare the part from `start` to `end` as one."""
-        record = _Record(self.module)
+        record = Values(self.module)
         record.run(*self.sample_input)
         self._values = record.values
         if not self._agrees(self._between(start, end)):

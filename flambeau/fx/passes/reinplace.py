@@ -11,8 +11,8 @@ from flambeau.fx.interpreter import Interpreter
 from flambeau.fx.node import Node, walk_nodes
 
 
-class _Memory(Interpreter):
-    """Runs a graph and notes of each node the tensor that it gives."""
+class Values(Interpreter):
+    """Runs a graph and keeps each node's value."""
 
     def __init__(self, module: GraphModule) -> None:
         super().__init__(module)
@@ -30,7 +30,7 @@ def reinplace(gm: GraphModule, *sample_args: Any) -> GraphModule:
     `gm` is changed in place and returned. It is a functional graph of ATen's overloads, as `make_fx(functionalize(f))` gives it; calls
     of `slice_scatter` and the like stay as they are.
     """
-    memory = _Memory(gm)
+    memory = Values(gm)
     memory.run(*sample_args)
     values = memory.values
     nodes = [n for n in gm.graph.nodes if n.op != "output"]

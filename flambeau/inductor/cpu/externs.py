@@ -16,7 +16,8 @@ import numpy as np
 from flambeau.backends.cpu import onednn
 from flambeau.core.dtypes import float64
 from flambeau.core.expr import Expr, evaluate, free_variables, to_cpp, var
-from flambeau.core.scalar import POSTS
+from flambeau.core.scalar import FOLDS, POSTS
+from flambeau.core.windows import ROLES, by_role
 from flambeau.inductor.cpu.cpp import MEMORY_TYPES, constant_text
 from flambeau.inductor.loop.ir import Extern, Program, View
 from flambeau.inductor.loop.post_ops import SLOW, PostOp
@@ -53,9 +54,9 @@ def _epilogue(step: Extern, views: Sequence[View]) -> tuple[View | None, list[on
     epilogue: list[PostOp] = list(step.epilogue)
     rest = list(views)
     bias = None
-    if epilogue and epilogue[0].kind == "add" and epilogue[0].tensor and _is_bias(rest[0], 1 if step.op in CONVOLUTIONS else -1):
+    if epilogue and epilogue[0].kind == "add" and epilogue[0].tensor and _is_bias(rest[0], 1 if step.op in ROLES else -1):
         bias = rest.pop(0)
-        if step.op in CONVOLUTIONS:
+        if step.op in ROLES:
             bias = bias._replace(shape=bias.shape[1:2], strides=bias.strides[1:2])
         epilogue.pop(0)
     posts, read = [], []
@@ -87,11 +88,9 @@ def _matmul(step: Extern, program: Program, pointer: Pointer) -> list[str]:
     return call(words, views, pointer, step.outputs[0])
 
 
-def _convolution(kind: str) -> Callable[[Extern, Program, Pointer], list[str]]:
-    def printed(step: Extern, program: Program, pointer: Pointer) -> list[str]:
-        words, views = convolution_words(kind, _keeping(step, program))
-        return call(words, views, pointer, step.outputs[0])
-    return printed
+def _convolution(step: Extern, program: Program, pointer: Pointer) -> list[str]:
+    words, views = convolution_words(_keeping(step, program))
+    return call(words, views, pointer, step.outputs[0])
 
 
 def _keeping(step: Extern, program: Program) -> Extern:
@@ -102,31 +101,23 @@ def _keeping(step: Extern, program: Program) -> Extern:
     return step
 
 
-def convolution_words(kind: str, step: Extern) -> tuple[tuple[int, ...], list[View]]:
+def convolution_words(step: Extern) -> tuple[tuple[int, ...], list[View]]:
     """The description of a convolution or of one of its gradients, and the tensors in oneDNN's order."""
     *_, stride, padding, dilation, groups = step.args
     bias, posts, read = _epilogue(step, step.inputs[2:])
-    x, w, y = _roles(kind, step)
-    layouts = step.layouts
-    made = {id(x): operand(x, layouts[0]), id(w): operand(w, layouts[1]), id(y): operand(y, layouts[2])}
-    order = {"conv_forward": (x, w, y), "conv_input_grad": (y, w, x), "conv_weight_grad": (x, y, w)}[kind]
-    words = onednn.conv_words(kind, [made[id(v)] for v in order], operand(bias) if bias else None, stride=stride, padding=padding,
-                              dilation=dilation, groups=groups, post=posts)
-    return words, [*order, *([bias] if bias else []), *read]
-
-
-CONVOLUTIONS = {"convolution": "conv_forward", "convolution_input_grad": "conv_input_grad",
-                "convolution_weight_grad": "conv_weight_grad"}
+    views, order = _roles(step), onednn.ORDER[step.op]
+    words = onednn.conv_words(step.op, [operand(views[role], step.layouts[role]) for role in order], operand(bias) if bias else None,
+                              stride=stride, padding=padding, dilation=dilation, groups=groups, post=posts)
+    return words, [*(views[role] for role in order), *([bias] if bias else []), *read]
 
 
 def choose_layouts(step: Extern) -> bool:
     """Find layouts of the operands (x, w, y) that oneDNN has a fast kernel for; False where there are none."""
-    kind = CONVOLUTIONS[step.op]
-    likely = _likely_layouts(kind, step)
+    likely = _likely_layouts(step)
     for layouts in (likely, ("given", "free", "given"), ("free", "free", "given"), ("given", "free", "free"), ("free",) * 3):
         step.layouts = layouts
         try:
-            words, _ = convolution_words(kind, step)
+            words, _ = convolution_words(step)
             onednn._create(_likely(words))
             return True
         except (NotImplementedError, ValueError, RuntimeError):
@@ -139,10 +130,10 @@ def _likely(words: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(evaluate(w, dict.fromkeys(free_variables(w), LIKELY_SIZE))) for w in words)
 
 
-def _likely_layouts(kind: str, step: Extern) -> tuple[str, str, str]:
+def _likely_layouts(step: Extern) -> tuple[str, str, str]:
     """Images that lie with their channels innermost stay so; others are better reordered in the call, but for windows of one
     element, which are matrix products, and where each channel is a group of its own and the other image stays."""
-    x, w, y = _roles(kind, step)
+    x, w, y = _roles(step)
     lies_last = [image.shape[1] != 1 and image.strides[1] == 1 for image in (x, y)]
     if all(n == 1 for n in w.shape[2:]) or (w.shape[1] == 1 and any(lies_last)):
         return "given", "free", "given"
@@ -150,12 +141,9 @@ def _likely_layouts(kind: str, step: Extern) -> tuple[str, str, str]:
     return first, "free", second
 
 
-def _roles(kind: str, step: Extern) -> tuple[View, View, View]:
+def _roles(step: Extern) -> list[View]:
     """The image, the weight and the result of a convolution among the operands of it or of its gradient."""
-    first, second, *_ = step.inputs
-    out = step.outputs[0]
-    return {"conv_forward": (first, second, out), "conv_input_grad": (out, second, first),
-            "conv_weight_grad": (second, out, first)}[kind]
+    return by_role(step.op, step.inputs[:2], step.outputs[0])
 
 
 def runs_fast(step: Extern) -> bool:
@@ -163,7 +151,7 @@ def runs_fast(step: Extern) -> bool:
     if not onednn.split_products_set() and any(post.kind in SLOW for post in step.epilogue):
         return False
     exact = all(POSTS[post.kind].exact for post in step.epilogue)
-    if step.op in CONVOLUTIONS:
+    if step.op in ROLES:
         *_, read = _epilogue(step, step.inputs[2:])
         by_channel = any(_is_bias(view, 1) for view in read)      # slow beside planes, which is not to be seen from outside
         return exact and not (by_channel and step.outputs[0].strides[1] != 1) and choose_layouts(step)
@@ -213,11 +201,11 @@ def _running(step: Extern, program: Program, pointer: Pointer) -> list[str]:
     x, out = step.inputs[0], step.outputs[0]
     _, dim, *reverse = step.args
     sizes = _around(x, dim)
-    memory, sign = MEMORY_TYPES[x.dtype.name], RUNNING[step.op]
+    memory, fold = MEMORY_TYPES[x.dtype.name], RUNNING[step.op]
     number = "double" if x.dtype.is_floating_point else memory
     given = f"({memory}*){pointer(x.buffer, x.offset)}, ({memory}*){pointer(out.buffer, out.offset)}"
-    arguments = f"{', '.join(map(to_cpp, sizes))}, {'true' if any(reverse) else 'false'}, {number}({int(sign == '*')})"
-    return [f"fl::run_along(rt, {given}, {arguments}, []({number} a, {number} b) {{ return a {sign} b; }});"]
+    arguments = f"{', '.join(map(to_cpp, sizes))}, {'true' if any(reverse) else 'false'}, {number}({fold.empty})"
+    return [f"fl::run_along(rt, {given}, {arguments}, []({number} a, {number} b) {{ return {fold.combine.cpp.format('a', 'b')}; }});"]
 
 
 def _order(step: Extern, program: Program, pointer: Pointer) -> list[str]:
@@ -275,11 +263,11 @@ def _groups(step: Extern, program: Program, pointer: Pointer) -> list[str]:
 
 # Products and convolutions, which take epilogues, and below them every call that generated code makes itself.
 EXTERNS: dict[str, Callable[[Extern, Program, Pointer], list[str]]] = {
-    "mm": _matmul, "bmm": _matmul, **{op: _convolution(kind) for op, kind in CONVOLUTIONS.items()},
+    "mm": _matmul, "bmm": _matmul, **dict.fromkeys(ROLES, _convolution),
 }
 ATTENTION = ("flash_attention", "flash_attention_backward")
 DRAWS = ("philox_uniform", "philox_normal")
-RUNNING = {"cumsum": "+", "cumprod": "*"}
+RUNNING = {"cumsum": FOLDS["sum"], "cumprod": FOLDS["prod"]}
 WHOLE = {"sort": _order, "topk": _order, "histc": _counts, "grouped_mm": _groups}     # over contiguous tensors
 CALLS = {**EXTERNS, **dict.fromkeys(ATTENTION, _attention), **dict.fromkeys(DRAWS, _draw), **dict.fromkeys(RUNNING, _running), **WHOLE}
 

@@ -219,8 +219,8 @@ def _rows(p: CppPrinter) -> None:
     for buffer, name in p.scratch.items():
         kind = MEMORY_TYPES[p.program.buffers[buffer].dtype.name]
         p.emit(f"alignas(64) {kind} {name}[{p.scratch_size[buffer]}];")
-    for level in range(max(p.levels) + 1):
-        _pass(p, level, memo, block)
+    for once, full in p.passes():
+        _pass(p, once, full, memo, block)
     if across is not None:
         p.close()
         _write_tiles(p, across)
@@ -302,11 +302,8 @@ def _flat(p: CppPrinter) -> None:
         p.close()
 
 
-def _pass(p: CppPrinter, level: int, memo: dict[int, float], block: int) -> None:
+def _pass(p: CppPrinter, once: list[int], full: list[int], memo: dict[int, float], block: int) -> None:
     """All members of one level: first those that run once a row, then one nest of inner loops for the rest."""
-    members = [k for k in range(len(p.levels)) if p.levels[k] == level]
-    once = [k for k in members if not p.kernel.members[k].full]
-    full = [k for k in members if p.kernel.members[k].full]
     p.need([p.roots[k] for k in once], 99, memo)
     for k in once:
         p.store(k)
@@ -358,8 +355,8 @@ def _columns(p: CppPrinter) -> None:
         p.emit(f"const int64_t rest = {p.expr(size)} - {start};")
         p.emit(f"const int64_t length = rest < {block} ? rest : {block};")
         length = "length"
-    for level in range(max(p.levels) + 1):
-        _column_pass(p, level, memo, block, length, start)
+    for once, folds in p.passes():
+        _column_pass(p, once, folds, memo, block, length, start)
     for _ in p.outer:
         p.close()
 
@@ -372,11 +369,8 @@ def _block(size: Index) -> int:
     return next((b for b in (64, 96, 48, 80, 32) if size % b == 0), COLUMN_BLOCK)
 
 
-def _column_pass(p: CppPrinter, level: int, memo: dict[int, float], block: int, length: str, start: str) -> None:
+def _column_pass(p: CppPrinter, once: list[int], folds: list[int], memo: dict[int, float], block: int, length: str, start: str) -> None:
     vector = p.outer[-1]
-    members = [k for k in range(len(p.levels)) if p.levels[k] == level]
-    once = [k for k in members if not p.kernel.members[k].full]
-    folds = [k for k in members if p.kernel.members[k].full]
     if once:
         _vector_loop(p, vector, length, start)
         p.need([p.roots[k] for k in once], 99, memo)

@@ -10,9 +10,10 @@ from flambeau.backends.cpu import onednn
 from flambeau.backends.cpu.blas import is_long
 from flambeau.core.dtypes import bfloat16, bool_, dtype, float16, float32, float64, int32, int64
 from flambeau.core.size import contiguous_strides, permuted_strides
+from flambeau.core.windows import ROLES, W
 from flambeau.inductor.cpu import scans
 from flambeau.inductor.cpu.cpp import MEMORY_TYPES
-from flambeau.inductor.cpu.externs import ATTENTION, CONVOLUTIONS, DRAWS, EXTERNS, RUNNING, WHOLE, choose_layouts, runs_fast
+from flambeau.inductor.cpu.externs import ATTENTION, DRAWS, EXTERNS, RUNNING, WHOLE, choose_layouts, runs_fast
 from flambeau.inductor.loop.boxes import CHEAP, Box, boxes_in, index_of, origin_of, template
 from flambeau.inductor.loop.ir import Extern, Value
 from flambeau.inductor.loop.products import product_calls
@@ -52,7 +53,7 @@ class OnCpu:
         """oneDNN's call, if it has a fast one."""
         if prim.name not in EXTERNS or node.meta["val"].dtype not in (float32, bfloat16, float16) or not onednn.available():
             return None
-        return (_convolution if prim.name in CONVOLUTIONS else _product)(lowering, node, args)
+        return (_convolution if prim.name in ROLES else _product)(lowering, node, args)
 
     def scatters(self, mode: str, kind: dtype) -> bool:
         """All of it, but for truths and complex numbers."""
@@ -112,7 +113,7 @@ def _convolution(lowering: Lowering, node: Any, args: list) -> Box | None:
         return None
     order = (0, *range(2, len(shape)), 1)
     as_given = first.strides == tuple(contiguous_strides(first.shape)) and lowering.becomes_result(node)
-    plain = op == "convolution_weight_grad" or as_given
+    plain = ROLES[op][2] == W or as_given
     out = lowering.new_buffer(val.dtype, shape, contiguous_strides(shape) if plain else permuted_strides(shape, order))
     step = Extern(op, (first, second), (out,), node.target, template(args), (origin_of(node),))
     if not choose_layouts(step):

@@ -31,8 +31,8 @@ from flambeau.core.dtypes import DTYPES, dtype
 from flambeau.core.expr import Index
 from flambeau.core.lazy import LazyModule
 from flambeau.core.tensor import Tensor, from_array
+from flambeau.core.windows import ROLES, by_role
 from flambeau.inductor import call as calls
-from flambeau.inductor.gpu.dnn import CONVOLUTIONS, ROLES
 from flambeau.inductor.gpu.products import Product, print_product
 from flambeau.inductor.gpu.settled import Settled, kept_buffers, settled_steps
 from flambeau.inductor.gpu.triton import PROLOGUE, TritonKernel
@@ -96,7 +96,7 @@ def compile_all(kernels: Sequence[TritonKernel], capability: int, aligned: Seque
 # -- the program ---------------------------------------------------------------------------------------------
 PRODUCT_DTYPES = ("float32", "float64", "float16", "bfloat16")
 PRODUCTS = ("mm", "bmm")
-WRITERS = (*PRODUCTS, *CONVOLUTIONS)    # library calls that write into a given buffer
+WRITERS = (*PRODUCTS, *ROLES)    # library calls that write into a given buffer
 ALIGNMENT = 16      # bytes, of every buffer's address
 
 
@@ -225,7 +225,7 @@ class _Calling:
             return self._ended(k, step)
         if step.op in PRODUCTS:
             return self._product(k, (*step.inputs, *step.outputs))
-        if step.op in CONVOLUTIONS:
+        if step.op in ROLES:
             return self._convolution(k, step)
         results = tuple([(v.buffer, calls.in_bytes(v.strides, v.dtype)) for v in step.outputs])
         return calls.Primitive(k, replace(step, origins=()), tuple(map(self._look, step.inputs)), results)
@@ -256,10 +256,9 @@ class _Calling:
 
     def _convolution(self, k: int, step: Extern) -> calls.Step:
         """By addresses where all sizes are known, else through arrays."""
-        kind, conv = CONVOLUTIONS[step.op], step.convolution
-        views = [v for _, v in sorted(zip(ROLES[kind], (*step.inputs, *step.outputs)))]
+        conv, views = step.convolution, by_role(step.op, step.inputs, *step.outputs)
         if conv is None:
-            return calls.ByArrays("convolve", (kind, *map(self._look, views), len(views[0].shape) > 3, *step.window))
+            return calls.ByArrays("convolve", (step.op, *map(self._look, views), len(views[0].shape) > 3, *step.window))
         return calls.ByAddress(f"c{k}", "dnn", (conv,), _places(views))
 
     def _empty(self, name: str) -> calls.Make:

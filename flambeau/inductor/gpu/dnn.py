@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.backends.cuda.dnn_library import describe, laid_out
 from flambeau.core.expr import Index
+from flambeau.core.windows import ROLES, Y, by_role
 from flambeau.inductor.gpu.blocks import Blocks, blocks_for
 from flambeau.inductor.loop.ir import Value, View
 
 if TYPE_CHECKING:
     from flambeau.inductor.loop.lowering import Box, Lowering
 
-CONVOLUTIONS = {"convolution": "forward", "convolution_input_grad": "input_grad", "convolution_weight_grad": "weight_grad"}
-# for each kind: which of x, w and y its two operands and its result are
-ROLES = {"forward": (0, 1, 2), "input_grad": (2, 1, 0), "weight_grad": (2, 0, 1)}
-Y = 2
 DTYPES = ("float32", "float16", "bfloat16")
 WORD = 8            # channels of 16 bits
 
@@ -29,27 +26,26 @@ WORD = 8            # channels of 16 bits
 def lower(lowering: Lowering, op: str, boxes: Sequence[Box], shape: tuple,
           args: Sequence[Any]) -> tuple[tuple[View, ...], View, Box, tuple[tuple[int, ...], ...], Any]:
     """(operands, the result's whole buffer, the result in it, the window, cuDNN's description if all sizes are known) of a convolution."""
-    kind = CONVOLUTIONS[op]
-    *window, groups = args[2 if op == "convolution" else 3:]
+    *window, groups = args[-4:]
     dtype, asked = boxes[0].dtype, shape
-    shapes: dict[int, Any] = {role: getattr(item, "shape", item) for role, item in zip(ROLES[kind], (*boxes, shape))}
+    shapes = by_role(op, [box.shape for box in boxes], shape)
     known = isinstance(shapes[0][1], int) and isinstance(shapes[1][1], int)      # the channels, of both or of none
     fill = groups == 1 and dtype.itemsize == 2 and len(shape) > 3 and known
-    blocks = blocks_for([shapes[role] for role in range(3)], *window) if fill else None
+    blocks = blocks_for(shapes, *window) if fill else None
     if blocks is not None:
-        boxes = [_cut(lowering, box, blocks, role) for box, role in zip(boxes, ROLES[kind])]
-        shape, window = blocks.shapes[ROLES[kind][2]], [(1, 1), (0, 0), (1, 1)]
-    views = tuple(_placed(lowering, box, fill and role != Y) for box, role in zip(boxes, ROLES[kind]))
-    full = _filled(shape) if fill and ROLES[kind][2] != Y else shape
+        boxes = [_cut(lowering, box, blocks, role) for box, role in zip(boxes, ROLES[op])]
+        shape, window = blocks.shapes[ROLES[op][2]], [(1, 1), (0, 0), (1, 1)]
+    views = tuple(_placed(lowering, box, fill and role != Y) for box, role in zip(boxes, ROLES[op]))
+    full = _filled(shape) if fill and ROLES[op][2] != Y else shape
     strides = laid_out(full, len(shape) > 3)
     out = lowering.new_buffer(dtype, full, strides)
-    shapes = {role: v.shape for role, v in zip(ROLES[kind], (*views, out))}
+    shapes = by_role(op, [v.shape for v in views], out.shape)
     conv = None
-    if all(isinstance(n, int) for numbers in (*shapes.values(), *window) for n in numbers):
-        conv = describe(kind, dtype.name, [shapes[k] for k in range(3)], len(shape) > 3, *window)
+    if all(isinstance(n, int) for numbers in (*shapes, *window) for n in numbers):
+        conv = describe(op, dtype.name, shapes, len(shape) > 3, *window)
     result = lowering.strided(out._replace(shape=shape))
-    if blocks is not None and ROLES[kind][2] != Y:
-        result = type(result)(lowering, asked, dtype, fn=blocks.joined(ROLES[kind][2], result))
+    if blocks is not None and ROLES[op][2] != Y:
+        result = type(result)(lowering, asked, dtype, fn=blocks.joined(ROLES[op][2], result))
     return views, out, result, tuple(tuple(w) for w in window), conv
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau.core.dtypes import dtype
 from flambeau.core.expr import Index
 from flambeau.core.size import contiguous_strides
+from flambeau.core.windows import ROLES
 from flambeau.inductor.gpu import dnn
 from flambeau.inductor.loop.boxes import Box, index_of, origin_of, template
 from flambeau.inductor.loop.ir import Extern, Value
@@ -38,7 +39,7 @@ class OnGpu:
         """cuBLAS's or cuDNN's call."""
         if prim.name in PRODUCTS:
             return _product(lowering, node, args)
-        return _convolution(lowering, node, args) if prim.name in dnn.CONVOLUTIONS else None
+        return _convolution(lowering, node, args) if prim.name in ROLES else None
 
     def scatters(self, mode: str, kind: dtype) -> bool:
         """Triton's atomic operations are sums, of no narrow integers; what is set goes by the last writer."""

@@ -157,10 +157,7 @@ class TritonPrinter(KernelPrinter):
 
     def _looped(self) -> None:
         """Level by level: what runs once a row, then one loop over the row for everything else."""
-        for level in range(max(self.levels) + 1):
-            members = [k for k in range(len(self.levels)) if self.levels[k] == level]
-            once = [k for k in members if not self.kernel.members[k].full]
-            full = [k for k in members if self.kernel.members[k].full]
+        for once, full in self.passes():
             for k in once:
                 self._define_below(k)
                 self._store(k)

@@ -282,7 +282,7 @@ class Lowering:
         loop = prim.loop
         if "pointwise" in prim.tags:
             return self._pointwise(node, prim, args)
-        if isinstance(loop, str) and loop in (*FOLDS, "argmax", "argmin"):
+        if prim.fold or loop in ("argmax", "argmin"):
             return self._reduction(node, loop, args)
         if loop == "strided":
             return self._look_into_memory(node, args)

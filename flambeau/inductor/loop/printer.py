@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from flambeau.core.dtypes import dtype
 from flambeau.core.expr import Expr, Index, coefficient, free_variables, substitute, var
@@ -226,6 +226,12 @@ class KernelPrinter:
             maker[m.step.buffer] = position
             made, kind = self.root(position), self.program.buffers[m.step.buffer].dtype
             forward[m.step.buffer] = self.as_stored(made, kind) if m.step.kind not in FOLDS or self.rounds_folds else made
+
+    def passes(self) -> Iterator[tuple[list[int], list[int]]]:
+        """Level by level: the members that run once a row, and those that go along it."""
+        for level in range(max(self.levels) + 1):
+            members = [k for k, found in enumerate(self.levels) if found == level]
+            yield [k for k in members if not self.kernel.members[k].full], [k for k in members if self.kernel.members[k].full]
 
     def given(self) -> dict[str, Value]:
         """Buffers whose elements are at hand when the bodies run."""

@@ -10,9 +10,9 @@ from flambeau.core.dtypes import int64
 from flambeau.core.expr import Expr, free_variables
 from flambeau.core.size import contiguous_strides
 from flambeau.core.tensor import Tensor, fake
+from flambeau.core.windows import ROLES, by_role, window_count
 from flambeau.inductor.call import fill
-from flambeau.inductor.cpu.externs import ATTENTION, CALLS, CONVOLUTIONS, DRAWS, RUNNING
-from flambeau.inductor.gpu import dnn
+from flambeau.inductor.cpu.externs import ATTENTION, CALLS, DRAWS, RUNNING
 from flambeau.inductor.loop.boxes import Slot
 from flambeau.inductor.loop.ir import Extern, View
 from flambeau.inductor.verify.steps import Facts, Wrong, evaluate_all, views_are_inside
@@ -91,7 +91,7 @@ def _described(tensors: Sequence[Tensor | Spec]) -> str:
 def epilogue_goes_together(step: Extern, facts: Facts) -> Wrong:
     """What a call ends in is known, and its tensors broadcast to the result, in its type."""
     posts, out = step.epilogue, step.outputs[0]
-    if step.op not in ("mm", "bmm", *CONVOLUTIONS) and posts:
+    if step.op not in ("mm", "bmm", *ROLES) and posts:
         yield f"{step.op} takes no epilogue"
     tensors = step.inputs[len(step.inputs) - sum(post.tensor for post in posts):]
     if step.activation is not None:
@@ -132,12 +132,11 @@ def _convolved(step: Extern) -> Wrong:
 
 
 def _windowed(step: Extern) -> Wrong:
-    roles = dnn.ROLES[dnn.CONVOLUTIONS[step.op]]
-    x, w, y = (v for _, v in sorted(zip(roles, (*step.inputs, *step.outputs)), key=lambda item: item[0]))
+    x, w, y = by_role(step.op, step.inputs, *step.outputs)
     groups = step.args[-1]
     if any(isinstance(n, Expr) for v in (x, w, y) for n in v.shape):
         return
-    sizes = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], *step.window))
+    sizes = tuple(map(window_count, x.shape[2:], w.shape[2:], *step.window))
     if x.shape[1] != w.shape[1] * groups or y.shape != (x.shape[0], w.shape[0], *sizes):
         yield f"a convolution of {list(x.shape)} with {list(w.shape)} gives {[x.shape[0], w.shape[0], *sizes]}, not {list(y.shape)}"
 
@@ -194,7 +193,7 @@ def _along(step: Extern) -> Wrong:
 
 
 _LIE: dict[str, Callable[[Extern], Wrong]] = {
-    "mm": _matrices, "bmm": _matrices, **dict.fromkeys(CONVOLUTIONS, _convolved), **dict.fromkeys(ATTENTION, _heads),
+    "mm": _matrices, "bmm": _matrices, **dict.fromkeys(ROLES, _convolved), **dict.fromkeys(ATTENTION, _heads),
     **dict.fromkeys(DRAWS, _drawn), **dict.fromkeys(RUNNING, _along), "scan": _looped,
 }
 

@@ -90,12 +90,17 @@ def lstm_gates(projected: Tensor, recurrent: Tensor, c: Tensor) -> tuple[Tensor,
 
 
 # -- GRU -----------------------------------------------------------------------------------------------------
+def _gru_parts(projected: Tensor, recurrent: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gates that reset and update, the new state, and what the state before adds to it."""
+    (ir, iz, inew), (hr, hz, hnew) = _parts(projected, 3), _parts(recurrent, 3)
+    r = (ir + hr).sigmoid()
+    return r, (iz + hz).sigmoid(), (inew + r * hnew).tanh(), hnew
+
+
 @operator(fused=True)
 def gru_gates_backward(g: Tensor, projected: Tensor, recurrent: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients for the two products and for the state before."""
-    (ir, iz, inew), (hr, hz, hnew) = _parts(projected, 3), _parts(recurrent, 3)
-    r, z = (ir + hr).sigmoid(), (iz + hz).sigmoid()
-    n = (inew + r * hnew).tanh()
+    r, z, n, hnew = _gru_parts(projected, recurrent)
     new = g * (1 - z) * (1 - n * n)
     reset, update = new * hnew * r * (1 - r), g * (h - n) * z * (1 - z)
     return g.new_cat([reset, update, new], -1), g.new_cat([reset, update, new * r], -1), g * z
@@ -109,9 +114,7 @@ def _gru_gates_vjp(g: Tensor, projected: Tensor, recurrent: Tensor, h: Tensor) -
 @operator(fused=True, vjp=_gru_gates_vjp)
 def gru_gates(projected: Tensor, recurrent: Tensor, h: Tensor) -> Tensor:
     """h after a step, from the products of the input and of h with their weights, and from h before (Cho et al. 2014)."""
-    (ir, iz, inew), (hr, hz, hnew) = _parts(projected, 3), _parts(recurrent, 3)
-    r, z = (ir + hr).sigmoid(), (iz + hz).sigmoid()
-    n = (inew + r * hnew).tanh()
+    _, z, n, _ = _gru_parts(projected, recurrent)
     return (h - n) * z + n
 
 

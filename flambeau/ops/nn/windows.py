@@ -23,6 +23,7 @@ from ...core.scalar import compute_dtype
 from ...core.settings import alert_not_deterministic
 from ...core.symbolic import is_symbolic
 from ...core.tensor import Tensor
+from ...core.windows import unwound, window_count
 from .. import prims
 from ..batching import merged
 from ..order import as_images, has_images, in_rows
@@ -205,7 +206,7 @@ def _conv_transpose(spatial: int) -> Callable:
             if extra >= s and extra >= d and 0 not in x.shape[:2]:
                 raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got output_padding: {list(more)} "
                                    f"stride: {list(steps)} dilation: {list(gaps)}")
-        sizes = tuple((n - 1) * s - 2 * p + d * (k - 1) + 1 + extra for n, k, s, p, d, extra in
+        sizes = tuple(unwound(n, k, s, p, d) + extra for n, k, s, p, d, extra in
                       zip(x.shape[2:], weight.shape[2:], steps, pads, gaps, more))
         shape = (x.shape[0], weight.shape[1] * groups, *sizes)
         _check_sizes(x, sizes, name)
@@ -224,15 +225,6 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = _conv_transpose(1), _conv
 
 
 # -- pooling windows ---------------------------------------------------------------------------------------------
-def pool_size(n: Any, k: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> Any:
-    """Windows along a dimension of size n. With ceil_mode the last may reach past the end, but must start inside."""
-    span = n + 2 * padding - dilation * (k - 1) - 1
-    if not ceil_mode:
-        return span // stride + 1
-    out = -(-span // stride) + 1
-    return out - 1 if (out - 1) * stride >= n + padding else out
-
-
 def _taps(kernel: Sequence[int]) -> list[tuple[int, ...]]:
     return list(itertools.product(*(range(k) for k in kernel)))
 
@@ -319,7 +311,7 @@ def _max_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, dilat
     """(maxima, their positions in the flattened spatial dimensions); the first of equals, NaN wins."""
     rank = len(kernel)
     spatial = tuple(input.shape[-rank:])
-    sizes = tuple(pool_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in zip(spatial, kernel, stride, padding, dilation))
+    sizes = tuple(window_count(n, k, s, p, d, ceil_mode) for n, k, s, p, d in zip(spatial, kernel, stride, padding, dilation))
     padded = _padded(input, padding, sizes, kernel, stride, dilation)
     inside = _padded(prims.full(spatial, True, bool_, input.device), padding, sizes, kernel, stride, dilation)
     low = -math.inf if input.dtype.category == FLOAT else iinfo(input.dtype).min
@@ -387,7 +379,7 @@ def _max_pool_nd(spatial: int) -> Callable:
         step = kernel if stride is None or (isinstance(stride, (tuple, list)) and not stride) else counts(stride, spatial, "stride")
         pad, gap = counts(padding, spatial, "padding"), counts(dilation, spatial, "dilation")
         _check_pool(x, kernel, step, pad, gap, name)
-        _check_sizes(x, [pool_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in zip(x.shape[2:], kernel, step, pad, gap)], name)
+        _check_sizes(x, [window_count(n, k, s, p, d, ceil_mode) for n, k, s, p, d in zip(x.shape[2:], kernel, step, pad, gap)], name)
         recorded = dispatch.state.grad_enabled and x.requires_grad
         last = has_images(x) and (spatial > 1 or return_indices or recorded) if not single else \
             spatial == 3 and x.is_contiguous(memory_format=channels_last_3d) and not x.is_contiguous()
@@ -414,7 +406,7 @@ def _max_unpool(spatial: int) -> Callable:
         kernel = counts(kernel_size, spatial, "kernel_size")
         step = counts(stride, spatial, "stride") if stride is not None else kernel
         pad = counts(padding, spatial, "padding")
-        usual = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(input.shape[-spatial:], step, pad, kernel))
+        usual = tuple(map(unwound, input.shape[-spatial:], kernel, step, pad))
         sizes = usual if output_size is None else tuple(output_size)[-spatial:]
         if any(type(n) is int and type(m) is int and (n < 0 or not m - s < n < m + s) for n, m, s in zip(sizes, usual, step)):
             raise ValueError(f"{name}(): invalid output_size {tuple(sizes)}: sizes must not be negative, and differ by less than "
@@ -487,7 +479,7 @@ def _avg_pool(input: Tensor, kernel: tuple, stride: tuple, padding: tuple, ceil_
               divisor: int | None) -> Tensor:
     rank = len(kernel)
     spatial = tuple(input.shape[-rank:])
-    sizes = tuple(pool_size(n, k, s, p, 1, ceil_mode) for n, k, s, p in zip(spatial, kernel, stride, padding))
+    sizes = tuple(window_count(n, k, s, p, 1, ceil_mode) for n, k, s, p in zip(spatial, kernel, stride, padding))
     padded = _padded(cast(input, compute_dtype(input.dtype)), padding, sizes, kernel, stride, (1,) * rank)
     total: Any = 0.0        # from which a window of negative zeros comes to 0.0
     for tap in _taps(kernel):
@@ -524,7 +516,7 @@ def _avg_pool_nd(spatial: int) -> Callable:
         _check_pool(x, kernel, step, pad, (1,) * spatial, name)
         if divisor_override == 0:
             raise RuntimeError("divisor must be not zero")
-        _check_sizes(x, [pool_size(n, k, s, p, 1, ceil_mode) for n, k, s, p in zip(x.shape[2:], kernel, step, pad)], name)
+        _check_sizes(x, [window_count(n, k, s, p, 1, ceil_mode) for n, k, s, p in zip(x.shape[2:], kernel, step, pad)], name)
         x, last = _averaged(x, single)
         out = as_images(_avg_pool(x, kernel, step, pad, bool(ceil_mode), bool(count_include_pad), divisor_override), last)
         return on_tape(told, prims.squeeze(out, (0,)) if single else out)
@@ -728,7 +720,7 @@ adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = _adaptive_max(1)
 
 # -- windows as columns ---------------------------------------------------------------------------------------------
 def _columns(sizes: Sequence, kernel: tuple, stride: tuple, padding: tuple, dilation: tuple) -> tuple:
-    return tuple(pool_size(n, k, s, p, d, False) for n, k, s, p, d in zip(sizes, kernel, stride, padding, dilation))
+    return tuple(map(window_count, sizes, kernel, stride, padding, dilation))
 
 
 @operator(name="_unfold_columns", aten=InAten(node="im2col"), vjp=lambda g, input_shape, kernel, dilation, padding, stride: (

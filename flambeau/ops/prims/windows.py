@@ -8,16 +8,12 @@ from typing import Any
 
 from ...backends.cpu import conv
 from ...core.tensor import Tensor
+from ...core.windows import window_count
 from ..batching import of_none, spread
 from ..primitives import InAten, channels_last_like
 from ..registry import Linear, Spec, primitive
 from .pointwise import conjugated
 from .views import slice_
-
-
-def conv_size(n: Any, k: Any, stride: int, padding: int, dilation: int) -> Any:
-    """Output size of a window of `k` taps along a dimension of size `n`."""
-    return (n + 2 * padding - dilation * (k - 1) - 1) // stride + 1
 
 
 def _into_groups(x: Tensor) -> Tensor:
@@ -99,7 +95,7 @@ def convolution(x: Tensor, w: Tensor, stride: Sequence[int], padding: Sequence[i
                            f"{list(ws)} instead")
     if x.dtype is not w.dtype:
         raise RuntimeError(f"Input type ({x.dtype}) and weight type ({w.dtype}) should be the same")
-    sizes = tuple(conv_size(n, k, s, p, d) for n, k, s, p, d in zip(xs[2:], ws[2:], stride, padding, dilation))
+    sizes = tuple(map(window_count, xs[2:], ws[2:], stride, padding, dilation))
     if any(type(n) is int and n <= 0 for n in sizes):
         raise RuntimeError(f"Calculated padded input size per channel: {[n + 2 * p for n, p in zip(xs[2:], padding)]}. Kernel size: "
                            f"{list(ws[2:])}. Kernel size can't be greater than actual input size")
@@ -150,4 +146,4 @@ def convolution_weight_grad(g_: Tensor, x: Tensor, w_shape: Sequence[int], strid
     return Spec(tuple(w_shape), x.dtype)
 
 
-__all__ = ["convolution", "convolution_input_grad", "convolution_weight_grad", "conv_size"]
+__all__ = ["convolution", "convolution_input_grad", "convolution_weight_grad"]
