@@ -38,11 +38,14 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
     ">": operator.gt, ">=": operator.ge,
 }
+_MOST_SUPPOSED = 8     # questions of one operator about sizes that only a run knows
 _NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
 class DataDependentSize(RuntimeError):
-    """A size that is known only when the program runs was to decide something; `names` are its symbols."""
+    """A size that is known only when the program runs was to decide something; `names` are its symbols, `asked` what it was to decide."""
+
+    asked: Relation | None = None
 
     def __init__(self, text: str, names: Iterable[str] = ()) -> None:
         super().__init__(text)
@@ -89,14 +92,68 @@ def must(condition: Any, said: bool = False) -> bool:
     checked; that is so anyway of what the program has `said` itself."""
     if isinstance(condition, SymBool):
         env, relation = condition.env, condition.relation
-        if (said or env.checked is not None) and free_variables(relation.left - relation.right) & env.unbacked:
+        if env.supposed is None and (said or env.checked is not None) and free_variables(relation.left - relation.right) & env.unbacked:
             env.learn(relation)
             return True
     return bool(condition)
 
 
+def settled(env: ShapeEnv, run: Callable[[], Any]) -> Any:
+    """What an operator gives, where it asks things of sizes that only a run knows. Such sizes differ from each other and from 0 and 1,
+    unless it refuses that: then they have to be equal. Of an order that holds has to be what it does not refuse. Whoever captures sees to
+    it that this is checked; DataDependentSize where the operator takes both."""
+    try:
+        supposed, answer = _supposing(env, run, {})
+    except DataDependentSize:
+        if env.guess is None:
+            raise
+        return run()
+    needed = [held for relation, answer_ in supposed.items() if (held := _as_answered(relation, answer_)).op != "!="]
+    for held in needed:
+        env.learn(held)
+    return _run_supposing(env, run, supposed) if needed else answer
+
+
+def _supposing(env: ShapeEnv, run: Callable[[], Any], supposed: dict[Relation, bool]) -> tuple[dict[Relation, bool], Any]:
+    """The answers with which an operator runs, and what it gives then."""
+    try:
+        return supposed, _run_supposing(env, run, supposed)
+    except DataDependentSize as error:
+        asked, undecided = error.asked, error
+    if asked is None or len(supposed) >= _MOST_SUPPOSED:
+        raise undecided
+    found: list[tuple[dict[Relation, bool], Any]] = []
+    refused: Exception = undecided
+    for answer in (asked.op == "!=", asked.op != "!="):
+        try:
+            found.append(_supposing(env, run, supposed | {asked: answer}))
+        except DataDependentSize:
+            raise
+        except Exception as error:
+            refused = error
+        if asked.op in ("==", "!=") and (found or asked.right in (0, 1) or asked.left in (0, 1)):
+            break
+    if len(found) == 1:
+        return found[0]
+    raise undecided if found else refused
+
+
+def _run_supposing(env: ShapeEnv, run: Callable[[], Any], supposed: dict[Relation, bool]) -> Any:
+    outer, env.supposed = env.supposed, supposed
+    try:
+        return run()
+    finally:
+        env.supposed = outer
+
+
+def _as_answered(relation: Relation, answer: bool) -> Relation:
+    return relation if answer else Relation(_NEGATED[relation.op], relation.left, relation.right)
+
+
 def is_of_data(condition: Any) -> bool:
-    """Whether only a run knows if a condition holds."""
+    """Whether only a run knows if a condition holds, or a number."""
+    if isinstance(condition, SymInt):
+        return bool(free_variables(condition.expr) & condition.env.unbacked)
     return isinstance(condition, SymBool) and condition.env.static_value(condition.relation) is None and bool(
         free_variables(condition.relation.left - condition.relation.right) & condition.env.unbacked)
 
@@ -141,6 +198,7 @@ class ShapeEnv:
     balances: list[Index] = field(default_factory=list)  # sums of several of them that are 0: parts of what a size is known of
     line: Callable[[], str] | None = None  # the user's line that is being captured, of which a guard without a reason is
     checked: Callable[[Relation], None] | None = None  # told of what has been checked of sizes that only a run knows
+    supposed: dict[Relation, bool] | None = None  # while an operator is tried: what it was answered of sizes that only a run knows
     guess: Callable[[Exception], bool] | None = None  # answers, instead of raising, what data would decide
     _ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     _by_hint: dict[tuple[int, Any], str] = field(default_factory=dict)
@@ -200,7 +258,7 @@ class ShapeEnv:
         try:
             return self._value(expr)
         except DataDependentSize as error:
-            if self.guess is None:
+            if self.guess is None or self.supposed is not None:
                 raise
             return 2 + self.guess(error)
 
@@ -281,10 +339,13 @@ class ShapeEnv:
         try:
             answer = _RELATIONS[relation.op](self._value(left), self._value(right))
         except DataDependentSize as error:
-            if self.guess is None:
+            if self.supposed is not None and relation in self.supposed:
+                return self.supposed[relation]
+            error.asked = relation
+            if self.guess is None or self.supposed is not None:
                 raise
             return self.guess(error)
-        held = Relation(relation.op if answer else _NEGATED[relation.op], left, right)
+        held = _as_answered(Relation(relation.op, left, right), answer)
         if self.frozen:
             raise RuntimeError(f"a guard ({held.text()}) was needed after the guards of this graph had been built")
         self.guards.append(Guard(held, reason or (self.line() if self.line is not None else "")))
@@ -310,6 +371,8 @@ class ShapeEnv:
             self._learn(held)
         elif held.op == "==":
             self.balances.append(held.left - held.right)
+        if self.checked is not None:
+            self.checked(held)
 
     def _learn(self, held: Relation) -> None:
         gap = held.left - held.right

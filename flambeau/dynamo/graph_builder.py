@@ -23,12 +23,14 @@ from ..core.size import contiguous_strides, is_contiguous
 from ..core.symbolic import (
     DataDependentFloat,
     DataDependentSize,
+    Relation,
     ShapeEnv,
     SymBool,
     SymFloat,
     SymInt,
     bounds_lo,
     hint_of,
+    settled,
     substitute,
     sym_max,
     sym_min,
@@ -42,6 +44,7 @@ from ..ops.promotion import limits
 from .break_kinds import graph_break
 from .exceptions import RestartTrace
 from .source import Source, braced, constant_source
+from .stance import Exporting
 from .surroundings import MISSING
 from .variables.autocast import Settings, enter_autocast, exit_autocast
 from .variables.base import Args, ConstantVariable, Kwargs, Variable
@@ -354,12 +357,14 @@ class GraphBuilder:
 
     def check_size(self, condition: SymBool, assumed: str = "") -> None:
         """The program says that numbers known only when it runs are so, or capture assumes it of the symbol `assumed`."""
-        op, left, right = condition.relation
-        nodes = [self._expression_node(side) for side in (left, right)]
-        answer = self._size_call(condition, _RELATIONS[op], *nodes)
-        node = self.graph.call_function(must_hold, (answer, condition.relation.text()))
-        node.meta.update(self.origin(), val=None, assumed=assumed)
+        self._checked_by_run(condition.relation, assumed)
         self.shape_env.learn(condition.relation)
+
+    def _checked_by_run(self, held: Relation, assumed: str = "") -> None:
+        nodes = [self._expression_node(side) for side in (held.left, held.right)]
+        answer = self._size_call(SymBool(held, self.shape_env), _RELATIONS[held.op], *nodes)
+        node = self.graph.call_function(must_hold, (answer, held.text()))
+        node.meta.update(self.origin(), val=None, assumed=assumed)
 
     def shape_guards(self) -> list[tuple[str, tuple[Source, ...]]]:
         """Guards on symbolic sizes, as templates over sources."""
@@ -526,7 +531,7 @@ class GraphBuilder:
         env.large, env.taken_large = True, set()
         try:
             with dispatch.fake_mode(), unknown_sizes(self.size_told_by):
-                answer = function(*args, **kwargs)
+                answer = self._settled(lambda: function(*args, **kwargs))
             taken, env.taken_large = env.taken_large, set()
             for small in (0, 1) if taken else ():
                 with dispatch.fake_mode():
@@ -537,10 +542,23 @@ class GraphBuilder:
             self.check_size(env.symint(var(symbol, lo=-math.inf)) >= 0, symbol)
         return answer
 
+    def _settled(self, run: Callable[[], Any]) -> Any:
+        """What `run` gives; for an export, with checks of what it needs of sizes that nobody knows yet (others break the graph there)."""
+        env = self.shape_env
+        if not Exporting.active:
+            return run()
+        env.checked = self._checked_by_run
+        try:
+            return settled(env, run)
+        finally:
+            env.checked = None
+
     def _try_small(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], answer: Any, small: dict[str, int]) -> None:
         try:
             found = function(*(_with_sizes(arg, small) for arg in args), **{name: _with_sizes(arg, small) for name, arg in kwargs.items()})
         except DataDependentSize:
+            if Exporting.active:    # it asks of another size that has to be equal, which a check of the graph tells at a run
+                return
             raise
         except Exception as error:
             if answer is not None and not _tensors_in(answer):      # what is no tensor is not computed again when it runs

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..aot.trace import stand_in, stripped
 from ..core import dispatch
-from ..core.symbolic import SymInt, is_symbolic, is_var, to_python
+from ..core.symbolic import DataDependentSize, SymInt, is_symbolic, is_var, to_python
 from ..core.tensor import Tensor
 from ..dynamo.graph_builder import must_hold
 from ..fx import GraphModule, Node, map_arg
@@ -193,6 +193,13 @@ class Functional(Recorder):
         return args[0]
 
 
+def _differ(error: Exception) -> bool:
+    """What functions of the table are told of two sizes that only a run knows; which have to be equal the graph checks already."""
+    if not isinstance(error, DataDependentSize) or error.asked is None or error.asked.op not in ("==", "!="):
+        raise error
+    return error.asked.op == "!="
+
+
 class _Rerun:
     """Records a program's graph again."""
 
@@ -220,10 +227,15 @@ class _Rerun:
             if isinstance(made, SymInt) and is_var(made.expr):
                 recorder.symbols.setdefault(to_python(made.expr), new)
         self._read_sizes(nodes)
-        with recorder.recording():
-            for node in nodes:
-                self._step(node)
-            return self._finish(nodes)
+        env = recorder.env
+        before, (env.large, env.guess) = (env.large, env.guess), (True, _differ)
+        try:
+            with recorder.recording():
+                for node in nodes:
+                    self._step(node)
+                return self._finish(nodes)
+        finally:
+            env.large, env.guess = before
 
     def _read_sizes(self, nodes: list[Node]) -> None:
         """A node for each symbol that decompositions may ask for and the old graph has none of."""

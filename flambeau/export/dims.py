@@ -165,12 +165,6 @@ _OPS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.l
 class ExportEnv(ShapeEnv):
     """The symbols of one export; each guard knows the user's line that asked for it."""
 
-    def learn(self, held: Relation) -> None:
-        """As ShapeEnv."""
-        super().learn(held)
-        if self.checked is not None:
-            self.checked(held)
-
     def evaluate(self, relation: Relation, reason: str = "") -> bool:
         """As ShapeEnv; what an `assert` statement asks of a number that only a run knows holds from here on, and is checked by each run."""
         if self.static_value(relation) is None and (frames := user_stack()):

@@ -23,7 +23,7 @@ from ..aot.trace import stand_in, stripped, user_stack
 from ..core import dispatch
 from ..core.dtypes import bool_
 from ..core.expr import is_var, to_python
-from ..core.symbolic import DataDependentSize, Relation, ShapeEnv, SymBool, SymFloat, SymInt, expr_of, is_symbolic, unknown_sizes
+from ..core.symbolic import DataDependentSize, Relation, ShapeEnv, SymBool, SymFloat, SymInt, expr_of, is_symbolic, settled, unknown_sizes
 from ..core.tensor import Tensor
 from ..dynamo.graph_builder import must_hold
 from ..func.higher_order import capturing
@@ -282,7 +282,7 @@ class Recorder:
         large, self.env.large = self.env.large, True    # what is recorded takes any size, and equal ones
         before = len(self.env.guards)
         try:
-            out = run(*args, **kwargs)
+            out = settled(self.env, lambda: run(*args, **kwargs))
         finally:
             self.quiet -= 1
             self.env.large = large

@@ -13,6 +13,7 @@ from ..core.dtypes import dtype
 from ..core.memory_format import layout, memory_format
 from ..nn.modules.module import Module
 from ..nn.parameter import Parameter
+from ..ops import return_types
 from ..ops.script import number_of
 from .frontend.given import functions_of
 from .graph import Graph, graph_of
@@ -24,6 +25,8 @@ from .whole import Following, Whole
 DEFINED = "_defined"        # what a ScriptModule was given methods as
 MARK = "_script_mark"       # of a method: "export", "ignore", "unused" or "drop"
 _HOMES = ("_modules", "_parameters", "_buffers", "_values")
+_NUMBERS: dict[str, tuple[Any, Any]] = {
+    "int": (bool, int), "float": (int, float), "bool": ((int, float), bool), "complex": ((int, float), complex)}
 _NUMBERED = (dtype, layout, memory_format)
 
 
@@ -52,7 +55,8 @@ def taken(kind: Type, value: Any, program: Program) -> Any:
         return number_of(value)
     if kind.name == "Device" and isinstance(value, str):
         return device(value)
-    return float(value) if kind.name == "float" and isinstance(value, int) and not isinstance(value, bool) else value
+    number = _NUMBERS.get(kind.name)
+    return number[1](value) if number is not None and isinstance(value, number[0]) else value
 
 
 def call_from_python(function: Function, program: Program, owner: tuple, args: tuple, kwargs: dict) -> Any:
@@ -83,6 +87,14 @@ def call_from_python(function: Function, program: Program, owner: tuple, args: t
     return function(*owner, **checked)
 
 
+def _plain(value: Any) -> Any:
+    """A result as Python gets it: what operators call their results, the program alone knows."""
+    if not isinstance(value, tuple):
+        return value
+    kind = type(value)
+    return tuple(map(_plain, value)) if kind is tuple or kind.__module__ == return_types.__name__ else value
+
+
 class _Callable:
     """A compiled function, with what shows it."""
 
@@ -95,8 +107,8 @@ class _Callable:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         frame = self._function.frame_of(self._owner, args) if not kwargs else None
         if frame is not None:
-            return self._whole(frame, args)
-        return call_from_python(self._function, self._program, self._owner, args, kwargs)
+            return _plain(self._whole(frame, args))
+        return _plain(call_from_python(self._function, self._program, self._owner, args, kwargs))
 
     @property
     def code(self) -> str:

@@ -21,7 +21,15 @@ class Type(NamedTuple):
     def __str__(self) -> str:
         return f"{self.name}[{', '.join(map(str, self.args)) or '()'}]" if self.args or self.name == "Tuple" else self.name
 
+    def notation(self) -> str:
+        """As signatures have it: `int[]`, `int?`, `(int, str)`, `Dict(str, int)`."""
+        parts = [arg.notation() for arg in self.args]
+        if self.name in _ENDINGS:
+            return parts[0] + _ENDINGS[self.name]
+        return f"{'' if self.name == 'Tuple' else self.name}({', '.join(parts)})" if parts or self.name == "Tuple" else self.name
 
+
+_ENDINGS = {"List": "[]", "Optional": "?"}
 TENSOR, ANY, NONE, INT = Type("Tensor"), Type("Any"), Type("NoneType"), Type("int")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,11 @@ class Parameter:
     name: str
     type: Type
     default: Callable[[dict], Any] | None = None
+
+
+def _shown(default: Any) -> str:
+    """A default as signatures have it: texts in double quotes."""
+    return json.dumps(default) if isinstance(default, str) else str(default)
 
 
 @dataclass(eq=False)
@@ -70,8 +76,8 @@ class Function:
 
     def declaration(self) -> str:
         """Its signature, as torch writes signatures."""
-        parts = [f"{p.type} {p.name}" + ("=..." if p.default else "") for p in self.parameters]
-        return f"{self.name}({', '.join(parts)}) -> {self.returns}"
+        parts = [f"{p.type.notation()} {p.name}" + (f"={_shown(p.default({}))}" if p.default else "") for p in self.parameters]
+        return f"{self.name.rpartition('.')[2]}({', '.join(parts)}) -> {self.returns.notation()}"
 
     def __deepcopy__(self, memo: dict) -> Function:
         return self

@@ -126,8 +126,8 @@ class ONNXProgram:
         path.write_bytes(self._proto(self._tensor, keep_initializers_as_inputs).SerializeToString())
 
     def _without_weights(self) -> Any:
-        model = self._proto(self._tensor, True)
-        weights = {v for v, x in self._weights.items() if isinstance(x, Tensor)}
+        weights, bare = {v for v, x in self._weights.items() if isinstance(x, Tensor)}, needs("onnx").TensorProto
+        model = self._proto(lambda name, x: bare(name=name) if name in weights else self._tensor(name, x), True)
         kept = [t for t in model.graph.initializer if t.name not in weights]
         infos = [i for i in model.graph.input if i.name in weights or i.name in {v.name for v in self._inputs}]
         for field, values in (("initializer", kept), ("input", infos)):

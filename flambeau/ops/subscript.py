@@ -14,7 +14,7 @@ import numpy as np
 from ..backends.cuda.recording import under_way
 from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, int32, int64, uint8
-from ..core.symbolic import is_of_data, sym_min
+from ..core.symbolic import is_of_data, sym_max, sym_min
 from ..core.tensor import Tensor, bump_version, is_example, refuse_inference_write
 from ..core.warned import warn
 from . import prims
@@ -115,7 +115,8 @@ def slice_bounds(index: slice, size: Any) -> tuple[Any, Any, int]:
         return start, max(start, stop), step
     start = 0 if start is None else _inside(start, size)
     stop = size if stop is None else _inside(stop, size)
-    return start, start if stop < start else stop, step
+    empty = stop < start
+    return start, sym_max(start, stop) if is_of_data(size) or is_of_data(empty) else start if empty else stop, step
 
 
 def _inside(bound: Any, size: Any) -> Any:
@@ -124,9 +125,9 @@ def _inside(bound: Any, size: Any) -> Any:
         return size
     if bound < 0:
         bound = bound + size
-        return bound if bound >= 0 else 0
+        return sym_max(bound, 0) if is_of_data(size) else bound if bound >= 0 else 0
     beyond = bound > size
-    return sym_min(bound, size) if is_of_data(beyond) else size if beyond else bound
+    return sym_min(bound, size) if is_of_data(size) or is_of_data(beyond) else size if beyond else bound
 
 
 def _select(x: Tensor, dim: int, i: Any) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import io
+import math
 import sys
 import types
 import warnings
@@ -229,7 +230,7 @@ def test_examples_tell_types():
     with pytest.raises(RuntimeError):
         fl.jit.script(untyped)(2, 3, [1])
     scripted = fl.jit.script(untyped, example_inputs=[(2, 3, [1]), (4, 5, [2, 3])])
-    assert scripted.schema == "untyped(int a, int b, List[int] c) -> int" and scripted(2, 3, [1, 2]) == 8
+    assert scripted.schema == "untyped(int a, int b, int[] c) -> int" and scripted(2, 3, [1, 2]) == 8
 
 
 def times(a, n):
@@ -270,9 +271,9 @@ X2 = fl.ones(2)
 
 @pytest.mark.parametrize(("make", "examples", "call", "schema"), [
     (lambda: calls_others, lambda _: [(X2, 3)], (X2, 4), "Tensor x, int k"),
-    (lambda: may_be_none, lambda _: [(X2, None), (X2, 2)], (X2, 3), "Tensor a, Optional[int] b"),
+    (lambda: may_be_none, lambda _: [(X2, None), (X2, 2)], (X2, 3), "Tensor a, int? b"),
     (lambda: of_containers, lambda _: [([X2], {"a": 2}, (1, "b"))], ([X2, X2], {"a": 1}, (2, "c")),
-     "List[Tensor] xs, Dict[str, int] named, Tuple[int, str] pair"),
+     "Tensor[] xs, Dict(str, int) named, (int, str) pair"),
     (lambda: half_said, lambda _: [(X2, 2.0, 3)], (X2, 1.5, 2), "Tensor x, float n, int m"),
     (Untyped, lambda net: {net: [(X2, 3)]}, (X2, 4), "Tensor x, int n"),
     (Untyped, lambda net: {net.forward: [(X2, 3)]}, (X2, 4), "Tensor x, int n"),
@@ -289,6 +290,88 @@ def test_examples_tell_the_types_of_all_that_is_called(make, examples, call, sch
 def test_examples_have_a_form():
     with pytest.raises(ValueError, match="List\\[Tuple\\]"):
         fl.jit.script(Untyped(), example_inputs=3)
+
+
+NUMBERS = {"bool": True, "int": 3, "float": 2.5}
+OF_NUMBERS = ("a + b", "a - b", "a * b", "a / b", "a // b", "a % b", "a ** b", "a < b", "a <= b", "a == b", "a != b", "min(a, b)", "max(a, b)",
+              "pow(a, b)", "divmod(a, b)", "torch.add(a, b)", "abs(a)", "-a", "round(a)", "math.sqrt(a)", "[a, a][0] + b", "given(a, b)")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize(("first", "second"), [(a, b) for a in NUMBERS for b in NUMBERS if "bool" in (a, b)])
+def test_bools_are_numbers(first, second, tmp_path):
+    """Beside numbers, as arguments and from Python; what PyTorch refuses is refused."""
+    found = []
+    for library in (torch, fl):
+        source = ["def given(a: float, b: float):\n    return a - b"]
+        source += [f"def number{at}(a: {first}, b: {second}):\n    return {text}" for at, text in enumerate(OF_NUMBERS)]
+        source += [f"def from_python_{kind}(a: {kind}):\n    return a" for kind in (*NUMBERS, "complex")]
+        path = tmp_path / f"numbers_{library.__name__}.py"
+        path.write_text("\n\n\n".join(source))
+        space = {"torch": library, "math": math, "__name__": path.stem}
+        exec(compile(path.read_text(), str(path), "exec"), space)
+        calls = [(space[f"number{at}"], (NUMBERS[first], NUMBERS[second])) for at in range(len(OF_NUMBERS))]
+        calls += [(space[f"from_python_{kind}"], (NUMBERS[first],)) for kind in (*NUMBERS, "complex")]
+        answers = []
+        for fn, args in calls:
+            try:
+                answer = library.jit.script(fn)(*args)
+                answers.append((type(answer), answer))
+            except RuntimeError:
+                answers.append((RuntimeError, None))
+        found.append(answers)
+    names = [*OF_NUMBERS, *NUMBERS, "complex"]
+    assert [(name, a, b) for name, a, b in zip(names, *found, strict=True) if a != b] == []
+
+
+NAMED = {     # of the operators that name what they give, a call of each
+    **{name: f"torch.{name}(x, 1)" for name in ("max", "min", "sort", "median", "nanmedian", "mode", "cummax", "cummin")},
+    "topk": "x.topk(2)", "kthvalue": "torch.kthvalue(x, k=2)", "aminmax": "torch.aminmax(x, dim=0)", "frexp": "torch.frexp(x)",
+    "histogram": "torch.histogram(x, 4)", "lu_unpack": "torch.lu_unpack(s, torch.ones(3, dtype=torch.int32))",
+    **{name: f"torch.{name}(s)" for name in ("svd", "qr", "slogdet", "geqrf")}, "triangular_solve": "torch.triangular_solve(x, s)",
+    **{f"linalg_{name}": f"torch.linalg.{name}(s)" for name in ("svd", "qr", "eigh", "eig", "slogdet", "lu", "cholesky_ex", "inv_ex",
+       "lu_factor", "lu_factor_ex", "ldl_factor", "ldl_factor_ex")},
+    "linalg_lstsq": "torch.linalg.lstsq(s, x)", "linalg_solve_ex": "torch.linalg.solve_ex(s, x)",
+}
+UNNAMED = {"histogramdd": "its edges are a list, and torch's scripts give a tuple of two as well"}
+
+
+def named_functions(name: str, folder: Path, library: Any) -> list[Any]:
+    """Functions that read the results of an operator by name, by place and whole."""
+    fields = getattr(fl.return_types, name)._fields
+    source = [f"def fields(x, s):\n    r = {NAMED[name]}\n    return {', '.join(f'r.{field}' for field in fields)}",
+              f"def one(x, s):\n    return {NAMED[name]}.{fields[-1]}, {NAMED[name]}[0]",
+              f"def parts(x, s):\n    {', '.join(fields)} = {NAMED[name]}\n    return {', '.join(reversed(fields))}",
+              f"def whole(x, s):\n    return {NAMED[name]}"]
+    path = folder / f"named_{name}_{library.__name__}.py"
+    path.write_text("\n\n\n".join(source))
+    space = {"torch": library, "__name__": path.stem}
+    exec(compile(path.read_text(), str(path), "exec"), space)
+    return [space[kind] for kind in ("fields", "one", "parts", "whole")]
+
+
+def test_all_named_results_are_called():
+    assert NAMED.keys() | UNNAMED.keys() == {name for name, kind in vars(fl.return_types).items() if isinstance(kind, type)}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:.*linalg:UserWarning", "ignore:.*deprecated:UserWarning")
+@pytest.mark.parametrize("name", NAMED)
+def test_named_results(name, tmp_path):
+    """In scripts they are read by name, which archives have too; what Python gets is a plain tuple, as torch's is."""
+    given = [[[3.0, 1.0, 2.0], [6.0, 5.0, 4.0], [0.0, 9.0, -1.0]], [[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]]]
+    ours, theirs = ([library.tensor(value) for value in given] for library in (fl, torch))
+    for mine, other in zip(*(named_functions(name, tmp_path, library) for library in (fl, torch)), strict=True):
+        expected, scripted = mine(*ours), fl.jit.script(mine)
+        file = io.BytesIO()
+        fl.jit.save(scripted, file)
+        found = [scripted(*ours), fl.jit.load(io.BytesIO(file.getvalue()))(*ours)]
+        kinds = torch.jit.script(other)(*theirs)
+        read = torch.jit.load(io.BytesIO(file.getvalue()))(*theirs)
+        for answer in found:
+            assert type(answer) is type(kinds) is type(read) is tuple
+            for a, b, c, d in zip(answer, expected, kinds, read, strict=True):
+                assert fl.equal(a, b) and str(a.dtype).partition(".")[2] == str(c.dtype).partition(".")[2] == str(d.dtype).partition(".")[2]
+                assert tuple(a.shape) == tuple(c.shape) == tuple(d.shape)
 
 
 def chain(x: fl.Tensor, y: fl.Tensor):

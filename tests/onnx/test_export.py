@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,19 @@ def test_weights_past_what_one_message_holds(tmp_path: Path, monkeypatch: pytest
         assert program.model_proto
     with pytest.raises(OnnxExporterError, match="external_data=True"):
         program.save(tmp_path / "a.onnx", external_data=False)
+    program.save(tmp_path / "c.onnx", include_initializers=False)
+    assert (tmp_path / "c.onnx").stat().st_size < 1000
     program.save(tmp_path / "b.onnx")
+    onnx.checker.check_model(str(tmp_path / "b.onnx"), full_check=True)
+    assert (tmp_path / "b.onnx").stat().st_size < 1000 and (tmp_path / "b.onnx.data").stat().st_size == 64 * 64 * 4
+    for options in ({"opset_version": 16}, {"dynamo": False}, {"keep_initializers_as_inputs": True}):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OnnxExporterWarning)    # what converts models takes one message
+            fl.onnx.export(net, (x,), tmp_path / "d.onnx", **options)
+        onnx.checker.check_model(str(tmp_path / "d.onnx"), full_check=True)
+        np.testing.assert_allclose(run(tmp_path / "d.onnx", x)[0], net(x).detach().numpy(), atol=1e-5)
+    with pytest.raises(OnnxExporterError, match="beside the model"):
+        fl.onnx.export(net, (x,), io.BytesIO(), dynamo=False)
     np.testing.assert_allclose(run(tmp_path / "b.onnx", x)[0], net(x).detach().numpy(), atol=1e-5)
     assert fl.allclose(program(x)[0], net(x), atol=1e-5)
 

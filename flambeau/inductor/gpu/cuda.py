@@ -110,8 +110,9 @@ class CudaUnit:
     scope: dict[str, Any] = field(default_factory=dict)     # what the names in the calls mean, once the kernels are built
 
 
-def print_program(program: Program, nodes: Sequence[Node | Product], arrays: bool = False) -> CudaUnit:
-    """Triton text for the kernels of `nodes`, and the calls that run them in order; `arrays`: they take and give arrays."""
+def print_program(program: Program, nodes: Sequence[Node | Product], arrays: bool = False, calling: type[_Calling] | None = None) -> CudaUnit:
+    """Triton text for the kernels of `nodes`, and the calls that run them in order; `arrays`: they take and give arrays; `calling` finds
+    the calls."""
     known: dict[tuple, TritonKernel] = {}
     steps: list[tuple[TritonKernel | Extern, Node | Product]] = []
     for node in nodes:
@@ -127,7 +128,7 @@ def print_program(program: Program, nodes: Sequence[Node | Product], arrays: boo
             known[key] = first = printed
         printed.name = first.name
         steps.append((printed, node))
-    return CudaUnit(list(known.values()), steps, _Calling(program, steps, arrays).code())
+    return CudaUnit(list(known.values()), steps, (calling or _Calling)(program, steps, arrays).code())
 
 
 def print_node(program: Program, nodes: Sequence[Node | Product], node: Kernel | Product) -> TritonKernel:

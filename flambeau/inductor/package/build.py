@@ -22,6 +22,7 @@ from flambeau.inductor.graph import CompiledGraph, print_graph
 from flambeau.inductor.loop.boxes import index_of
 from flambeau.inductor.loop.ir import Extern
 from flambeau.inductor.package.freeze import freeze
+from flambeau.inductor.package.gpu import GpuWriter, print_gpu_graph, source_of, without_kernel
 from flambeau.inductor.package.written import Input, Plan, Port, Requirement, Size, State, Weights, Writer, Written, elements
 from flambeau.ops.custom import MEANINGS
 from flambeau.ops.registry import OPERATORS
@@ -40,10 +41,11 @@ class Built(NamedTuple):
 
 
 def build(gm: GraphModule, examples: Sequence[Any], names: Sequence[str], outputs: Sequence[str],
-          requirements: Sequence[Requirement]) -> Built:
+          requirements: Sequence[Requirement], capability: int = 0) -> Built:
     """Compile a graph that gives a flat tuple for a package.
 
     `examples` stand for its inputs: fake tensors, whose sizes may be symbolic, and constants; `names` are of the tensors among them.
+    `capability`: the compute capability of the GPUs that run it; 0: a CPU does.
     NotImplementedError that lists every operator which needs Python, with the user's line; RuntimeError without a C++ compiler.
     """
     if not have_compiler():
@@ -51,14 +53,14 @@ def build(gm: GraphModule, examples: Sequence[Any], names: Sequence[str], output
     if not ARCHIVE.exists():
         raise RuntimeError(f"aoti_compile_and_package: {ARCHIVE} is missing, which the build of the native module makes; install it anew")
     gm, frozen = _meant(gm), _Frozen()
-    parts = compile_parts(gm, examples, print_graph, frozen)
+    parts = compile_parts(gm, examples, print_gpu_graph if capability else print_graph, frozen)
     if any(not isinstance(out, (Result, Constant)) for out in parts.interface.outputs):    # what looks into other memory is copied
         gm, frozen = _copying(gm), _Frozen()
-        parts = compile_parts(gm, examples, print_graph, frozen)
+        parts = compile_parts(gm, examples, print_gpu_graph if capability else print_graph, frozen)
     (part,) = parts.graphs
     graph: CompiledGraph = part.compiled  # type: ignore[assignment]
     _refuse_python(graph)
-    return _Planner(parts.interface, part.outputs, graph, examples, frozen.attributes).built(names, outputs, requirements)
+    return _Planner(parts.interface, part.outputs, graph, examples, frozen.attributes).built(names, outputs, requirements, capability)
 
 
 class _Frozen:
@@ -96,12 +98,12 @@ def _copying(gm: GraphModule) -> GraphModule:
 
 
 def _refuse_python(graph: CompiledGraph) -> None:
-    assert graph.unit is not None
-    found = dict.fromkeys((str(getattr(step.target, "name", step.op)), _line(step))
-                          for step in (segment.run for segment in graph.unit.segments) if isinstance(step, Extern))
+    externs = without_kernel(graph) if graph.unit is None else [
+        step for step in (segment.run for segment in graph.unit.segments) if isinstance(step, Extern)]
+    found = dict.fromkeys((str(getattr(step.target, "name", step.op)), _line(step)) for step in externs)
     if found:
-        told = "\n".join(f"  {name}: {line}" for name, line in found)
-        raise NotImplementedError(f"aoti_compile_and_package: {len(found)} operators have no native code, and a package runs without "
+        told, where = "\n".join(f"  {name}: {line}" for name, line in found), " for GPUs" if graph.unit is None else ""
+        raise NotImplementedError(f"aoti_compile_and_package: {len(found)} operators have no native code{where}, and a package runs without "
                                   f"Python; compute what they do outside of the program, or by other operators:\n{told}")
 
 
@@ -121,7 +123,7 @@ class _Planner:
         self.sizes = [n.meta["val"] for n in graph.gm.graph.nodes if n.op == "placeholder"]
         self.filled = filled if filled is not None else [(k, -1, None) for k in range(len(self.call.results))]
 
-    def built(self, names: Sequence[str], outputs: Sequence[str], requirements: Sequence[Requirement]) -> Built:
+    def built(self, names: Sequence[str], outputs: Sequence[str], requirements: Sequence[Requirement], capability: int = 0) -> Built:
         weights, states = Weights(), list[str]()
         for name, tensor in sorted(self.graph.code.constants.items(), key=lambda item: item[1].nbytes):
             weights.add(name, *_bytes(tensor))      # small ones side by side: what oneDNN has packed of the others leaves memory
@@ -140,9 +142,11 @@ class _Planner:
             results.append(number)
             ports.append(self._output(name, number))
         plan = Plan(self.call, inputs, ports, sources, results, written, list(requirements), states)
-        assert self.graph.unit is not None
-        source = f'{self.graph.unit.source}\n#include "package.h"\n{Writer(plan, weights).text()}// linked with {_archive_sum()}\n'
-        library = Build(source, (str(ARCHIVE), "-Wl,--exclude-libs,ALL", "-ldl", "-lpthread")).content()
+        if self.graph.unit is None:
+            text = source_of(GpuWriter(plan, weights, self.graph, capability))
+        else:
+            text = f'{self.graph.unit.source}\n#include "package.h"\n{Writer(plan, weights).text()}'
+        library = Build(f"{text}// linked with {_archive_sum()}\n", (str(ARCHIVE), "-Wl,--exclude-libs,ALL", "-ldl", "-lpthread")).content()
         return Built(library, weights.content(), len(states), given)
 
     def _source(self, source: Any, states: list[str], weights: Weights) -> Input | State | Size:

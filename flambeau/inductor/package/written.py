@@ -115,7 +115,8 @@ class Writer:
         self._define_sizes()
         self.lines += [f"if (flambeau_require(f, {r.condition}, {_string(r.text)})) return 1;" for r in self.plan.requirements]
         for step in self.call.steps:
-            _WRITE[type(step)](self, step)
+            self.WRITE[type(step)](self, step)
+        self._finish()
         for written in self.plan.written:
             self._write_back(written)
         for k, result in enumerate(self.plan.results):
@@ -152,19 +153,14 @@ class Writer:
             return self._memory(step.buffer, f"f->states[{source.number}]")
         assert isinstance(source, Input) and step.strides is not None
         strides = [s // step.dtype.itemsize for s in step.strides]
-        return self._memory(step.buffer, f"flambeau_fit(f, {source.number}, {_numbers(strides)})", checked=True)
+        return self._memory(step.buffer, f"flambeau_fit(f, {source.number}, {numbers(strides)})", checked=True)
 
     def _memory(self, name: str, value: str, checked: bool = False) -> None:
         self.lines.append(f"void* const {name} = {value};" + (f" if ({name} == nullptr) return 1;" if checked else ""))
 
     def _make(self, step: Make) -> None:
         strides = contiguous_strides(step.shape) if step.strides is None else [s // step.dtype.itemsize for s in step.strides]
-        last: Index = 1
-        for n, s in zip(step.shape, strides, strict=True):
-            last = last + (n - 1) * s
-        some = " && ".join(f"{to_cpp(n)} > 0" for n in step.shape if isinstance(n, Expr) or n == 0)
-        bytes_ = to_cpp(last * step.dtype.itemsize)
-        self._memory(step.buffer, f"flambeau_make(f, {f'{some} ? {bytes_} : 1' if some else bytes_})", checked=True)
+        self._memory(step.buffer, f"flambeau_make(f, {elements_text(step.shape, strides, step.dtype.itemsize)})", checked=True)
         self.blocks.add(step.buffer)
 
     def _drop(self, step: Drop) -> None:
@@ -197,16 +193,27 @@ class Writer:
             self.lines.append(f"{{ int64_t value = {value}; if (flambeau_give(f, {k}, nullptr, &value, nullptr, nullptr)) return 1; }}")
             return
         self.lines.append(f"if (flambeau_give(f, {k}, {result.buffer}, (char*){result.buffer} + {to_cpp(result.offset)}, "
-                          f"{_numbers(result.shape)}, {_numbers(self._strides(result))})) return 1;")
+                          f"{numbers(result.shape)}, {numbers(self._strides(result))})) return 1;")
+
+    def _finish(self) -> None:
+        """After the steps."""
 
     def _write_back(self, written: Written) -> None:
+        result = self.call.results[written.result]
+        assert isinstance(result, Look)
+        self._copy_back(written, f"(char*){result.buffer} + {to_cpp(result.offset)}")
+
+    def _copy_back(self, written: Written, source: str) -> None:
         result, to, shape = self.call.results[written.result], written.to, written.shape
         assert isinstance(result, Look)
         data, strides = (f"f->inputs[{to.number}].data", f"f->inputs[{to.number}].strides") if isinstance(to, Input) else \
-            (f"f->states[{to.number}]", _numbers(written.strides))
+            (f"f->states[{to.number}]", numbers(written.strides))
         some = " && ".join(f"{to_cpp(n)} > 0" for n in shape) or "true"
-        self.lines.append(f"if ({some}) flambeau_copy({len(shape)}, {_numbers(shape)}, {result.dtype.itemsize}, {data}, {strides}, "
-                          f"(char*){result.buffer} + {to_cpp(result.offset)}, {_numbers(self._strides(result))});")
+        self.lines.append(f"if ({some}) flambeau_copy({len(shape)}, {numbers(shape)}, {result.dtype.itemsize}, {data}, {strides}, "
+                          f"{source}, {numbers(self._strides(result))});")
+
+    WRITE: Mapping[type[Step], Callable[[Any, Any], None]] = {Take: _take, Make: _make, Clear: _clear, Drop: _drop, Run: _run}
+    """What writes a step down. The others belong to GPUs, or need Python."""
 
     # -- tables --------------------------------------------------------------------------------------------------------
     def _tables(self) -> str:
@@ -241,7 +248,7 @@ _NUMBERS = """template <int n> struct Numbers { int64_t at[n]; operator const in
 """
 
 
-def _numbers(values: Sequence[Index]) -> str:
+def numbers(values: Sequence[Index]) -> str:
     """An array of numbers, which lives to the end of its statement; for no dimensions, of one that nobody reads."""
     return f"Numbers<{max(1, len(values))}>{{{{{', '.join(map(to_cpp, values)) or '0'}}}}}"
 
@@ -251,10 +258,14 @@ def _string(text: str) -> str:
     return json.dumps(text.encode("ascii", "backslashreplace").decode()).replace("?", "\\?")
 
 
-_WRITE: Mapping[type[Step], Callable[[Writer, Any], None]] = {
-    Take: Writer._take, Make: Writer._make, Clear: Writer._clear, Drop: Writer._drop, Run: Writer._run,
-}
-"""What writes a step down. The others belong to GPUs, or need Python."""
+def elements_text(shape: Sequence[Index], strides: Sequence[Index], itemsize: int) -> str:
+    """The bytes from the first element of a layout to the last, as C++: one at least."""
+    last: Index = 1
+    for n, s in zip(shape, strides, strict=True):
+        last = last + (n - 1) * s
+    some = " && ".join(f"{to_cpp(n)} > 0" for n in shape if isinstance(n, Expr) or n == 0)
+    size = to_cpp(last * itemsize)
+    return f"{some} ? {size} : 1" if some else size
 
 
 def elements(shape: Sequence[int], strides: Sequence[int]) -> int:

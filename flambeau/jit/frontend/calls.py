@@ -19,8 +19,8 @@ from ...ops.custom import CustomOperator
 from ...ops.script_types import known
 from ..values import Class, Function, Parameter
 from .errors import NotSupportedError, called_from
-from .expressions import AbsentOperator, ModuleValue, is_math, numbers_of
-from .matching import Misfit, literal_value
+from .expressions import BINARY, AbsentOperator, ModuleValue, is_math, numbers_of
+from .matching import Misfit, as_numbers, literal_value
 from .naming import is_library
 from .static import (
     BOOL,
@@ -29,6 +29,7 @@ from .static import (
     INT,
     NONE,
     NOTHING,
+    NUMBER,
     NUMBERS,
     STR,
     TENSOR,
@@ -162,8 +163,10 @@ class Calls(Subscripts):
         own = self._own_operator(node, name, args[0], args[1:]) if args and args[0].type.name in self.classes else None
         if own is not None:
             return own
-        if name in ("pow", "abs") and args and args[0].type in NUMBERS:
-            return self.combined(node, name, *args) if name == "pow" else Value(args[0].type, f"ops.prim.abs({args[0].text})")
+        if name == "abs" and args and args[0].type in NUMBERS:
+            return Value(args[0].type, f"ops.prim.abs({args[0].text})")
+        if name in BINARY.values() and len(args) == 2 and not kwargs and all(v.type in (*NUMBERS, BOOL) for v in args):
+            return self.combined(node, name, *args)
         indices = self._taken("return_indices", name, args, kwargs, fn)
         if indices is not None and indices.constant is True:
             return self.operator(node, f"{name}_with_indices", args, kwargs, fn)
@@ -261,7 +264,7 @@ class Calls(Subscripts):
             if name not in given:
                 raise self.error(node, f"Argument {name} not provided")
             texts.append(self.converted(given[name], wanted, node, f"Expected a value of type '{{kind}}' for argument '{name}' but instead "
-                                        "found type '{found}'").text)
+                                        "found type '{found}'", True).text)
         return Value(kind, f"{kind.name}({', '.join(texts)})")
 
     # -- functions and methods of the program -------------------------------------------------------------------------------------
@@ -296,7 +299,7 @@ class Calls(Subscripts):
                 raise self.error(node, f"{function.name}(): Argument {p.name} not provided")
             found.append((p, None if p.name not in given else self.converted(
                 self.first_class(given[p.name], node), p.type, node,
-                f"{function.name}() Expected a value of type '{{kind}}' for argument '{p.name}' but instead found type '{{found}}'")))
+                f"{function.name}() Expected a value of type '{{kind}}' for argument '{p.name}' but instead found type '{{found}}'", True)))
         return found
 
     def call_method(self, of: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], node: ast.AST) -> Value:
@@ -326,7 +329,11 @@ class Calls(Subscripts):
 
     # -- built-in functions ------------------------------------------------------------------------------------------------------------
     def _range(self, node: ast.Call, hint: Type | None) -> Stepped:
-        args = [self.converter.converted(v, INT, True) if v.type != INT else v for v in self.first_values(self.spread(node.args))]
+        args = []
+        for at, value in enumerate(self.first_values(self.spread(node.args))):
+            if value.type not in (INT, NUMBER, TENSOR):
+                raise self.error(node, f"all inputs of range must be ints, found {value.type} in argument {at}")
+            args.append(self.converter.converted(value, INT, True))
         if not 1 <= len(args) <= 3:
             raise self.error(node, f"range expected 1 to 3 arguments, got {len(args)}")
         return Stepped(", ".join(a.text for a in args), None, INT)
@@ -474,6 +481,7 @@ class Calls(Subscripts):
         if TENSOR in (a.type, b.type):      # the tensor becomes a number
             kind = b.type if a.type == TENSOR else a.type
             a, b = (self.converter.converted(v, kind, True) for v in (a, b))
+        a, b = as_numbers(a, b)
         if a.type in NUMBERS and b.type in NUMBERS:
             return Value(NUMBERS[max(NUMBERS.index(a.type), NUMBERS.index(b.type))], f"ops.prim.{name}({a.text}, {b.text})")
         if a.type == b.type and a.type.name == "List":

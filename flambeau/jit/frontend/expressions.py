@@ -21,7 +21,7 @@ from ..printer import RESERVED, member
 from ..values import Class, Function
 from .annotations import Unknown, evaluated, type_from
 from .errors import NotSupportedError, Source, UnsupportedNodeError, failure
-from .matching import Converter, Misfit, arithmetic, literal_value
+from .matching import Converter, Misfit, arithmetic, as_numbers, literal_value
 from .scopes import Missing, Scope, Variable
 from .static import (
     ANY,
@@ -363,6 +363,8 @@ class Expressions:
             return self._joined_tuples(a, b)
         if TENSOR in (a.type, b.type):
             return self._on_tensors(node, name, a, b)
+        if name in _ON_NUMBERS and not (a.type == b.type == BOOL and name in ("__and__", "__or__", "__xor__")):
+            a, b = as_numbers(a, b)
         kind = arithmetic(name, a.type, b.type)
         if kind is not None and name in _ON_NUMBERS:
             return Value(kind, f"torch.{name}({a.text}, {b.text})")
@@ -570,7 +572,7 @@ class Expressions:
             return Value(BOOL, f"torch.{'__is__' if name == 'eq' else '__isnot__'}({a.text}, {b.text})")
         if a.constant is not NOTHING and b.constant is not NOTHING and type(a.constant) is type(b.constant) in (bool, int, float, str):
             return literal_value(getattr(operator, name)(a.constant, b.constant))
-        return self.operator(node, name, [a, b])
+        return self.operator(node, name, [a, b] if a.type == b.type else list(as_numbers(a, b)))
 
     def _compared_tuples(self, node: ast.AST, name: str, a: Value, b: Value) -> Value:
         if len(a.type.args) != len(b.type.args):

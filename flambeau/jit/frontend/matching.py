@@ -55,7 +55,7 @@ class Converter:
             return Value(inner, f"({', '.join(p.text for p in parts)}{',' if len(parts) == 1 else ''})", parts=parts)
         if inner == DEVICE and value.type == STR:
             return Value(DEVICE, f"torch.device({value.text})")
-        if implicit and value.type == NUMBER and inner in (INT, FLOAT):
+        if implicit and inner in (INT, FLOAT) and (value.type == NUMBER or (value.type == BOOL and kind == wanted)):
             return Value(inner, f"{inner}({value.text})")
         if implicit and value.type == TENSOR and inner in _IMPLICIT:
             return Value(inner, f"{_IMPLICIT[inner]}({value.text})")
@@ -203,6 +203,16 @@ def literal_value(value: Any) -> Value:
         return Value(Type("Tuple", tuple(p.type for p in parts)), f"({''.join(f'{p.text}, ' for p in parts)})", True, value, parts)
     kind = next(k for k in _KINDS if isinstance(value, k))
     return Value(_KINDS[kind], literal(value), True, value)
+
+
+def as_numbers(a: Value, b: Value) -> tuple[Value, Value]:
+    """Operands of an operator of numbers: a bool becomes what the other is, two of them ints."""
+    kinds = {a.type, b.type} - {BOOL}
+    if len(kinds) > 1 or not kinds <= {INT, FLOAT, Type("complex")}:
+        return a, b
+    kind = FLOAT if kinds == {FLOAT} else INT
+    first, second = (Value(kind, f"{kind}({v.text})") if v.type == BOOL else v for v in (a, b))
+    return first, second
 
 
 def arithmetic(name: str, a: Type, b: Type) -> Type | None:
