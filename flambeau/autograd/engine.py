@@ -16,6 +16,7 @@ from flambeau import _C
 
 from ..core import dispatch
 from ..core.dtypes import promote_types
+from ..core.forms import FormTensor
 from ..core.size import is_dense
 from ..core.sparse import SparseTensor
 from ..core.tensor import AutogradMeta, Tensor, is_example, shape_of
@@ -389,7 +390,7 @@ def _accumulate(node: AccumulateGrad, g: Tensor) -> None:
         meta.grad = g if dispatch.state.grad_enabled and g.requires_grad else _own(g)
         if not _lies_alike(meta.grad, leaf):
             meta.grad = _laid_as(meta.grad, leaf)
-    elif dispatch.state.grad_enabled or type(meta.grad) is SparseTensor:
+    elif dispatch.state.grad_enabled or isinstance(meta.grad, FormTensor):
         meta.grad = _plus(meta.grad, g)
     else:
         meta.grad.add_(g)
@@ -425,7 +426,7 @@ class enforce_grad_layout_policy(ContextDecorator):
 
 
 def _lies_alike(g: Tensor, leaf: Tensor) -> bool:
-    if type(g) is SparseTensor or type(leaf) is SparseTensor:   # none lies in one array
+    if isinstance(g, FormTensor) or isinstance(leaf, FormTensor):   # none lies in one array
         return True
     a, b = g._data, leaf._data
     if a is not None and b is not None and a.flags.c_contiguous and b.flags.c_contiguous:
@@ -443,7 +444,7 @@ _OWNED = 4  # references to a gradient nobody else holds: variables of _walk, _a
 
 def _own(g: Tensor) -> Tensor:
     """`g` itself if nobody else can see its memory, else a copy: `.grad` is written in place by users and optimizers."""
-    if type(g) is SparseTensor:
+    if isinstance(g, FormTensor):
         return g.clone()
     plain = g._view is None and g._grad is None
     if plain and g._store is None and sys.getrefcount(g) <= _OWNED:
