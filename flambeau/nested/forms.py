@@ -12,7 +12,7 @@ from ..core.symbolic import SymInt
 from ..core.tensor import Tensor
 from ..nn import functional
 from ..utils._pytree import tree_map
-from .general import by_components, by_facets, elementwise, form, general, nested_in, overwritten, values_in_padded
+from .general import by_components, by_facets, elementwise, form, general, in_buffer, nested_in, overwritten, values_in_padded
 from .tensor import (
     Nested,
     NestedInt,
@@ -59,6 +59,13 @@ def _component(x: Any, index: Any) -> Tensor:
     return components(x)[at]
 
 
+@form(ops.narrow)
+def _narrow(input: Any, dim: int, start: Any, length: int) -> Any:
+    if canonical(dim, input.ndim):
+        return by_facets(ops.narrow, (input, dim, start, length), {})
+    return _getitem(input, slice(int(start), int(start) + length))
+
+
 @form(ops.chunk)
 def _chunk(input: Any, chunks: int, dim: int = 0) -> tuple:
     if canonical(dim, input.ndim) or isinstance(input, StridedNestedTensor):
@@ -87,9 +94,9 @@ def _getitem(input: Any, key: Any) -> Any:
     every = components(input)
     chosen = [every[i] for i in range(len(every))[first]] if isinstance(first, slice) else [every[i] for i in _numbers(first, len(every))]
     rows = [row[rest] if rest else row for row in chosen]
-    if not rows or any(row.ndim != input.ndim - 1 for row in rows):
+    if not rows or (ragged and any(row.ndim != input.ndim - 1 for row in rows)):
         raise RuntimeError(f"slice(): not supported for NestedTensor on dim=0: {key!r} leaves no rows, or no ragged dimension")
-    return _like(input, rows) if rest or len(rows) != len(every) else strided_of(rows) if not ragged else jagged_of(rows, ragged)
+    return jagged_of(rows, ragged) if ragged else in_buffer(rows, input)
 
 
 def _numbers(index: Any, count: int) -> list[int]:

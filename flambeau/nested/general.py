@@ -382,24 +382,16 @@ def _along_components(func: Callable, given: inspect.BoundArguments, dims: dict[
     """Of each component of strided nested tensors; a view of each is a view of all."""
     name = func.__name__
     shifted, hit = _of_a_component(func, x.ndim, dims)
-    if "keepdim" in given.signature.parameters:
-        if len(hit) > 1:
-            raise RuntimeError("NestedTensor only allows reduction of a single dimension for now.")
-        if hit != {x.ndim - 2}:
-            raise RuntimeError("NestedTensor can only be reduced across the last dimension for now got dimension "
-                               f"{next(iter(hit)) + 1} instead.")
-        if not given.arguments.get("keepdim"):
-            raise RuntimeError(f"NestedTensor always requires keepdim=True for now ({name} of {x._parts.sizes}).")
     if -1 in hit:
         raise RuntimeError(f"{name}(): Nested tensor dimension 0 cannot be transposed, split, joined or computed along")
     tensors = nested_in(list(given.arguments.values()))
     rows = [_called(func, _with(given, {id(t): part for t, part in zip(tensors, parts)}), **shifted)
             for parts in zip(*map(components, tensors), strict=True)]
     columns = list(zip(*rows)) if isinstance(rows[0], (tuple, list)) else [rows]
-    return _as_result(tuple(rows[0]) if isinstance(rows[0], list) else rows[0], [_in_buffer(column, x) for column in columns])
+    return _as_result(tuple(rows[0]) if isinstance(rows[0], list) else rows[0], [in_buffer(column, x) for column in columns])
 
 
-def _in_buffer(rows: Sequence[Tensor], x: StridedNestedTensor) -> StridedNestedTensor:
+def in_buffer(rows: Sequence[Tensor], x: StridedNestedTensor) -> StridedNestedTensor:
     """The nested tensor of these components: over the buffer of `x`, if they are views of its own."""
     start = x._dense.storage_offset()
     if all(row._storage is x._dense._storage for row in rows):
