@@ -17,7 +17,7 @@ from flambeau import _C
 from ..core import dispatch
 from ..core.dtypes import promote_types
 from ..core.forms import FormTensor
-from ..core.size import is_dense
+from ..core.size import Size, is_dense
 from ..core.sparse import SparseTensor
 from ..core.tensor import AutogradMeta, Tensor, is_example, shape_of
 from ..core.watching import watched
@@ -170,17 +170,17 @@ def _seed(place: Tensor | GradientEdge, grad: Tensor | None) -> Tensor:
     if grad is not None:
         if not isinstance(grad, Tensor):
             raise TypeError(f"gradients can be either Tensors or None, but got {type(grad).__name__}")
-        if grad.shape != root.shape:
+        if shape_of(grad) != shape_of(root):
             raise RuntimeError(
-                f"Mismatch in shape: grad_output[0] has a shape of {grad.shape} and output[0] has a shape of {root.shape}."
+                f"Mismatch in shape: grad_output[0] has a shape of {Size(shape_of(grad))} and output[0] has a shape of {Size(shape_of(root))}."
             )
         if grad.dtype.is_complex != root.dtype.is_complex:
             raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
                                f"grad_output[0] has a dtype of {grad.dtype} and output[0] has a dtype of {root.dtype}.")
         return grad if grad.dtype is root.dtype else grad.to(root.dtype)
-    if root.shape.numel() != 1:
+    if root.numel() != 1:
         raise RuntimeError(
-            f"grad can be implicitly created only for scalar outputs (this output has shape {list(root.shape)}; pass its gradient)"
+            f"grad can be implicitly created only for scalar outputs (this output has shape {list(shape_of(root))}; pass its gradient)"
         )
     if root.dtype.category != 2:
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {root.dtype}")

@@ -11,6 +11,7 @@ from ..core.forms import check_may_write
 from ..core.symbolic import SymInt
 from ..core.tensor import Tensor
 from ..nn import functional
+from ..ops.nn import layers
 from ..utils._pytree import tree_map
 from .general import by_components, by_facets, elementwise, form, general, in_buffer, nested_in, overwritten, values_in_padded
 from .tensor import (
@@ -230,6 +231,8 @@ def _expand(self: Any, *sizes: Any, **named: Any) -> Any:
 
 @form(ops.view_as, ops.reshape_as, ops.expand_as)
 def _as_other(self: Any, other: Any) -> Any:
+    if isinstance(self, StridedNestedTensor) and isinstance(other, StridedNestedTensor) and self._sizes() == other._sizes():
+        return self
     if not isinstance(self, Nested) or not isinstance(other, NestedTensor):
         raise RuntimeError(f"cannot view or expand a tensor of {self.ndim} dimensions as a nested one where not both are jagged; strided "
                            "nested tensors have no sizes to follow")
@@ -254,6 +257,11 @@ def _to(self: Any, *args: Any, **kwargs: Any) -> Any:
     found = self._dense.to(*[a._dense if isinstance(a, Nested) else a for a in args], **kwargs)
     same = found is self._dense
     return self if same else assembled(values_of(self).to(*[a._dense if isinstance(a, Nested) else a for a in args], **kwargs), self.rows)
+
+
+@form(ops.new_tensor)
+def _new_tensor(self: Any, data: Any, **kwargs: Any) -> Tensor:
+    return self._dense.new_tensor(data, **kwargs)
 
 
 @form(ops.copy_)
@@ -323,13 +331,13 @@ def _embedding(*args: Any, **kwargs: Any) -> Any:
     return assembled(operator(*given, **named), x.rows)
 
 
-@form(ops.embedding_bag)
+@form(layers.embedding_bag)
 def _embedding_bag(input: Any, weight: Tensor, offsets: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
     if offsets is not None or not isinstance(input, NestedTensor) or input.ndim != 2:
         raise ValueError("embedding_bag(): a nested input is jagged, of two dimensions, and its own offsets are the bags: got "
                          f"{input.ndim} dimensions and offsets {offsets}")
     x = _contiguous(input)
-    return ops.embedding_bag(values_of(x), weight, x.offsets()[:-1], *args, **kwargs)
+    return layers.embedding_bag(values_of(x), weight, x.offsets()[:-1], *args, **kwargs)
 
 
 @form(ops.matmul, ops.bmm)
@@ -397,8 +405,6 @@ def padded(x: Any, padding: float, output_size: Sequence[int] | None = None) -> 
     if x._ragged.lengths is not None:
         raise RuntimeError("to_padded_tensor(): not supported for nested tensors with holes; use contiguous()")
     at = x._ragged_idx - 1
-    if output_size is not None and len(output_size) != x.ndim:
-        raise RuntimeError(f"to_padded_tensor(): output_size {list(output_size)} is not of the {x.ndim} dimensions of the tensor")
     most = x._ragged.most if output_size is None else output_size[at + 1]     # the other sizes are the tensor's own
     rows = values_of(x).movedim(at, 0)
     starts, counts = (ops.tensor(numbers, device=rows.device).unsqueeze(1) for numbers in x._ragged.rows)

@@ -19,6 +19,7 @@ from ..core.forms import check_may_write
 from ..core.tensor import Tensor, fake
 from ..ops.elementwise import Elementwise
 from ..ops.registry import OPERATORS, is_operator
+from ..ops.writing import new_value
 from ..utils._pytree import tree_leaves, tree_map
 from .tensor import (
     Nested,
@@ -119,15 +120,15 @@ def elementwise(func: Callable, args: tuple, kwargs: dict) -> Any:
     def single(_: str, step: str) -> NoReturn:
         refuse(name, f"it is not of single elements ({step} in it), and counts no dimensions", (args, kwargs))
 
-    def met(leaf: Any) -> Any:
+    def met(leaf: Any) -> Any:      # of as many dimensions as the nested tensor has, for operators that look at their number
         if isinstance(leaf, Nested):
-            return values_of(leaf)
+            return values_of(leaf)[(None,) * (leaf.ndim - leaf._dense.ndim)]
         return _beside(name, leaf, first) if isinstance(leaf, Tensor) and leaf.ndim else leaf
 
     if isinstance(first, StridedNestedTensor) and not all(x._parts.contiguous or same_rows(x, first.rows) for x in nested_in((args, kwargs))):
         return by_components(func, args, kwargs)
     given, named = tree_map(met, args), tree_map(met, kwargs)
-    with dispatch.push_mode(Elementwise(name, single)):
+    with dispatch.push_mode(Elementwise(name, single, in_place=False)):
         out = func(*given, **named)
     return tree_map(lambda value: _of_rows(name, value, first), out)
 
@@ -135,11 +136,11 @@ def elementwise(func: Callable, args: tuple, kwargs: dict) -> Any:
 def _of_rows(name: str, value: Any, like: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
-    at = getattr(like, "_ragged_idx", 1) - 1
-    if value.ndim != like._dense.ndim or value.shape[at] != like._dense.shape[at]:
+    at = getattr(like, "_ragged_idx", like.ndim - 1)
+    if value.ndim != like.ndim or value.shape[at] != like._dense.shape[at - like.ndim]:
         raise RuntimeError(f"cannot call pointwise function {name} of values of shape {list(like._dense.shape)}: the result has shape "
                            f"{list(value.shape)}")
-    return assembled(value, like.rows)
+    return assembled(value[(0,) * (like.ndim - like._dense.ndim)], like.rows)
 
 
 def _of_same_rows(name: str, tensors: Sequence[Any]) -> Any:
@@ -231,7 +232,7 @@ def _in_place(func: Callable, args: tuple, kwargs: dict) -> Any:
     plain = OPERATORS.get(func._operator.name[:-1])     # type: ignore[attr-defined]
     if plain is None:
         refuse(func.__name__, "it writes what is no function of elements, where gradients flow", (args, kwargs))
-    return overwritten(x, general(plain, args, kwargs))
+    return overwritten(x, new_value(lambda values: general(plain, args, kwargs), x._dense, (), {}))
 
 
 def overwritten(x: Any, found: Any) -> Any:
@@ -266,10 +267,16 @@ def _gives_many(func: Callable) -> bool:
 
 
 def _of_a_component(func: Callable, ndim: int, dims: dict[str, Any]) -> tuple[dict[str, Any], set[int]]:
-    """Dimensions as they are counted of one component (-1: the batch), by parameter and all of them."""
+    """Dimensions as they are counted of one component, by parameter: those from the last one on are the same; and all of them, from the
+    first one on (-1: the batch)."""
     ndim += func in GROWING
-    shifted = {key: canonical(d, ndim) - 1 if isinstance(d, int) else tuple([canonical(e, ndim) - 1 for e in d]) for key, d in dims.items()}
-    return shifted, {d for ds in shifted.values() for d in (ds if isinstance(ds, tuple) else (ds,))}
+    every = [d for ds in dims.values() for d in ((ds,) if isinstance(ds, int) else ds)]
+    shifted = {key: _shifted(ds) if isinstance(ds, int) else tuple(map(_shifted, ds)) for key, ds in dims.items()}
+    return shifted, {canonical(d, ndim) - 1 for d in every}
+
+
+def _shifted(dim: int) -> int:
+    return dim if dim < 0 else dim - 1
 
 
 def _refuse_ragged(name: str, x: Any) -> NoReturn:
@@ -321,7 +328,7 @@ def of_values(func: Callable, given: inspect.BoundArguments, **changed: Any) -> 
     outs, *sizes = [result if isinstance(result, (tuple, list)) else (result,) for result in (out, *probes)]
     found = []
     for value, *known in zip(outs, *sizes, strict=True):
-        places = [d for d in range(value.ndim) if tuple([k.shape[d] for k in known]) == _ROWS]
+        places = [d for d in range(value.ndim) if value.ndim == known[0].ndim and tuple([k.shape[d] for k in known]) == _ROWS]
         if len(places) != 1:
             _refuse_ragged(name, x)
         found.append(assembled(value, (x._ragged, places[0] + 1)))

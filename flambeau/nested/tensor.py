@@ -28,7 +28,8 @@ class NestedInt(SymInt):
     __slots__ = ("factor", "number")
     _numbers = itertools.count()
 
-    def __init__(self, number: int | None = None, factor: int = 1):  # deliberately not SymInt's: there is no expression
+    def __init__(self, number: int | tuple | None = None, factor: int = 1):  # deliberately not SymInt's: there is no expression
+        """Of new rows; or a known one's multiple, or that of the rows with these sizes."""
         self.number, self.factor = next(self._numbers) if number is None else number, factor
 
     def __repr__(self) -> str:
@@ -139,7 +140,7 @@ class Parts:
         self.strides = [contiguous_strides(size) for size in sizes] if strides is None else [tuple(s) for s in strides]
         self.offsets = [sum(counts[:i]) for i in range(len(counts))] if offsets is None else list(offsets)
         self.length = sum(counts) if length < 0 else length
-        self.shape = (len(sizes), *(ns[0] if len(set(ns)) == 1 else NestedInt() for ns in zip(*sizes)))
+        self.shape = (len(sizes), *(ns[0] if len(set(ns)) == 1 else NestedInt(ns) for ns in zip(*sizes)))
 
     def lie_as(self, other: Parts) -> bool:
         """Whether both are of the same places."""
