@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -427,3 +430,12 @@ def test_compiled(backend: str, layout: Any) -> None:
 
     values, offsets = fl.cat(rows(2, 3)), fl.tensor([0, 2, 5])
     same(fl.compile(inside, backend=backend)(values, offsets), inside(values, offsets))
+
+
+def test_the_example_of_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "nested.md").read_text(encoding="utf-8")
+    program = page.split("```python\n")[1].split("```")[0]
+    done = subprocess.run([sys.executable, "-c", f"import flambeau.as_torch\n{program}"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ("[torch.Size([3, 8]), torch.Size([2, 8])] torch.Size([2, 8]) torch.Size([2, 3, 8]) "
+                                   "torch.Size([10, 8])").split()
