@@ -301,10 +301,10 @@ def _of_last_dims(operator: Callable, taken: Callable[..., int]) -> None:
     """An operator of the last dimensions of its first argument, of which there are `taken(...)`, and dense tensors beside it."""
     @form(operator)
     def layer(input: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(input, Nested) or len(nested_in((args, kwargs))):
-            raise RuntimeError(f"{operator.__name__}(): the input alone may be nested, its weights are dense")
         if isinstance(input, StridedNestedTensor):
             return by_components(operator, (input, *args), kwargs)
+        if not isinstance(input, NestedTensor) or nested_in((args, kwargs)):
+            raise RuntimeError(f"{operator.__name__}(): the input alone may be nested, its weights are dense")
         if input._ragged_idx >= input.ndim - taken(*args, **kwargs):
             raise ValueError(f"{operator.__name__}(): not supported for NestedTensor of shape {tuple(input.shape)}: it works on the ragged "
                              "dimension; expected input to be a contiguous jagged layout NestedTensor")
@@ -347,13 +347,17 @@ def _matmul(input: Any, other: Any) -> Any:
     if isinstance(input, NestedTensor) and isinstance(other, Tensor) and not isinstance(other, Nested) and other.ndim == 2 \
             and input._ragged_idx < input.ndim - 1:
         return assembled(values_of(input) @ other, input.rows)
-    places = [x._ragged_idx - x.ndim if isinstance(x, NestedTensor) else 0 for x in (input, other)]
+    places = _ragged_from_last(input), _ragged_from_last(other)
     lead = input.ndim == other.ndim > 2 and input.shape[0] == other.shape[0]
-    if not lead or tuple(places) not in _PRODUCTS or (all(places) and input._ragged.rows[1] != other._ragged.rows[1]):
+    if not lead or places not in _PRODUCTS or (all(places) and input._ragged.rows[1] != other._ragged.rows[1]):
         raise RuntimeError(f"matmul(): not supported between inputs of shapes {tuple(input.shape)} and {tuple(other.shape)}")
     rows = [a @ b for a, b in zip(_rows(input), _rows(other))]
-    kept = _PRODUCTS[tuple(places)]
+    kept = _PRODUCTS[places]
     return ops.stack(rows) if not kept else jagged_of(rows, input.ndim + kept, (input if places[0] else other)._ragged)
+
+
+def _ragged_from_last(x: Any) -> int:
+    return x._ragged_idx - x.ndim if isinstance(x, NestedTensor) else 0
 
 
 _PRODUCTS = {(-2, 0): -2, (0, -1): -1, (-1, -2): 0, (-3, -3): -3, (-3, 0): -3, (0, -3): -3}
@@ -397,11 +401,11 @@ def _attention(query: Any, key: Any, value: Any, attn_mask: Tensor | None = None
 # -- padding ---------------------------------------------------------------------------------------------------------------------
 def padded(x: Any, padding: float, output_size: Sequence[int] | None = None) -> Tensor:
     """The dense tensor of all components, and `padding` behind them: of the sizes of the largest, or of `output_size`."""
-    if not isinstance(x, Nested):
-        raise NotImplementedError(f"Could not run 'aten::to_padded_tensor' with arguments from the 'CPU' backend: a dense tensor (of shape "
-                                  f"{list(x.shape)}) has no rows to pad")
     if isinstance(x, StridedNestedTensor):
         return _padded_components(x, padding, output_size)
+    if not isinstance(x, NestedTensor):
+        raise NotImplementedError(f"Could not run 'aten::to_padded_tensor' with arguments from the 'CPU' backend: a dense tensor (of shape "
+                                  f"{list(x.shape)}) has no rows to pad")
     if x._ragged.lengths is not None:
         raise RuntimeError("to_padded_tensor(): not supported for nested tensors with holes; use contiguous()")
     at = x._ragged_idx - 1
@@ -434,7 +438,7 @@ def _padded_components(x: StridedNestedTensor, padding: float, output_size: Sequ
     return ops.stack([_grown(row, sizes, padding) for row in components(x)])
 
 
-Nested.to_padded_tensor = padded    # type: ignore[method-assign]
+Nested.to_padded_tensor = padded    # type: ignore[method-assign, assignment]
 
 
 def from_padded(dense: Tensor, like: NestedTensor) -> NestedTensor:

@@ -107,7 +107,7 @@ def _are_dims(value: Any) -> bool:
 
 def _called(func: Callable, given: inspect.BoundArguments, **changed: Any) -> Any:
     """The operator with some of its arguments changed; what was left out stays so."""
-    again = inspect.BoundArguments(given.signature, given.arguments | changed)  # type: ignore[arg-type]
+    again = inspect.BoundArguments(given.signature, given.arguments | changed)
     return func(*again.args, **again.kwargs)
 
 
@@ -318,7 +318,7 @@ def of_values(func: Callable, given: inspect.BoundArguments, **changed: Any) -> 
     name, tensors = func.__name__, nested_in(list(given.arguments.values()))
     x, at = tensors[0], tensors[0]._ragged_idx - 1
     for other in tree_leaves(list(given.arguments.values())):
-        if isinstance(other, Nested):
+        if isinstance(other, NestedTensor):
             if other._ragged_idx != x._ragged_idx or other._ragged.rows[1] != x._ragged.rows[1]:
                 raise RuntimeError(f"{name}(): the nested tensors have different rows, {tuple(x.shape)} and {tuple(other.shape)}")
         elif isinstance(other, Tensor) and other.ndim > 1:

@@ -184,6 +184,11 @@ class Nested(FormTensor, counted=False):
     _version = property(_version_of_values)
 
     @property
+    def rows(self) -> tuple:
+        """What says where the components lie."""
+        raise NotImplementedError
+
+    @property
     def count(self) -> int:
         """How many components there are."""
         return self._lay.shape[0]  # type: ignore[union-attr]
@@ -307,7 +312,6 @@ class NestedTensor(Nested, counted=False):
 
     @property
     def rows(self) -> tuple:
-        """What says where the components lie."""
         return self._ragged, self._ragged_idx
 
     def offsets(self) -> Tensor:
@@ -358,7 +362,6 @@ class StridedNestedTensor(Nested, counted=False):
 
     @property
     def rows(self) -> tuple:
-        """What says where the components lie."""
         return (self._parts,)
 
     @property
@@ -396,13 +399,13 @@ class StridedNestedTensor(Nested, counted=False):
         lines = ["  " + repr(c).replace("\n", "\n  ") for c in components(self.detach())]
         return self._with_history("nested_tensor([\n" + ",\n".join(lines) + "\n]")
 
-    def _nested_tensor_size(self) -> Tensor:
+    def _nested_tensor_size(self) -> Tensor:  # type: ignore[override]
         return ops.tensor(self._parts.sizes)
 
-    def _nested_tensor_strides(self) -> Tensor:
+    def _nested_tensor_strides(self) -> Tensor:  # type: ignore[override]
         return ops.tensor(self._parts.strides)
 
-    def _nested_tensor_storage_offsets(self) -> Tensor:
+    def _nested_tensor_storage_offsets(self) -> Tensor:  # type: ignore[override]
         return ops.tensor(self._parts.offsets)
 
     def __reduce_ex__(self, protocol: Any) -> tuple:

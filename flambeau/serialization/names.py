@@ -153,12 +153,20 @@ def _rebuild_sparse_tensor(kind: Any, parts: Any) -> Tensor:
         raise _impossible(kind, size, error) from error
 
 
+class SizesNote:
+    """What PyTorch's compiler notes beside a jagged tensor of its sizes: nothing that is read here."""
+
+    def __setstate__(self, state: Any) -> None:
+        """Forget it."""
+
+
 def _rebuild_njt(parts: Any) -> Tensor:
     """A jagged nested tensor. Where its rows lie is looked at when they are asked for."""
-    known = {"values": Tensor, "offsets": Tensor, "lengths": (Tensor, NoneType), "_ragged_idx": int}
+    known: dict[str, Any] = {"values": Tensor, "offsets": Tensor, "lengths": (Tensor, NoneType), "_ragged_idx": int}
     if not isinstance(parts, dict) or not all(isinstance(parts.get(name), kind) for name, kind in known.items()):
         raise LoadError(f"the checkpoint describes a jagged tensor made of {reprlib.repr(parts)}")
-    made: Tensor = _nested().rebuilt(*(parts.get(name) for name in known), bool(parts.get("requires_grad")))
+    values = parts["values"].detach()       # without what the compiler noted
+    made: Tensor = _nested().rebuilt(values, parts["offsets"], parts.get("lengths"), parts["_ragged_idx"], bool(parts.get("requires_grad")))
     return made
 
 
@@ -238,6 +246,7 @@ TORCH_GLOBALS: dict[tuple[str, str], Any] = {
     ("torch.serialization", "_get_layout"): _get_layout,
     ("torch", "Tensor"): Tensor,
     ("torch.nested._internal.nested_tensor", "NestedTensor"): Tensor,
+    ("torch._dynamo.decorators", "_DimRange"): SizesNote,
     ("torch._tensor", "Tensor"): Tensor,
     ("torch.nn.parameter", "Parameter"): Parameter,
     ("torch.nn", "Parameter"): Parameter,

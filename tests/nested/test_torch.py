@@ -68,6 +68,17 @@ def same(a: Any, b: Any) -> None:
         assert a == b or (a != a and b != b), f"{a} and {b}"
 
 
+@pytest.mark.parametrize("name", ["j", "jl", "jt", "n"])
+def test_files(name: str, tmp_path: Path) -> None:
+    """Each library reads what the other wrote."""
+    for writes, reads in ((fl, torch), (torch, fl)):
+        wanted = names(writes)[name]
+        writes.save(wanted, tmp_path / "file.pt")
+        for weights_only in (True, False):
+            found = reads.load(tmp_path / "file.pt", weights_only=weights_only)
+            same(described(found), described(wanted))
+
+
 @pytest.mark.parametrize("line", EXPRESSIONS)
 def test_expressions(line: str) -> None:
     same(value(fl, line), value(torch, line))

@@ -257,8 +257,9 @@ class MultiheadAttention(Module):
         q, k, v = (F.linear(x, w, b).unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
                    for x, w, b in zip(inputs, weights, biases))
         out = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0, is_causal=is_causal)
-        shares = None
+        shares: Any = None
         if need_weights:
-            shares = (q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)).softmax(-1).to_padded_tensor(0.0)
+            shares = (q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)).softmax(-1)
+            shares = shares.to_padded_tensor(0.0)
             shares = shares.mean(1) if average else shares
         return self.out_proj(out.transpose(1, 2).flatten(-2)), shares
