@@ -211,7 +211,10 @@ def from_padded_sizes(padded: Tensor, cpu_nested_shape_example: Tensor, fuse_tra
     """The strided nested tensor of components of these sizes, of a dense one that has them padded."""
     if fuse_transform_0213:
         raise NotImplementedError("_nested_from_padded(fuse_transform_0213=True) is not implemented: transpose(1, 2) before")
-    return as_nested_tensor([row[tuple(slice(n) for n in size)] for row, size in zip(padded, cpu_nested_shape_example.tolist())])
+    sizes = cpu_nested_shape_example.tolist()
+    if any(n > most for size in sizes for n, most in zip(size, padded.shape[1:])):
+        raise RuntimeError(f"_nested_from_padded(): components of sizes {sizes} are larger than the padded ones, {list(padded.shape[1:])}")
+    return as_nested_tensor([row[tuple(slice(n) for n in size)] for row, size in zip(padded, sizes)])
 
 
 def from_list(list: Sequence[Tensor], dtype: Dtype | None = None, layout: layout | None = None, device: Any = None,
@@ -224,4 +227,12 @@ def view_of_buffer(self: Tensor, nested_size: Tensor, nested_strides: Tensor, of
     """The strided nested tensor over a flat buffer, of components of these sizes, strides and offsets."""
     if self.ndim != 1:
         raise RuntimeError(f"_nested_view_from_buffer(): expected a buffer of one dimension, got shape {list(self.shape)}")
-    return assembled(self, (Parts(nested_size.tolist(), nested_strides.tolist(), offsets.tolist(), self.shape[0]),))
+    told = nested_size.tolist(), nested_strides.tolist(), offsets.tolist()
+    if len({len(numbers) for numbers in told}) > 1:
+        raise RuntimeError(f"_nested_view_from_buffer(): expected sizes, strides and an offset of each component, got {told}")
+    for size, stride, offset in zip(*told):
+        end = offset + 1 + sum((n - 1) * step for n, step in zip(size, stride))
+        if offset < 0 or (0 not in size and not 0 < end <= self.shape[0]):
+            raise RuntimeError(f"_nested_view_from_buffer(): sizes {size}, strides {stride} and offset {offset} are out of bounds for a buffer "
+                               f"of {self.shape[0]} elements")
+    return assembled(self, (Parts(*told, self.shape[0]),))

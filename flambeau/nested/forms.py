@@ -270,6 +270,8 @@ def _copy(self: Any, src: Any, non_blocking: bool = False) -> Any:
         raise (ValueError if isinstance(self, NestedTensor) else RuntimeError)(
             f"copy_(): expected src and the tensor to be nested (get_nested_tensor_impl requires a NestedTensor), got {type(src).__name__} and "
             f"{type(self).__name__}")
+    if self.layout is not src.layout:
+        raise ValueError(f"copy_(): expected src to be of layout {self.layout}, got {src.layout}")
     if self._sizes() != src._sizes():
         raise RuntimeError(f"copy_ only supports Nested Tensors that have same size and offset, got {self._sizes()} and {src._sizes()}")
     check_may_write(self)
@@ -430,6 +432,8 @@ def _grown(x: Tensor, sizes: tuple, padding: float) -> Tensor:
 
 
 def _padded_components(x: StridedNestedTensor, padding: float, output_size: Sequence[int] | None) -> Tensor:
+    if not x._parts.sizes:
+        return x._dense.new_empty((0,))
     largest = tuple([max(ns) for ns in zip(*x._parts.sizes)])
     sizes = largest if output_size is None else tuple(output_size[1:])
     if len(sizes) != len(largest) or any(n < least for n, least in zip(sizes, largest)):

@@ -128,13 +128,18 @@ def elementwise(func: Callable, args: tuple, kwargs: dict) -> Any:
     if isinstance(first, StridedNestedTensor) and not all(x._parts.contiguous or same_rows(x, first.rows) for x in nested_in((args, kwargs))):
         return by_components(func, args, kwargs)
     given, named = tree_map(met, args), tree_map(met, kwargs)
-    with dispatch.push_mode(Elementwise(name, single, in_place=False)):
+    with dispatch.push_mode(Elementwise(name, single, in_place=False, whole=_has_no_holes(first))):
         out = func(*given, **named)
     return tree_map(lambda value: _of_rows(name, value, first), out)
 
 
+def _has_no_holes(x: Any) -> bool:
+    """Whether all values are of rows."""
+    return x._dense.numel() == x.numel()
+
+
 def _of_rows(name: str, value: Any, like: Any) -> Any:
-    if not isinstance(value, Tensor):
+    if not isinstance(value, Tensor) or not value.ndim:
         return value
     at = getattr(like, "_ragged_idx", like.ndim - 1)
     if value.ndim != like.ndim or value.shape[at] != like._dense.shape[at - like.ndim]:
@@ -347,7 +352,7 @@ def _whole(func: Callable, given: inspect.BoundArguments) -> Any:
     if len(tensors) > 1:    # max(x, other)
         return elementwise(func, given.args, given.kwargs)
     x = tensors[0]
-    flat = values_of(x) if x.is_contiguous() else ops.cat([part.reshape(-1) for part in components(x)])
+    flat = values_of(x) if _has_no_holes(x) else ops.cat([part.reshape(-1) for part in components(x)])
     return _called(func, _with(given, {id(x): flat}))
 
 

@@ -166,6 +166,12 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: F.scaled_dot_product_attention(nested(2, 3), fl.ones(2, 3, 4), fl.ones(2, 3, 4)), ValueError, "to be nested tensors"),
     (lambda: nested(2, 3, requires_grad=True).mul_(2), RuntimeError, "leaf Variable"),
     (lambda: nested(2, 3).copy_(fl.ones(3)), ValueError, "nested"),
+    (lambda: nested(2, 3).copy_(nested(2, 3, layout=fl.strided)), ValueError, "layout"),
+    (lambda: F.mse_loss(holed(), holed()), NotImplementedError, "not of single elements"),
+    (lambda: fl._nested_view_from_buffer(fl.ones(5), fl.tensor([[3, 2]]), fl.tensor([[2, 1]]), fl.tensor([0])), RuntimeError, "out of bounds"),
+    (lambda: fl._nested_view_from_buffer(fl.ones(5), fl.tensor([[2, 2]]), fl.tensor([[2, 1]]), fl.tensor([])), RuntimeError, "of each component"),
+    (lambda: fl._nested_from_padded(fl.ones(1, 2, 2), fl.tensor([[3, 2]])), RuntimeError, "larger than"),
+    (lambda: fl._nested_tensor_from_mask(fl.ones(1, 2, 2), fl.tensor([[False, True]])), RuntimeError, "left-aligned"),
 ]
 
 
@@ -213,6 +219,31 @@ def test_layers(layout: Any) -> None:
     table = fl.arange(10.0).reshape(5, 2)
     index = [fl.tensor([1, 4]), fl.tensor([0])]
     same(F.embedding(fl.nested.nested_tensor(index, layout=layout), table), [table[i] for i in index])
+
+
+@LAYOUTS
+def test_losses(layout: Any) -> None:
+    x, parts = nested(2, 3, layout=layout), fl.cat(rows(2, 3))
+    for loss in (F.mse_loss, F.l1_loss, F.smooth_l1_loss):
+        same(loss(x, x * 2), loss(parts, parts * 2))
+
+
+def test_private_names_of_torch() -> None:
+    parts = rows(2, 3)
+    padded, mask = nested(2, 3).to_padded_tensor(0.0), fl.tensor([[True, True, False], [True, True, True]])
+    same(fl._nested_tensor_from_mask(padded, mask), parts)
+    assert fl._nested_tensor_from_mask_left_aligned(padded, mask) and not fl._nested_tensor_from_mask_left_aligned(padded, mask.flip(1))
+    same(fl._nested_from_padded(padded, fl.tensor([[2, 4], [3, 4]])), parts)
+    same(fl._nested_tensor_from_tensor_list(parts), parts)
+    buffer = fl.arange(6.0)
+    same(fl._nested_view_from_buffer(buffer, fl.tensor([[2, 2], [1, 2]]), fl.tensor([[1, 2], [2, 1]]), fl.tensor([0, 4])),
+         [buffer[:4].reshape(2, 2).t(), buffer[4:].reshape(1, 2)])
+    inside = fl.nested._internal.nested_tensor
+    same(inside.nested_from_padded(padded, fl.tensor([0, 2, 5])), parts)
+    x, offsets = inside.jagged_from_list(parts, None)
+    assert isinstance(x, inside.NestedTensor) and offsets.tolist() == [0, 2, 5]
+    same(inside.buffer_from_jagged(x), fl.cat(parts))
+    same(inside.nested_view_from_values_offsets_lengths(fl.cat(parts), offsets, fl.tensor([1, 2])), [parts[0][:1], parts[1][:2]])
 
 
 def test_products() -> None:

@@ -18,7 +18,7 @@ REFUSALS = (NotImplementedError, RuntimeError, ValueError, TypeError, IndexError
 ROWS = [np.array([[0.3, -1.2], [2.0, 0.7]], "f"), np.array([[1.5, 0.2], [-0.4, 3.1], [0.9, -2.2]], "f"), np.array([[0.6, 1.1]], "f")]
 CHECKED_ELSEWHERE = {"unbind"}      # which has components as its results
 SIZE_OF_EACH = {"squeeze"}      # of a row of one element: the size of the ragged dimension is never 1
-MAKES_UP = {"empty_like"}
+MAKES_UP = {"empty_like", "new_empty"}
 
 
 def rows(kind: Any = None) -> list[Any]:
