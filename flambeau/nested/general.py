@@ -128,7 +128,7 @@ def elementwise(func: Callable, args: tuple, kwargs: dict) -> Any:
     if isinstance(first, StridedNestedTensor) and not all(x._parts.contiguous or same_rows(x, first.rows) for x in nested_in((args, kwargs))):
         return by_components(func, args, kwargs)
     given, named = tree_map(met, args), tree_map(met, kwargs)
-    with dispatch.push_mode(Elementwise(name, single, in_place=False, all_there=_has_no_holes(first))):
+    with dispatch.push_mode(Elementwise(name, single, by_place=False, all_there=_has_no_holes(first))):
         out = func(*given, **named)
     return tree_map(lambda value: _of_rows(name, value, first), out)
 
