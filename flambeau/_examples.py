@@ -361,6 +361,13 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "is_autocast_available": '~("cpu")', "GradScaler": '~("cpu").get_scale()',
     },
     "signal.windows": {"general_cosine": "~(4, a=[0.5, 0.5])"},
+    "nested": {
+        "nested_tensor": "~([torch.arange(2), torch.arange(3)])", "as_nested_tensor": "~([torch.ones(1), torch.zeros(2)])",
+        "nested_tensor_from_jagged": "~(torch.arange(5), torch.tensor([0, 2, 5])).unbind()",
+        "to_padded_tensor": "~(torch.nested.nested_tensor([[1, 2], [3]]), 0)",
+        "narrow": "~(torch.eye(3), 1, 0, torch.tensor([1, 2, 3]), layout=torch.jagged).unbind()",
+        "masked_select": f"~({_M}, {_M} > 1).unbind()",
+    },
     "sparse": {
         "addmm": f"~(torch.zeros(2, 2), {_M}.to_sparse(), torch.eye(2))", "mm": f"~({_M}.to_sparse(), torch.eye(2))",
         "as_sparse_gradcheck": "~(torch.autograd.gradcheck)",

@@ -131,6 +131,9 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "cuda.amp.grad_scaler": ("cuda.amp", "GradScaler"),
     "nn.parallel.data_parallel": ("nn.parallel", "DataParallel"),
     "nn.quantized": ("nn", ""),
+    "nested._internal.nested_tensor": ("nested.construct", "NestedTensor buffer_from_jagged jagged_from_list nested_from_padded "
+                                                           "nested_view_from_values_offsets nested_view_from_values_offsets_lengths"),
+    "nested._internal.nested_int": ("nested.tensor", "NestedIntNode=NestedInt"),
     "optim.adadelta": ("optim", "Adadelta"),
     "optim.adafactor": ("optim", "Adafactor=Adafactor"),
     "optim.adagrad": ("optim", "Adagrad"),
@@ -159,7 +162,6 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
 }
 
 _DENSE: Final = "use dense tensors, or scipy.sparse on tensor.numpy()"
-_PAD: Final = "pad the rows to one length (torch.nn.utils.rnn.pad_sequence) and mask"
 _FLOATS: Final = "run the model in float32 or bfloat16"
 _PROCESSES: Final = "one process drives one device here; torch.distributed.is_available() tells whether there may be more"
 _EXPORT: Final = "compile with torch.compile, and keep weights with torch.save(model.state_dict())"
@@ -250,8 +252,7 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     "fx.passes.utils.matcher_with_name_node_map_utils": ("use fx.replace_pattern", "SubgraphMatcherWithNameNodeMap InternalMatch"),
     "fx.passes.utils.source_matcher_utils": ("look at node.target", "get_source_partitions SourcePartition check_subgraphs_connected"),
     "fx.traceback": ("node.meta['stack'] has the user's lines", "NodeSource NodeSourceAction"),
-    "nested._internal.nested_tensor": (_PAD, "NestedTensor nested_view_from_values_offsets nested_from_padded jagged_from_list"),
-    "nested._internal.ops": (_PAD, "extract_kwargs"),
+    "nested._internal.ops": ("torch.nested computes by its own rules", "extract_kwargs"),
     "nn.attention.experimental": ("use scaled_dot_product_attention", ""),
     "nn.attention.experimental._scaled_dot_product_attention_quantized": ("use scaled_dot_product_attention", "_scaled_dot_product_attent "
                                                                                                               "ion_quantized"),

@@ -20,12 +20,12 @@ NAMES = {name: absent_name(f"torch.{name}", instead) for instead, names in {
 
 METHODS = {name: absent(f"torch.Tensor.{name}", instead) for instead, names in {
     _SCALES: ("int_repr", "q_scale", "q_zero_point", "q_per_channel_axis", "q_per_channel_scales", "q_per_channel_zero_points", "qscheme"),
-    "no tensor is nested: pad the rows to one length (torch.nn.utils.rnn.pad_sequence)": ("to_padded_tensor",),
+    "a dense tensor has no rows to pad: make nested ones with torch.nested": ("to_padded_tensor",),
     "oneDNN computes with tensors as they are": ("to_mkldnn",),
     "autocast casts operators' arguments": ("_autocast_to_full_precision", "_autocast_to_reduced_precision"),
     "use torch.addmm and torch.relu, which compile to one kernel": ("_addmm_activation",),
     "use normal_ and uniform_": ("_philox_normal_", "_philox_uniform_"),
-    "no tensor is nested: pad the rows to one length (torch.nn.utils.rnn.pad_sequence) ": (
+    "a dense tensor has no components: make nested ones with torch.nested": (
         "_nested_tensor_size", "_nested_tensor_strides", "_nested_tensor_storage_offsets"),
     "write sparse tensors anew: torch.sparse_coo_tensor": ("_sparse_mask_projection",),
     "keep the tensor that was sliced": ("slice_inverse",),

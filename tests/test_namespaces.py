@@ -53,7 +53,7 @@ def test_facts_of_devices() -> None:
     (lambda: jit.save(None, "x"), TypeError, "trace it first"),
     (lambda: fl.export.export_for_training(None), NotImplementedError, "export"),
     (lambda: fl.onnx.InputObserver(), NotImplementedError, "torch.onnx"),
-    (lambda: fl.nested.nested_tensor([]), NotImplementedError, "pad_sequence"),
+    (lambda: fl.nested.nested_tensor([], layout=fl.jagged), RuntimeError, "empty tensor list"),
     (lambda: fl.sparse.spsolve(1, 2), NotImplementedError, "dense"),
     (lambda: fl.ao.quantization.convert(1), NotImplementedError, "float32"),
     (lambda: fl.accelerator.synchronize(), RuntimeError, "none is available"),

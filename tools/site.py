@@ -15,10 +15,10 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 NAMESPACES = ("", "nn", "nn.functional", "nn.init", "nn.utils", "optim", "optim.lr_scheduler", "linalg", "fft", "special", "autograd",
               "func", "amp", "utils.data", "distributions", "distributed", "export", "library", "compiler",
-              "profiler", "sparse", "signal.windows", "cuda")
+              "profiler", "sparse", "nested", "signal.windows", "cuda")
 TUTORIALS = ("first_training", "compile", "distributed", "cpp", "backend", "operator")
 HOUSE = ("architecture", "interfaces", "ops", "autograd", "nn", "dynamo", "aot", "inductor", "onednn", "cuda", "distributed",
-         "export", "aoti", "onnx", "jit", "fx", "sparse", "random", "memory", "mobile", "native", "profiler", "compat", "coverage",
+         "export", "aoti", "onnx", "jit", "fx", "sparse", "nested", "random", "memory", "mobile", "native", "profiler", "compat", "coverage",
          "testing", "releasing")
 
 

@@ -16,7 +16,8 @@ from flambeau import _C
 
 from ..core import dispatch
 from ..core.dtypes import promote_types
-from ..core.size import is_dense
+from ..core.forms import FormTensor
+from ..core.size import Size, is_dense
 from ..core.sparse import SparseTensor
 from ..core.tensor import AutogradMeta, Tensor, is_example, shape_of
 from ..core.watching import watched
@@ -169,17 +170,17 @@ def _seed(place: Tensor | GradientEdge, grad: Tensor | None) -> Tensor:
     if grad is not None:
         if not isinstance(grad, Tensor):
             raise TypeError(f"gradients can be either Tensors or None, but got {type(grad).__name__}")
-        if grad.shape != root.shape:
+        if shape_of(grad) != shape_of(root):
             raise RuntimeError(
-                f"Mismatch in shape: grad_output[0] has a shape of {grad.shape} and output[0] has a shape of {root.shape}."
+                f"Mismatch in shape: grad_output[0] has a shape of {Size(shape_of(grad))} and output[0] has a shape of {Size(shape_of(root))}."
             )
         if grad.dtype.is_complex != root.dtype.is_complex:
             raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
                                f"grad_output[0] has a dtype of {grad.dtype} and output[0] has a dtype of {root.dtype}.")
         return grad if grad.dtype is root.dtype else grad.to(root.dtype)
-    if root.shape.numel() != 1:
+    if root.numel() != 1:
         raise RuntimeError(
-            f"grad can be implicitly created only for scalar outputs (this output has shape {list(root.shape)}; pass its gradient)"
+            f"grad can be implicitly created only for scalar outputs (this output has shape {list(shape_of(root))}; pass its gradient)"
         )
     if root.dtype.category != 2:
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {root.dtype}")
@@ -389,7 +390,7 @@ def _accumulate(node: AccumulateGrad, g: Tensor) -> None:
         meta.grad = g if dispatch.state.grad_enabled and g.requires_grad else _own(g)
         if not _lies_alike(meta.grad, leaf):
             meta.grad = _laid_as(meta.grad, leaf)
-    elif dispatch.state.grad_enabled or type(meta.grad) is SparseTensor:
+    elif dispatch.state.grad_enabled or isinstance(meta.grad, FormTensor):
         meta.grad = _plus(meta.grad, g)
     else:
         meta.grad.add_(g)
@@ -425,7 +426,7 @@ class enforce_grad_layout_policy(ContextDecorator):
 
 
 def _lies_alike(g: Tensor, leaf: Tensor) -> bool:
-    if type(g) is SparseTensor or type(leaf) is SparseTensor:   # none lies in one array
+    if isinstance(g, FormTensor) or isinstance(leaf, FormTensor):   # none lies in one array
         return True
     a, b = g._data, leaf._data
     if a is not None and b is not None and a.flags.c_contiguous and b.flags.c_contiguous:
@@ -443,7 +444,7 @@ _OWNED = 4  # references to a gradient nobody else holds: variables of _walk, _a
 
 def _own(g: Tensor) -> Tensor:
     """`g` itself if nobody else can see its memory, else a copy: `.grad` is written in place by users and optimizers."""
-    if type(g) is SparseTensor:
+    if isinstance(g, FormTensor):
         return g.clone()
     plain = g._view is None and g._grad is None
     if plain and g._store is None and sys.getrefcount(g) <= _OWNED:

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from . import dispatch
+from .forms import FormTensor, check_may_write, formed
 from .memory_format import layout, sparse_coo
 from .size import canonical_dim
-from .tensor import Layout, Tensor
+from .tensor import Tensor
 
 FORMS: dict[Any, Callable] = {}
 """By operator: what it is for arguments of which some are sparse."""
@@ -71,15 +71,14 @@ class Pattern:
         return self.shape[self.sparse_dims:]
 
 
-class SparseTensor(Tensor, counted=False):
+class SparseTensor(FormTensor, counted=False):
     """A tensor in a sparse layout: a pattern, and the entries along the first dimension of a dense tensor."""
 
     __slots__ = ("_entries", "_pattern")
 
     _entries: Tensor
     _pattern: Pattern
-    takes_every_call = True  # even where classes are not asked (DisableTorchFunctionSubclass): there is no array to compute with
-    is_fake = False
+    instead = "to_dense(), or its values()"
 
     @classmethod
     def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -88,12 +87,6 @@ class SparseTensor(Tensor, counted=False):
         if form is None:
             refuse(getattr(func, "__name__", str(func)), args, kwargs or {})
         return form(*args, **(kwargs or {}))
-
-    def _without_array(self) -> NoReturn:
-        raise NotImplementedError(f"this needs elements in one array, but the tensor of shape {list(self.shape)} has layout {self.layout}; "
-                                  "use to_dense(), or its values()")
-
-    _data = _layout = _storage = property(_without_array)
 
     # -- facts -----------------------------------------------------------------------------------------------------------
     layout = property(lambda self: self._pattern.layout)
@@ -164,19 +157,14 @@ def sparse_tensor(pattern: Pattern, entries: Tensor) -> SparseTensor:
     if entries._data is None:
         raise NotImplementedError(f"a sparse tensor (of shape {list(pattern.shape)}) needs data: none is made of fake or meta tensors, "
                                   "and graphs hold none")
-    dispatch.count_override(SparseTensor)
-    made: SparseTensor = object.__new__(SparseTensor)
-    Tensor._data.__set__(made, None)
-    made._lay, made._store, made._grad, made._view = Layout(pattern.shape, (0,) * len(pattern.shape), 0), None, None, None
+    made: SparseTensor = formed(SparseTensor, pattern.shape, (0,) * len(pattern.shape), entries)
     made._pattern, made._entries = pattern, entries
-    made.dtype, made.device = entries.dtype, entries.device
     return made
 
 
 def become(tensor: SparseTensor, other: SparseTensor) -> SparseTensor:
     """In place: `tensor` takes over the pattern, the entries and the history of `other`."""
-    if tensor.requires_grad and tensor.is_leaf and dispatch.state.grad_enabled:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    check_may_write(tensor)
     if other.dtype is not tensor.dtype:
         raise RuntimeError(f"result type {other.dtype} can't be cast to the desired output type {tensor.dtype}")
     tensor._pattern, tensor._entries, tensor._lay = other._pattern, other._entries, other._lay

@@ -276,8 +276,9 @@ class Tensor(Methods):
             return
         if not isinstance(value, Tensor):
             raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
-        if value.shape != self.shape:
-            raise RuntimeError(f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size '{list(self.shape)}'. "
+        given, own = shape_of(value), shape_of(self)
+        if given != own:
+            raise RuntimeError(f"attempting to assign a gradient of size '{list(given)}' to a tensor of size '{list(own)}'. "
                                "Please ensure that the gradient and the tensor are the same size")
         if value is self:
             raise RuntimeError("can't assign Variable as its own grad; assign grad.detach() or a clone()")

@@ -93,6 +93,10 @@ KINDS: dict[str, Kind] = {
         "The function is called with a tensor in a sparse layout, which graphs do not hold, so its operators are called one by one.",
         ("Pass the indices and values, and build the sparse tensor in a function of its own.",),
     ),
+    "nested tensor": Kind(
+        "The function is called with a nested tensor, which graphs do not hold, so its operators are called one by one.",
+        ("Pass the values and offsets, and build the nested tensor in a function of its own.",),
+    ),
     "conjugate or negative view": Kind(
         "The function is called with a tensor whose memory holds the conjugates or negatives of its elements, which compiled code does not "
         "expect, so its operators are called one by one.",

@@ -26,9 +26,9 @@ from ..autograd.graph import disable_saved_tensors_hooks
 from ..core import dispatch
 from ..core.device import device
 from ..core.dtypes import dtype
+from ..core.forms import FormTensor
 from ..core.memory_format import layout, memory_format
 from ..core.size import Size, is_contiguous
-from ..core.sparse import SparseTensor
 from ..core.tensor import Tensor
 from ..core.unresolved import waits
 from ..ops.aten import AtenOperator, Overload
@@ -646,8 +646,8 @@ def _wrap_proxy(tx: Any, value: Any, source: Source) -> Variable:
 
 def _wrap_tensor(tx: Any, value: Tensor, source: Source) -> Variable:
     kind = type(value)
-    if kind is SparseTensor:
-        raise RunEagerly(describe("sparse tensor", source.words))
+    if issubclass(kind, FormTensor):
+        raise RunEagerly(describe("nested tensor" if kind.is_nested else "sparse tensor", source.words))
     if value._data is None:
         if computes(kind):
             return wrap_spread(tx, value, source)

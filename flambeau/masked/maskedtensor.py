@@ -7,14 +7,15 @@ views and moves go over both; reductions and normalizations are those of torch.m
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import nn, ops
 from .._lazy import submodules
 from ..core import dispatch
 from ..core.dtypes import bool_
 from ..core.tensor import Tensor
-from ..ops.registry import OPERATORS, CompositeRecord, is_operator
+from ..ops.elementwise import Elementwise
+from ..ops.registry import OPERATORS, is_operator
 from ..overrides import DisableTorchFunctionSubclass
 from ..utils._pytree import tree_leaves, tree_map
 
@@ -164,23 +165,9 @@ def _of_itself(func: Callable, args: tuple, kwargs: dict) -> Any:
         return func(*args[:1], *tree_map(_data, args[1:]), **tree_map(_data, kwargs))
 
 
-_AS_IS = ("alias", "copy_into", "expand")     # steps that leave each element where it is, beside those of single elements and constants
-
-
-class _Elementwise:
-    """A mode in which all steps have to be of single elements."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def handle(self, prim: Any, args: tuple) -> Any:
-        if isinstance(prim, CompositeRecord):
-            with dispatch.push_mode(self):
-                return prim.fn(*args)
-        if not {"pointwise", "factory"} & prim.tags and prim.name not in _AS_IS:
-            raise TypeError(f"no implementation found for '{self.name}' on MaskedTensor: it is not of single elements ({prim.name} in it). Use "
-                            "get_data() and get_mask(), to_tensor(value), or the functions of torch.masked")
-        return dispatch.run(prim, args)
+def _refuse(name: str, step: str) -> NoReturn:
+    raise TypeError(f"no implementation found for '{name}' on MaskedTensor: it is not of single elements ({step} in it). Use "
+                    "get_data() and get_mask(), to_tensor(value), or the functions of torch.masked")
 
 
 def _element_by_element(func: Callable, args: tuple, kwargs: dict) -> Any:
@@ -188,7 +175,7 @@ def _element_by_element(func: Callable, args: tuple, kwargs: dict) -> Any:
     masks = [leaf._masked_mask for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, MaskedTensor)]
     if any(mask is not masks[0] and not (mask.shape == masks[0].shape and bool((mask == masks[0]).all())) for mask in masks):
         raise ValueError(f"Input masks must match for {func.__name__}. If you need support for this, combine them with get_mask()")
-    with dispatch.push_mode(_Elementwise(func.__name__)):
+    with dispatch.push_mode(Elementwise(func.__name__, _refuse)):
         out = func(*tree_map(_data, args), **tree_map(_data, kwargs))
     if not isinstance(out, Tensor):
         return out

@@ -12,9 +12,9 @@ from ..backends.cpu import native
 from ..core import dispatch, dtypes
 from ..core.device import CPU, as_device, device
 from ..core.dtypes import dtype
+from ..core.forms import FormTensor
 from ..core.memory_format import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
 from ..core.size import canonical_dim, copied_strides, looks_channels_last, permuted_strides
-from ..core.sparse import SparseTensor
 from ..core.storage import Aside, Storage
 from ..core.tensor import Tensor, fake, from_array, is_example, look_at, no_view
 from ..core.unresolved import resolved, waits
@@ -459,7 +459,7 @@ def counted_apart(x: Tensor) -> Tensor:
 
 def _get_data(self: Tensor) -> Tensor:
     found = detach(self)
-    return found if type(found) is SparseTensor else counted_apart(found)
+    return found if isinstance(found, FormTensor) else counted_apart(found)
 
 
 def _set_data(self: Tensor, value: Tensor) -> None:

@@ -14,7 +14,7 @@ import reprlib
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, NoneType
 from typing import Any
 
 from ..core.device import META, device
@@ -153,6 +153,37 @@ def _rebuild_sparse_tensor(kind: Any, parts: Any) -> Tensor:
         raise _impossible(kind, size, error) from error
 
 
+class SizesNote:
+    """What PyTorch's compiler notes beside a jagged tensor of its sizes: nothing that is read here."""
+
+    def __setstate__(self, state: Any) -> None:
+        """Forget it."""
+
+
+def _rebuild_njt(parts: Any) -> Tensor:
+    """A jagged nested tensor. Where its rows lie is looked at when they are asked for."""
+    known: dict[str, Any] = {"values": Tensor, "offsets": Tensor, "lengths": (Tensor, NoneType), "_ragged_idx": int}
+    if not isinstance(parts, dict) or not all(isinstance(parts.get(name), kind) for name, kind in known.items()):
+        raise LoadError(f"the checkpoint describes a jagged tensor made of {reprlib.repr(parts)}")
+    values = parts["values"].detach()       # without what the compiler noted
+    made: Tensor = _nested().rebuilt(values, parts["offsets"], parts.get("lengths"), parts["_ragged_idx"], bool(parts.get("requires_grad")))
+    return made
+
+
+def _rebuild_nested_tensor(buffer: Tensor, sizes: Tensor, strides: Tensor, offsets: Tensor) -> Tensor:
+    """A strided nested tensor. Its components are views, which look at nothing outside their buffer."""
+    if any(type(part) is not Tensor for part in (buffer, sizes, strides, offsets)):
+        raise LoadError(f"the checkpoint describes a nested tensor made of {reprlib.repr((buffer, sizes, strides, offsets))}")
+    made: Tensor = _nested().rebuilt_strided(buffer, sizes.tolist(), strides.tolist(), offsets.tolist())
+    if not made.numel() and buffer.numel():
+        raise LoadError("the checkpoint describes a nested tensor of no elements: in files of old, where sizes come last, none is read")
+    return made
+
+
+def _nested() -> Any:
+    return importlib.import_module(f"{ROOM}.nested.tensor")     # which programs without nested tensors need not load
+
+
 def check_sparse(tensors: Iterable[SparseTensor]) -> None:
     """LoadError where the indices of one of them are not what its layout and its size ask for."""
     for tensor in tensors:
@@ -167,13 +198,16 @@ def _impossible(kind: Any, size: tuple, error: Exception) -> LoadError:
 
 
 def _get_layout(name: Any) -> layout:
-    if name not in ("torch.strided", "torch.sparse_coo", "torch.sparse_csr", "torch.sparse_csc", "torch.sparse_bsr", "torch.sparse_bsc"):
+    if name not in ("torch.strided", "torch.jagged", "torch.sparse_coo", "torch.sparse_csr", "torch.sparse_csc", "torch.sparse_bsr",
+                    "torch.sparse_bsc"):
         raise LoadError(f"the checkpoint names a layout {reprlib.repr(name)}")
     return layout_named(name)
 
 
 def _rebuild_from_type_v2(func: Callable, new_type: type, args: tuple, state: Any) -> Tensor:
     made = func(*args)
+    if func is _rebuild_njt:
+        return made     # the state only says again what it is made of
     if type(made) is not new_type:
         made = made._as_subclass(new_type)
     return _with_state(made, state)
@@ -196,6 +230,8 @@ REBUILDERS: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_parameter_with_state"): _rebuild_parameter_with_state,
     ("torch._utils", "_rebuild_meta_tensor_no_storage"): _rebuild_meta_tensor_no_storage,
     ("torch._utils", "_rebuild_sparse_tensor"): _rebuild_sparse_tensor,
+    ("torch._utils", "_rebuild_nested_tensor"): _rebuild_nested_tensor,
+    ("torch.nested._internal.nested_tensor", "_rebuild_njt"): _rebuild_njt,
     ("torch._tensor", "_rebuild_from_type_v2"): _rebuild_from_type_v2,
 }
 
@@ -209,6 +245,8 @@ TORCH_GLOBALS: dict[tuple[str, str], Any] = {
     ("torch", "device"): device,
     ("torch.serialization", "_get_layout"): _get_layout,
     ("torch", "Tensor"): Tensor,
+    ("torch.nested._internal.nested_tensor", "NestedTensor"): Tensor,
+    ("torch._dynamo.decorators", "_DimRange"): SizesNote,
     ("torch._tensor", "Tensor"): Tensor,
     ("torch.nn.parameter", "Parameter"): Parameter,
     ("torch.nn", "Parameter"): Parameter,

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from ..core.device import device
 from ..core.dtypes import dtype
-from ..core.memory_format import layout, sparse_coo
+from ..core.memory_format import jagged, layout, sparse_coo
 from ..core.size import Size
 from ..core.sparse import SparseTensor
 from ..core.storage import Storage
@@ -50,7 +50,7 @@ class Pickler(_PythonPickler):
 
     # -- tensors ----------------------------------------------------------------------------------------------------
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, Tensor) and type(obj).__reduce_ex__ not in _OWN:
+        if isinstance(obj, Tensor) and type(obj).__reduce_ex__ not in _OWN and not obj.is_nested:
             return NotImplemented   # a class that is made of others says how
         if isinstance(obj, Tensor):
             return self._reduce_tensor(obj)
@@ -66,6 +66,8 @@ class Pickler(_PythonPickler):
         state = dict(tensor.__dict__)
         if isinstance(tensor, SparseTensor):
             return self._reduce_sparse(tensor)
+        if tensor.is_nested:
+            return self._reduce_nested(tensor)
         if type(tensor) is Tensor and not state:
             return self._reduce_plain(tensor)
         function: Global
@@ -105,6 +107,15 @@ class Pickler(_PythonPickler):
         if pattern.layout is sparse_coo:
             parts += (pattern.coalesced,)
         return Global("torch._utils", "_rebuild_sparse_tensor"), (pattern.layout, parts)
+
+    def _reduce_nested(self, tensor: Any) -> tuple[Global, tuple]:
+        """As PyTorch does: the values, and where the rows lie among them."""
+        if tensor.layout is jagged:
+            names = ("values", "offsets", "lengths", "_ragged_idx", "requires_grad")
+            parts = dict(zip(names, tensor.__reduce_ex__(2)[1]), _metadata_cache={})
+            return Global("torch.nested._internal.nested_tensor", "_rebuild_njt"), (parts,)
+        told = (tensor._nested_tensor_size(), tensor._nested_tensor_strides(), tensor._nested_tensor_storage_offsets())
+        return Global("torch._utils", "_rebuild_nested_tensor"), (tensor.values().detach(), *told)
 
     def persistent_id(self, obj: Any) -> Any:
         if isinstance(obj, UntypedStorage):

@@ -21,7 +21,7 @@ from ..core.size import Size
 from ..core.sparse import SparseTensor
 from ..core.tensor import Tensor
 from .errors import LoadError
-from .names import SAFE_CALLS, SAFE_GLOBALS, TORCH_GLOBALS, check_sparse, find_torch_global, is_own
+from .names import SAFE_CALLS, SAFE_GLOBALS, TORCH_GLOBALS, SizesNote, check_sparse, find_torch_global, is_own
 
 PersistentLoad = Callable[[Any], Any]
 
@@ -264,13 +264,13 @@ class _Machine:
     def new_object(self) -> None:
         args, kind = self.stack.pop(), self.stack.pop()
         allowed = kind in self.trusted if isinstance(kind, type) else False
-        if not (allowed or (kind is OrderedDict and args == ())) or not isinstance(args, tuple):
+        if not (allowed or (kind in (OrderedDict, SizesNote) and args == ())) or not isinstance(args, tuple):
             raise refused(f"Trying to make an instance of {reprlib.repr(kind)}, which is not an allowed class.")
         self.push(kind.__new__(kind, *args))
 
     def build(self) -> None:
         state, target = self.stack.pop(), self.stack[-1]
-        if isinstance(target, self.trusted) and hasattr(target, "__setstate__"):
+        if isinstance(target, (*self.trusted, SizesNote)) and hasattr(target, "__setstate__"):
             target.__setstate__(state)
         elif isinstance(target, self.trusted) and isinstance(state, tuple) and len(state) == 2:
             for name, value in {**(state[0] or {}), **(state[1] or {})}.items():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
+from ...core.memory_format import jagged
 from ...core.tensor import Tensor
 from ...ops.creation import empty
 from .. import functional as F
@@ -221,6 +223,9 @@ class MultiheadAttention(Module):
         key_padding_mask: (batch, keys), True (or a number to add) where a key is left out. attn_mask: (queries, keys) or
         (batch * heads, queries, keys), True where a pair is left out, or numbers to add.
         """
+        if query.is_nested or key.is_nested or value.is_nested:
+            return self._of_nested((query, key, value), key_padding_mask is not None or attn_mask is not None, need_weights,
+                                   average_attn_weights, is_causal)
         swap = self.batch_first and query.ndim == 3
         if swap:
             shared_kv, shared_all = key is value, query is key
@@ -235,3 +240,26 @@ class MultiheadAttention(Module):
             k_proj_weight=self.k_proj_weight, v_proj_weight=self.v_proj_weight, average_attn_weights=average_attn_weights,
             is_causal=is_causal)
         return (out.transpose(0, 1) if swap else out), weights
+
+    def _of_nested(self, inputs: tuple[Tensor, ...], masked: bool, need_weights: bool, average: bool,
+                   is_causal: bool) -> tuple[Tensor, Tensor | None]:
+        """Attention within each row of nested tensors (batch, ragged, embed), which need no mask; weights are padded with 0."""
+        why = next((why for why, holds in (
+            ("batch_first was not True", not self.batch_first), ("a mask was given: the rows have only what counts", masked),
+            ("query, key and value are not all nested", not all(x.is_nested for x in inputs)),
+            ("bias_k or add_zero_attn is on", self.bias_k is not None or self.add_zero_attn),
+            ("weights of jagged tensors would be ragged twice: call it with need_weights=False", need_weights and inputs[0].layout is jagged),
+        ) if holds), None)
+        if why is not None:
+            raise AssertionError(f"MultiheadAttention does not support NestedTensor here: {why}")
+        weights = self.in_proj_weight.chunk(3) if self._qkv_same_embed_dim else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        q, k, v = (F.linear(x, w, b).unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+                   for x, w, b in zip(inputs, weights, biases))
+        out = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0, is_causal=is_causal)
+        shares: Any = None
+        if need_weights:
+            shares = (q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)).softmax(-1)
+            shares = shares.to_padded_tensor(0.0)
+            shares = shares.mean(1) if average else shares
+        return self.out_proj(out.transpose(1, 2).flatten(-2)), shares

@@ -8,8 +8,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from ...autograd.grad_mode import is_grad_enabled
 from ...core.tensor import Tensor
+from ...ops.counting import arange
 from ...ops.creation import full
+from ...ops.pointwise import where
 from .. import functional as F
 from ..init import xavier_uniform_
 from .activation import MultiheadAttention
@@ -123,13 +126,13 @@ class TransformerDecoderLayer(_Layer):
 
 
 def _length(x: Tensor, layer: Any) -> Any:
-    if x.ndim == 2:
-        return x.shape[0]
+    if x.ndim == 2 or x.is_nested:
+        return x.size(0)
     return x.shape[1] if layer.self_attn.batch_first else x.shape[0]
 
 
 def _not_nested(layer: Any) -> str | None:
-    """Why torch computes a stack of these layers without nested tensors. (Here there are none.)"""
+    """Why a stack of these layers leaves padding as it comes, which torch computes without in nested tensors, and gives as 0."""
     if not isinstance(layer, TransformerEncoderLayer):
         return "encoder_layer was not TransformerEncoderLayer"
     attention = layer.self_attn
@@ -149,18 +152,41 @@ class TransformerEncoder(Module):
         super().__init__()
         self.layers = _get_clones(encoder_layer, num_layers)
         self.num_layers, self.norm = num_layers, norm
-        self.enable_nested_tensor, self.mask_check, self.use_nested_tensor = enable_nested_tensor, mask_check, False
         why = _not_nested(encoder_layer)
+        self.enable_nested_tensor, self.mask_check, self.use_nested_tensor = enable_nested_tensor, mask_check, enable_nested_tensor and not why
         if enable_nested_tensor and why:
             warnings.warn(f"enable_nested_tensor is True, but self.use_nested_tensor is False because {why}", stacklevel=2)
 
     def forward(self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
                 is_causal: bool | None = None) -> Tensor:
         causal = _is_causal(mask, is_causal, _length(src, self.layers[0]))
-        out = src
+        out, padding = src, None
+        if src_key_padding_mask is not None and mask is None and src.ndim == 3 and self._is_inference(src):
+            src_key_padding_mask, padding = self._padding(src, src_key_padding_mask)
         for layer in self.layers:
             out = layer(out, src_mask=mask, is_causal=causal, src_key_padding_mask=src_key_padding_mask)
+        if padding is not None:
+            out = out.masked_fill(padding.unsqueeze(-1), 0.0)
         return out if self.norm is None else self.norm(out)
+
+    def _is_inference(self, src: Tensor) -> bool:
+        """Whether padding comes out as 0."""
+        wants_grad = is_grad_enabled() and (src.requires_grad or any(p.requires_grad for p in self.parameters()))
+        return self.use_nested_tensor and not self.training and not wants_grad
+
+    def _padding(self, src: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """The mask to compute with, and where the result is 0: at the end of each row as many as are masked out (by True, or a number that
+        is not 0). With `mask_check` that holds if all rows are masked at their ends alone."""
+        if mask.ndim != 2:
+            raise RuntimeError(f"Padding mask should be 2D, got shape {list(mask.shape)} for an input of shape {list(src.shape)}")
+        kept = mask.logical_not()
+        padding = arange(kept.shape[1], device=kept.device) >= kept.sum(1, keepdim=True)
+        if not self.mask_check:
+            return padding, padding
+        sure = (padding != kept).all()
+        if mask.dtype.is_floating_point:
+            mask = where(sure, where(padding, full((), -math.inf, dtype=mask.dtype, device=mask.device), 0.0), mask)
+        return mask, padding & sure
 
 
 class TransformerDecoder(Module):
