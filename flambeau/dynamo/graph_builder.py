@@ -40,7 +40,7 @@ from ..ops.custom import fake_collectives
 from ..ops.generators import fake_draws
 from ..ops.promotion import limits
 from .break_kinds import graph_break
-from .exceptions import RestartTrace
+from .exceptions import PRESUMING, RestartTrace
 from .source import Source, braced, constant_source
 from .surroundings import MISSING
 from .variables.autocast import Settings, enter_autocast, exit_autocast
@@ -467,7 +467,8 @@ class GraphBuilder:
         named = {name: self.example(value) for name, value in kwargs.items()}
         name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
         if named.get("requires_grad"):
-            graph_break("autograd inside a compiled function", f"{name}(requires_grad=True), which makes a leaf")
+            made = self._emit(kind, target, function, args, {key: value for key, value in kwargs.items() if key != "requires_grad"})
+            return made.method(self, "requires_grad_", [], {})
         tensors = [t for value in (*examples, *named.values()) for t in _tensors_in(value)]
         versions = [t._writes for t in tensors]
         layouts = [t._layout for t in tensors]
@@ -697,9 +698,6 @@ def must_hold(condition: bool, text: str) -> None:
     if not condition:
         raise RuntimeError(f"Runtime assertion failed for expression {text}")
 
-
-PRESUMING = -1
-"""Among the numbers that the program needs: the truth of tensors that decide between going on and an error."""
 
 _RELATIONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
