@@ -29,6 +29,7 @@ from ..core.symbolic import (
     SymInt,
     bounds_lo,
     hint_of,
+    names_in,
     substitute,
     sym_max,
     sym_min,
@@ -219,6 +220,11 @@ class GraphBuilder:
         token = self.size_token(source if sign > 0 else negated)
         symbol = sign * self.shape_env.create_symint(abs(value), token, alone=True, least=least)
         return SymVariable(symbol, source) if isinstance(symbol, SymInt) else ConstantVariable(symbol)
+
+    def numbers_alone(self, values: Iterable[Any]) -> bool:
+        """Are symbolic numbers computed of ints that the program is given, and of no sizes?"""
+        numbers = set(self.shape_env.numbers()) - self.shape_env.replacements.keys()
+        return all(isinstance(value, (SymInt, SymFloat)) and names_in(value) <= numbers for value in values)
 
     def numbers_as_sizes(self, graph: fx.Graph) -> bool:
         """Are there numbers among the sizes of the graph's tensors, which are 2 or more? They are noted with what they are at least, for

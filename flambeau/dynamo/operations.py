@@ -300,7 +300,7 @@ class Operations:
         if own is not None and (answer := own(self, op)) is not None:
             return answer
         if isinstance(value, SymVariable) and not isinstance(value, FloatVariable):
-            return self.literal(op(value.specialize() if op is operator.invert else value.value))
+            return self.fold(op, [value]) if op is operator.invert else self.literal(op(value.value))
         if isinstance(value, ObjectVariable):
             name = {"neg": "__neg__", "pos": "__pos__", "invert": "__invert__", "abs": "__abs__"}[op.__name__]
             return self.call_method(value, name, [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import types
+from collections import Counter as Counted
 from collections.abc import Callable
 from typing import Any
 
@@ -306,7 +307,12 @@ STEPS: dict[str, Callable[[int], Any]] = {
     "noam": lambda n: min(n ** -0.5, n * 4 ** -1.5), "debiased": lambda n: math.sqrt(1 - 0.999 ** n) / (1 - 0.9 ** n),
     "logarithm": lambda n: math.log(n), "stairs": lambda n: 0.5 ** (n // 3),
     "branch": lambda n: 1.0 if n / 10 < 0.5 else 0.5, "rounded": lambda n: round(n * 1.6),
+    "floor": lambda n: math.floor(1 + n / 7.0), "whole part": lambda n: int(n * 0.3), "beside a float": lambda n: 2.0 if n <= 7.5 else 3.0,
+    "share": lambda n: F.celu(data(2), n / 20), "shifted": lambda n: data(2).lerp(data(2) + 1, (n + 1.0) * 0.1),
+    "milestone": lambda n: 0.5 ** MILESTONES.get(n, 0), "at a key": lambda n: MILESTONES[n] + 1.0 if n in MILESTONES else 3.0,
+    "in a set": lambda n: 2.0 if n in {5, 20} else 3.0, "parity": lambda n: 2.0 * (n & 1) + (n >> 1) - (n ^ 3) + ~n,
 }
+MILESTONES = Counted({5: 1, 20: 2})
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -314,8 +320,47 @@ def test_a_schedule_of_a_step_count(name: str) -> None:
     f = alone(lambda x, n: x * STEPS[name](n))
     compiled = torch.compile(f, backend="aot_eager")
     for n in range(2, 12):
-        assert torch.equal(compiled(data(3), n), f(data(3), n)), n
+        assert torch.equal(compiled(data(3, 1), n), f(data(3, 1), n)), n
     assert versions(f) <= 4
+
+
+RATES = torch.optim.lr_scheduler
+SCHEDULES: dict[str, Callable[[torch.optim.Optimizer], Any]] = {
+    "StepLR": lambda o: RATES.StepLR(o, 2), "MultiStepLR": lambda o: RATES.MultiStepLR(o, [3, 5]),
+    "ExponentialLR": lambda o: RATES.ExponentialLR(o, 0.9),
+    "ConstantLR": lambda o: RATES.ConstantLR(o, 0.5, 3), "LinearLR": RATES.LinearLR, "PolynomialLR": lambda o: RATES.PolynomialLR(o, 8),
+    "CosineAnnealingLR": lambda o: RATES.CosineAnnealingLR(o, 10), "LambdaLR": lambda o: RATES.LambdaLR(o, lambda epoch: 1 / (epoch + 1)),
+    "CosineAnnealingWarmRestarts": lambda o: RATES.CosineAnnealingWarmRestarts(o, 4),
+    "CyclicLR": lambda o: RATES.CyclicLR(o, 0.001, 0.1, step_size_up=3, cycle_momentum=True),
+    "OneCycleLR": lambda o: RATES.OneCycleLR(o, 0.1, total_steps=30),
+    "SequentialLR": lambda o: RATES.SequentialLR(o, [RATES.LinearLR(o, 0.1, total_iters=2), RATES.CosineAnnealingLR(o, 6)], [2]),
+    "ChainedScheduler": lambda o: RATES.ChainedScheduler([RATES.ConstantLR(o, 0.5, 2), RATES.ExponentialLR(o, 0.9)]),
+}
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_training_step_with_its_schedule_inside(name: str, kind: str) -> None:
+    """The schedule's own count and what it sets (rates, momenta) are numbers that change."""
+    found, counter = [], Counter()
+    for compiles in (False, True):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9) if kind == "SGD" else torch.optim.Adam(model.parameters(), 0.05)
+        schedule = SCHEDULES[name](optimizer)
+
+        def step(x: torch.Tensor, model: Any = model, optimizer: Any = optimizer, schedule: Any = schedule) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = (model(x) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            return loss
+
+        run = torch.compile(step, backend=counter) if compiles else step
+        found.append([run(data(4, 3)).item() for _ in range(12)])
+    np.testing.assert_allclose(*found, rtol=1e-5)
+    assert len(counter.graphs) <= 6     # one of each milestone
 
 
 RAISING: dict[str, Callable[[int], Any]] = {

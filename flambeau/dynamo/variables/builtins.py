@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...core.symbolic import sym_float, sym_int, sym_max, sym_min, sym_sqrt
+from ...core.symbolic import SymFloat, is_exact, sym_float, sym_int, sym_max, sym_min, sym_sqrt
 from ...core.tables import enters
 from ...core.tensor import is_inference
 from ..break_kinds import graph_break
@@ -400,6 +400,8 @@ def _number(kind: type, special: str) -> Callable[..., Variable]:
                 return args[0]
             if isinstance(args[0], FloatVariable):
                 return tx.fold(kind, list(args), kwargs)
+            if _is_beyond_graph(kind, args[0]):
+                return tx.fold(kind, list(args), kwargs)
             symbolic = _OF_SIZES.get(kind) if type(args[0]) is SymVariable and args[0].python_type() is not bool else None
             return tx.literal(symbolic(args[0].value)) if symbolic else ConstantVariable(kind(args[0].specialize()))
         if args and isinstance(args[0], ObjectVariable):
@@ -416,12 +418,17 @@ _OF_SIZES: dict[Any, Callable[[Any], Any]] = {
 """Functions of a number that stay symbolic for sizes."""
 
 
+def _is_beyond_graph(function: Callable[[Any], Any], value: Variable) -> bool:
+    """Is it the whole part of what rounding may have moved, which Python computes before the graph?"""
+    return function not in (float, math.sqrt) and isinstance(getattr(value, "value", None), SymFloat) and not is_exact(value.value)  # type: ignore[attr-defined]
+
+
 def _math(function: Callable[[Any], Any], symbolic: Callable[[Any], Any]) -> Callable[..., Variable]:
     def handler(tx: Trace, value: Variable) -> Variable:
         found = value.special(tx, f"__{function.__name__}__") if isinstance(value, ObjectVariable) else None
         if found is not None:
             return tx.call(found, [], {})
-        if type(value) is SymVariable and value.python_type() is not bool:
+        if type(value) is SymVariable and value.python_type() is not bool and not _is_beyond_graph(function, value):
             return tx.literal(symbolic(value.value))
         return tx.fold(function, [value])
 

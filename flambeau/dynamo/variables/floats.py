@@ -19,13 +19,15 @@ LONGEST = 64    # operations in one expression; what goes on longer is fixed
 
 _INFIX = {getattr(operator, prefix + name): symbol for prefix in ("", "i") for name, symbol in (
     ("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/"), ("floordiv", "//"), ("mod", "%"), ("pow", "**"))}
+_INFIX |= {getattr(operator, name): symbol for names, symbol in (
+    (("and_", "iand"), "&"), (("or_", "ior"), "|"), (("xor", "ixor"), "^"), (("lshift", "ilshift"), "<<"), (("rshift", "irshift"), ">>"))
+    for name in names}
 _INFIX |= {operator.eq: "==", operator.ne: "!=", operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">="}
 _TOTAL = frozenset({"+", "-", "*"}) | {operator.neg, operator.pos, operator.abs, abs, float}
 """What gives a float for any floats; others may raise, or give another type."""
-_BEFORE = frozenset({"==", "!=", "<", "<=", ">", ">=", "**"})
 _OF_MATH = frozenset(f for f in vars(math).values() if callable(f))
 _FUNCTIONS = _OF_MATH | frozenset({
-    operator.neg, operator.pos, operator.abs, abs, round, float, int, bool, min, max, pow})
+    operator.neg, operator.pos, operator.abs, operator.invert, abs, round, float, int, bool, min, max, pow})
 
 
 class NumberVariable(SymVariable):
@@ -152,9 +154,10 @@ def _needs(function: Callable[..., Any], symbol: str | None, arg: Variable) -> b
     (`step / warmup`), which the graph has arithmetic for alone?"""
     if isinstance(arg, FloatVariable):
         return True
-    if type(arg) is not SymVariable or (symbol is not None and symbol not in _BEFORE):
+    if type(arg) is not SymVariable:
         return False
-    return isinstance(arg.value, SymFloat) or (isinstance(arg.value, SymInt) and (symbol == "**" or function in _OF_MATH))
+    of_ints = symbol is not None or function in _OF_MATH or function is operator.invert
+    return isinstance(arg.value, SymFloat) or (isinstance(arg.value, SymInt) and of_ints)
 
 
 def _operand(tx: Trace, variable: Variable) -> tuple[Any, str, tuple[Source, ...]] | None:
