@@ -535,3 +535,25 @@ def test_settings_of_modules_and_defaults_stay_numbers_where_all_varies() -> Non
 
 def _flip(x: torch.Tensor, dim: int = 2) -> torch.Tensor:
     return x.flip(dim)
+
+
+PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "complex": lambda n, m: (complex(n, m), complex(n), complex(real=n, imag=2), complex(1, m), complex(n * 0.5, m)),
+    "arithmetic": lambda n, m: (divmod(n, m), divmod(-n, m), pow(n, m), -n // m, n % m, n / m, n**2, abs(-n), bool(n), n.conjugate(), n.real),
+    "bits": lambda n, m: (n | m, n & m, n ^ m, n << m, n >> m, ~n, n.bit_length(), n.to_bytes(2, "big"), bin(n), hex(m), oct(n)),
+    "rounding": lambda n, m: (round(n / 3, m), round(n * 1.5), int(n * 1.5), math.floor(n * 0.3 + m), math.ceil(n / m), (n / 3).is_integer()),
+    "order": lambda n, m: (max(n, m), min(n, m, 3), sorted([n, m, 4]), (n, m) < (m, n), n == m, n if n > m else m, any([n > 4, m > 4])),
+    "sequences": lambda n, m: (range(n, m + 9, 2)[1], slice(n, m), list(range(n))[:m], "ab" * n, [0] * n, "abcdefghijk"[n:], (1, 2, 3) * m),
+    "containers": lambda n, m: ({n: m}[n], n in (3, 5), n in {3: 1}, {3, 8} - {n}, list(enumerate("ab", n)), dict.fromkeys([n, m], 1)),
+    "text": lambda n, m: (f"{n:>4}|{m!r}", str(n) + "a", "%d %s" % (n, m), f"{n}", int(str(n)), chr(n + 60)),  # noqa: UP031
+    "comparisons": lambda n, m: (n <= 4.5, n > 4.5, n == 5.0, n != 5.5, n / 2 == m / 2, hash(n), isinstance(n, int)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", PYTHON)
+def test_what_python_makes_of_ints_that_change(name: str, dynamic: bool | None) -> None:
+    f = alone(lambda x, n, m: (x * n, PYTHON[name](n, m)))
+    compiled = torch.compile(f, backend="eager", dynamic=dynamic)
+    for n, m in ((3, 4), (5, 6), (7, 9), (8, 2), (3, 4)):
+        assert same(compiled(data(3), n, m), f(data(3), n, m)), (n, m)

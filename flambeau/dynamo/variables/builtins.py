@@ -396,11 +396,9 @@ def _number(kind: type, special: str) -> Callable[..., Variable]:
         if isinstance(tensor, TensorVariable) and tensor.fake.dtype.is_floating_point is (kind is float):
             return tensor.method(tx, "item", [], {})
         if args and isinstance(args[0], SymVariable):
-            if args[0].python_type() is kind:
+            if args[0].python_type() is kind and len(args) == 1:
                 return args[0]
-            if isinstance(args[0], FloatVariable):
-                return tx.fold(kind, list(args), kwargs)
-            if _is_beyond_graph(kind, args[0]):
+            if len(args) > 1 or kwargs or isinstance(args[0], FloatVariable) or _is_beyond_graph(kind, args[0]):
                 return tx.fold(kind, list(args), kwargs)
             symbolic = _OF_SIZES.get(kind) if type(args[0]) is SymVariable and args[0].python_type() is not bool else None
             return tx.literal(symbolic(args[0].value)) if symbolic else ConstantVariable(kind(args[0].specialize()))
