@@ -557,3 +557,31 @@ def test_what_python_makes_of_ints_that_change(name: str, dynamic: bool | None) 
     compiled = torch.compile(f, backend="eager", dynamic=dynamic)
     for n, m in ((3, 4), (5, 6), (7, 9), (8, 2), (3, 4)):
         assert same(compiled(data(3), n, m), f(data(3), n, m)), (n, m)
+
+
+OF_NUMPY: dict[str, Callable[[Any], Any]] = {
+    "function": lambda n: np.sqrt(n) + np.cos(n), "of two": lambda n: np.maximum(n, 0.65) * np.power(n, 2),
+    "arithmetic": lambda n: 1 / (n * 2 + 1),
+    "with a constant": lambda n: n + np.float64(2) + np.exp(n) * np.float32(3),
+    "sign": lambda n: -n + abs(n), "comparison": lambda n: 2 if n > 0.1 else 3,
+    "python's": lambda n: min(n, 1.0) + float(n) + int(n * 10), "halved": lambda n: max(n / 3, np.float32(0.01)),
+}
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, np.int64, float, int])
+@pytest.mark.parametrize("name", OF_NUMPY)
+def test_what_numpy_makes_of_numbers_that_change(name: str, kind: type) -> None:
+    """Computed by NumPy before the graph, in its dtypes."""
+    f = alone(lambda x, n: x * OF_NUMPY[name](n))
+    compiled = torch.compile(f, backend="eager")
+    for n in (0.5, 0.625, 0.75, 0.8125, 0.5) if kind not in (int, np.int64) else (3, 4, 5, 6, 3):
+        assert same(compiled(data(3), kind(n)), f(data(3), kind(n))), n
+    assert versions(f) <= 3
+
+
+@pytest.mark.parametrize("function", [abs, lambda n: +n, lambda n: -n, lambda n: round(n, 2), math.floor, math.ceil, int], ids=str)
+def test_fractions_of_sizes(function: Callable) -> None:
+    f = alone(lambda x: x * function(x.shape[0] / 7 - 1))
+    compiled = torch.compile(f, backend="eager", dynamic=True, fullgraph=True)
+    for n in (3, 5, 9, 30):
+        assert same(compiled(data(n)), f(data(n))), n

@@ -28,7 +28,7 @@ from ..typed import Trace
 from .arrays import CREATION, FUNCTIONS
 from .base import NONE, PLAIN_PARTS, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler, is_none
 from .dicts import DictVariable, MappingProxyVariable, SetVariable, set_of
-from .floats import FloatVariable, of_floats
+from .floats import NumberVariable, of_floats
 from .functions import MethodVariable
 from .identity import IdVariable
 from .objects import ClassVariable, ObjectVariable, SuperVariable
@@ -333,7 +333,7 @@ def _extreme(plain: Callable[..., Any], better: Callable[[Any, Any], Any], symbo
         if key is None and (found := of_floats(tx, plain, items)) is not None:
             return found
         if key is None and any(isinstance(item, SymVariable) for item in items) and all(
-            isinstance(item, (SymVariable, ConstantVariable)) for item in items
+            isinstance(item, (SymVariable, ConstantVariable)) and not isinstance(item.value, float) for item in items
         ):
             return tx.literal(symbolic(*(item.value for item in items)))  # type: ignore[attr-defined]
         best, best_key = items[0], tx.call(key, [items[0]], {}) if key is not None else items[0]
@@ -398,7 +398,7 @@ def _number(kind: type, special: str) -> Callable[..., Variable]:
         if args and isinstance(args[0], SymVariable):
             if args[0].python_type() is kind and len(args) == 1:
                 return args[0]
-            if len(args) > 1 or kwargs or isinstance(args[0], FloatVariable) or _is_beyond_graph(kind, args[0]):
+            if len(args) > 1 or kwargs or isinstance(args[0], NumberVariable) or _is_beyond_graph(kind, args[0]):
                 return tx.fold(kind, list(args), kwargs)
             symbolic = _OF_SIZES.get(kind) if type(args[0]) is SymVariable and args[0].python_type() is not bool else None
             return tx.literal(symbolic(args[0].value)) if symbolic else ConstantVariable(kind(args[0].specialize()))
