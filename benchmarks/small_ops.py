@@ -1,9 +1,10 @@
 """Small eager operators against torch: microseconds a call on one thread, forward and backward.
 
-    python -m benchmarks.small_ops [NAME ...] [--min-ratio R] [--reference torch|none]
+    python -m benchmarks.small_ops [NAME ...] [--min-ratio R] [--reference torch|none] [--device cpu|cuda]
 
 Both libraries are measured in turns within one process, by processor time (the machine may be busy), as the least of several
-rounds. Everything has fewer than 16 thousand elements, so what is seen is the cost of a call.
+rounds. Everything has fewer than 16 thousand elements, so what is seen is the cost of a call. On a GPU it is the clock's time of
+many calls and one synchronisation after them.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def _module(make_layer: Callable, *shape: int) -> Callable:
     return trained(make)
 
 
-def _indices(torch: Any) -> Any:
-    return torch.tensor([3, 1, 7, 30, 2, 2, 9, 15])
+def _indices(torch: Any, like: Any = None) -> Any:
+    return torch.tensor([3, 1, 7, 30, 2, 2, 9, 15], device=None if like is None else like.device)
 
 
 def _embedding(torch: Any) -> tuple[Work, list]:
@@ -238,11 +239,11 @@ WORKS: dict[str, Callable[[Any], Iterator[tuple[str, Work]]]] = {
     "detach": _with(lambda t, x: x.detach(), 32, 32),
     "x[3]": one_input(lambda t, x: x[3], 32, 32),
     "x[:, 2:8]": one_input(lambda t, x: x[:, 2:8], 32, 32),
-    "x[index]": one_input(lambda t, x: x[_indices(t)], 32, 32),
+    "x[index]": one_input(lambda t, x: x[_indices(t, x)], 32, 32),
     "x[mask]": _with(lambda t, x: x[x > 0], 32, 32),
     "x[3] = 1": _with(lambda t, x: x.__setitem__(3, 1.0), 32, 32),
-    "gather": one_input(lambda t, x: x.gather(0, _indices(t).unsqueeze(1)), 32, 32),
-    "index_select": one_input(lambda t, x: x.index_select(0, _indices(t)), 32, 32),
+    "gather": one_input(lambda t, x: x.gather(0, _indices(t, x).unsqueeze(1)), 32, 32),
+    "index_select": one_input(lambda t, x: x.index_select(0, _indices(t, x)), 32, 32),
     "tril": one_input(lambda t, x: x.tril(), 32, 32),
     "to(float64)": one_input(lambda t, x: x.to(t.float64), 32, 32),
     "float()": _with(lambda t, x: x.float(), 32, 32),
@@ -261,22 +262,36 @@ WORKS: dict[str, Callable[[Any], Iterator[tuple[str, Work]]]] = {
 }
 
 
-def microseconds(works: list[Work]) -> list[float]:
-    """Processor time of one call of each, in turns."""
+class Meter:
+    """How a library's calls are timed on a device."""
+
+    def __init__(self, library: Any, device: str):
+        self.clock = time.process_time if device == "cpu" else time.perf_counter
+        self.wait = (lambda: None) if device == "cpu" else library.cuda.synchronize
+
+    def seconds(self, work: Work, count: int) -> float:
+        """Of so many calls."""
+        self.wait()
+        started = self.clock()
+        for _ in range(count):
+            work()
+        self.wait()
+        return self.clock() - started
+
+
+def microseconds(works: list[Work], meters: list[Meter]) -> list[float]:
+    """Of one call of each, in turns."""
     counts = [_enough(w) for w in works]
     best = [float("inf")] * len(works)
     for _ in range(ROUNDS):
-        for i, (work, count) in enumerate(zip(works, counts, strict=True)):
-            started = time.process_time()
-            for _ in range(count):
-                work()
-            best[i] = min(best[i], (time.process_time() - started) / count * 1e6)
+        for i, (work, count, meter) in enumerate(zip(works, counts, meters, strict=True)):
+            best[i] = min(best[i], meter.seconds(work, count) / count * 1e6)
     return best
 
 
 def _enough(work: Work) -> int:
     """How many calls fill a measurement. The first calls are not counted: they may compile."""
-    for _ in range(3):
+    for _ in range(5):
         work()
     started = time.perf_counter()
     for _ in range(5):
@@ -284,14 +299,21 @@ def _enough(work: Work) -> int:
     return max(5, int(SECONDS / max((time.perf_counter() - started) / 5, 1e-7)))
 
 
-def rows(libraries: list[Any], names: list[str]) -> Iterator[tuple[str, list[float]]]:
+def rows(libraries: list[Any], names: list[str], device: str = "cpu") -> Iterator[tuple[str, list[float]]]:
     """(name, microseconds per library) for each chosen work."""
+    meters = [Meter(library, device) for library in libraries]
     for name, works in WORKS.items():
         if names and name not in names:
             continue
-        for variants in zip(*(works(lib) for lib in libraries), strict=True):
+        for variants in zip(*[_on(device, library, works) for library in libraries], strict=True):
             title = " ".join([name, variants[0][0]]).strip()
-            yield title, microseconds([work for _, work in variants])
+            yield title, microseconds([work for _, work in variants], meters)
+
+
+def _on(device: str, library: Any, works: Callable[[Any], Iterator[tuple[str, Work]]]) -> list[tuple[str, Work]]:
+    """The variants of a work, whose tensors are made on a device."""
+    with library.device(device):
+        return list(works(library))
 
 
 def main() -> None:
@@ -300,6 +322,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="works to measure (all)")
     parser.add_argument("--min-ratio", type=float, default=0.0, help="show only what is slower than this times torch")
     parser.add_argument("--reference", default="torch", choices=["torch", "none"])
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options = parser.parse_args()
     libraries = [importlib.import_module("flambeau")]
     if options.reference == "torch":
@@ -308,7 +331,7 @@ def main() -> None:
         library.set_num_threads(1)
     print("| work | Flambeau us | torch us | ratio |\n|---|---|---|---|")
     ratios = []
-    for title, (ours, *theirs) in rows(libraries, options.names):
+    for title, (ours, *theirs) in rows(libraries, options.names, options.device):
         ratio = ours / theirs[0] if theirs else float("nan")
         ratios.append(ratio)
         if not ratio < options.min_ratio:

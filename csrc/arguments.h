@@ -7,8 +7,9 @@ template <class Visit>
 bool each_argument(PyObject* const* args, Py_ssize_t count, Visit visit) {
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject* argument = args[i];
-        bool opens = (PyList_CheckExact(argument) || PyTuple_CheckExact(argument)) && PySequence_Fast_GET_SIZE(argument) > 0 &&
-                     is_tensor(PySequence_Fast_GET_ITEM(argument, 0));
+        bool opens = false;
+        if (PyList_CheckExact(argument) || PyTuple_CheckExact(argument))
+            for (Py_ssize_t k = 0; !opens && k < PySequence_Fast_GET_SIZE(argument); k++) opens = is_tensor(PySequence_Fast_GET_ITEM(argument, k));
         if (!opens) {
             if (!visit(argument)) return false;
             continue;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gpu_arrays.h"
 #include "state.h"
 #include "tensors.h"
 
@@ -34,16 +35,39 @@ bool tell_layout(CallKey& key, PyObject* tensor, PyArrayObject* array) {
     return true;
 }
 
-bool tell_tensor(CallKey& key, PyObject* tensor, std::vector<PyObject*>* tensors) {
-    PyArrayObject* array = is_plain_tensor(tensor) || is_one_of(plain_types, tensor) ? cpu_array(tensor) : nullptr;
-    if (array == nullptr || PyArray_SIZE(array) > most_elements || !PyArray_ISBEHAVED_RO(array)) return false;
+// Elements on the CPU, of which there are few: their dtype, and how they lie.
+bool tell_array(CallKey& key, PyObject* tensor, PyArrayObject* array) {
+    if (PyArray_SIZE(array) > most_elements || !PyArray_ISBEHAVED_RO(array)) return false;
     key.add('T'), key.add(PyArray_TYPE(array));
-    if (tensors != nullptr) {
-        bool wants = dispatch_state.grad_enabled && !needs_no_grad(tensor);
-        key.add(wants), key.add(std::find(tensors->begin(), tensors->end(), tensor) - tensors->begin());
-        tensors->push_back(tensor);
-    }
     return tell_layout(key, tensor, array);
+}
+
+bool tell_numbers(CallKey& key, PyObject* tuple) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        if (!PyLong_CheckExact(PyTuple_GET_ITEM(tuple, i))) return false;
+        key.add(PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, i)));
+    }
+    return true;
+}
+
+// Elements on a GPU, however many: there a call's time in Python is waited for at any size.
+bool tell_gpu_array(CallKey& key, PyObject* tensor) {
+    PyObject* layout = layout_of(tensor);
+    if (layout == nullptr) return false;
+    key.add('G'), key.add(read_slot(tensor, known_slots().dtype)), key.add(device_number(read_slot(tensor, known_slots().device)));
+    key.add((char)PyTuple_GET_SIZE(PyTuple_GET_ITEM(layout, 0)));
+    return tell_numbers(key, PyTuple_GET_ITEM(layout, 0)) && tell_numbers(key, PyTuple_GET_ITEM(layout, 1)) &&
+           PyLong_CheckExact(PyTuple_GET_ITEM(layout, 2)) && (key.add(PyLong_AsLongLong(PyTuple_GET_ITEM(layout, 2))), true);
+}
+
+bool tell_tensor(CallKey& key, PyObject* tensor, std::vector<PyObject*>* tensors) {
+    if (!is_plain_tensor(tensor) && !is_one_of(plain_types, tensor)) return false;
+    PyArrayObject* array = cpu_array(tensor);
+    bool on_gpu = array == nullptr && tensors != nullptr && gpu_array(tensor) != nullptr;
+    if (array != nullptr ? !tell_array(key, tensor, array) : !on_gpu || !tell_gpu_array(key, tensor)) return false;
+    if (tensors == nullptr) return true;
+    key.add(dispatch_state.grad_enabled && !needs_no_grad(tensor)), key.add(std::find(tensors->begin(), tensors->end(), tensor) - tensors->begin());
+    return tensors->push_back(tensor), true;
 }
 
 }  // namespace

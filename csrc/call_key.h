@@ -43,6 +43,7 @@ public:
     }
 };
 
-// Adds what an argument is: of tensors on the CPU, of which there are few elements, the dtype and layout; numbers and other constants as they
-// are. False, without an error, where there is something else. `tensors`: those so far, in whose number and need of a gradient calls differ too.
+// Adds what an argument is: of tensors with few elements, or on a GPU, the dtype and layout; numbers and other constants as they are. False,
+// without an error, where there is something else. `tensors`: those so far, in whose number and need of a gradient calls differ too; without
+// it tensors are on the CPU.
 bool tell(CallKey& key, PyObject* value, std::vector<PyObject*>* tensors = nullptr, int depth = 0);

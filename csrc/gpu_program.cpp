@@ -140,15 +140,16 @@ bool add_tensor(Bytes& key, PyObject* tensor, Operands& operands) {
 }
 
 // What a program for these arguments depends on, hashable; null where they are not for one: tensors elsewhere than on this
-// thread's GPU, or without elements. Floats count only where `looked_at` says so (a bit for each position).
-PyObject* describe(PyObject* const* args, Py_ssize_t count, unsigned long long looked_at, Operands& operands) {
+// thread's GPU, or without elements. Floats count only where `looked_at` says so (a bit for each position),
+// ints but where they are `varying`.
+PyObject* describe(PyObject* const* args, Py_ssize_t count, unsigned long long looked_at, unsigned long long varying, Operands& operands) {
     Bytes key;
     PyObject* others[32];
     Py_ssize_t other_count = 0, position = 0;
     bool serves = !dispatch_state.fake && each_argument(args, count, [&](PyObject* argument) {
         if (is_tensor(argument)) return position++, add_tensor(key, argument, operands);
         PyTypeObject* type = Py_TYPE(argument);
-        bool parameter = type == &PyFloat_Type && position < 64 && !(looked_at >> position & 1);
+        bool parameter = position < 64 && ((type == &PyFloat_Type && !(looked_at >> position & 1)) || (type == &PyLong_Type && varying >> position & 1));
         char mark = parameter;
         key.add(&mark, 1);
         position++;
@@ -532,13 +533,13 @@ struct GpuPrograms {
     PyObject_HEAD
     PyObject *make, *programs;
     Py_ssize_t kept;
-    unsigned long long looked_at;
+    unsigned long long looked_at, varying;
     vectorcallfunc vectorcall;
 };
 
 // The program for these arguments, new reference; None where there is none, null without an error where they are not for one.
 PyObject* find(GpuPrograms* self, PyObject* const* args, Py_ssize_t count, Operands& operands) {
-    PyObject* key = describe(args, count, self->looked_at, operands);
+    PyObject* key = describe(args, count, self->looked_at, self->varying, operands);
     if (key == nullptr) return nullptr;
     PyObject* program = PyDict_GetItemWithError(self->programs, key);
     if (program != nullptr || PyErr_Occurred()) {
@@ -552,7 +553,7 @@ PyObject* find(GpuPrograms* self, PyObject* const* args, Py_ssize_t count, Opera
     Py_XDECREF(all);
     if (program == nullptr) return nullptr;
     Operands again;
-    key = describe(args, count, self->looked_at, again);  // it may depend on more by now
+    key = describe(args, count, self->looked_at, self->varying, again);  // it may depend on more by now
     if (PyDict_GET_SIZE(self->programs) >= self->kept) PyDict_Clear(self->programs);
     if (key == nullptr || PyDict_SetItem(self->programs, key, program) < 0) Py_CLEAR(program);
     Py_XDECREF(key);
@@ -682,10 +683,11 @@ PyObject* programs_look_at(PyObject* object, PyObject* position) {
 PyObject* programs_create(PyTypeObject* type, PyObject* arguments, PyObject*) {
     PyObject* make;
     Py_ssize_t kept;
-    if (!PyArg_ParseTuple(arguments, "On:GpuPrograms", &make, &kept)) return nullptr;
+    unsigned long long varying = 0;
+    if (!PyArg_ParseTuple(arguments, "On|K:GpuPrograms", &make, &kept, &varying)) return nullptr;
     GpuPrograms* self = (GpuPrograms*)type->tp_alloc(type, 0);
     if (self == nullptr) return nullptr;
-    self->make = Py_NewRef(make), self->programs = PyDict_New(), self->kept = kept;
+    self->make = Py_NewRef(make), self->programs = PyDict_New(), self->kept = kept, self->varying = varying;
     self->vectorcall = programs_call;
     return (PyObject*)self;
 }
@@ -700,8 +702,9 @@ PyMemberDef programs_members[] = {
     {nullptr, 0, 0, 0, nullptr},
 };
 PyType_Slot programs_slots[] = {
-    {Py_tp_doc, (void*)"GpuPrograms(make, kept): the programs of one operator on GPUs; call it with the tuple of arguments.\n\n"
-                       "make(args) writes one down, or answers None; after `kept` of them all are forgotten."},
+    {Py_tp_doc, (void*)"GpuPrograms(make, kept, varying=0): the programs of one operator on GPUs; call it with the tuple of arguments.\n\n"
+                       "make(args) writes one down, or answers None; after `kept` of them all are forgotten. `varying`: a bit for each position whose int "
+                       "is a parameter of programs, as floats are."},
     {Py_tp_new, (void*)programs_create}, {Py_tp_dealloc, (void*)release<GpuPrograms, &GpuPrograms::make, &GpuPrograms::programs>},
     {Py_tp_call, (void*)PyVectorcall_Call},
     {Py_tp_methods, programs_methods}, {Py_tp_members, programs_members}, {0, nullptr},

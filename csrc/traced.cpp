@@ -39,6 +39,7 @@ struct Step {
     std::vector<Part> args;
     Py_ssize_t results;      // -1: one, no tuple
     std::vector<Py_ssize_t> last;  // values that nobody reads later
+    int quiet = 0, writes = 0;     // is nothing recorded, is memory written?
 };
 
 struct Steps {
@@ -93,7 +94,8 @@ bool read_part(PyObject* told, Py_ssize_t values, Part& part) {
 
 bool read_step(PyObject* told, Py_ssize_t& values, Step& step) {
     PyObject *eager, *call, *args, *last;
-    if (!PyTuple_Check(told) || !PyArg_ParseTuple(told, "OOO!nO!", &eager, &call, &PyTuple_Type, &args, &step.results, &PyTuple_Type, &last)) return false;
+    if (!PyTuple_Check(told) || !PyArg_ParseTuple(told, "OOO!nppO!", &eager, &call, &PyTuple_Type, &args, &step.results, &step.quiet, &step.writes, &PyTuple_Type, &last))
+        return false;
     step.eager = Py_NewRef(eager), step.call = Py_NewRef(call);
     step.args.resize((size_t)PyTuple_GET_SIZE(args));
     if (step.args.size() > most_arguments) return PyErr_SetString(PyExc_ValueError, "too many arguments for a step"), false;
@@ -137,11 +139,13 @@ PyObject* given(const Part& part, PyObject* const* values) {
 bool run_step(const Step& step, PyObject** values, Py_ssize_t at) {
     PyObject* args[most_arguments] = {};
     size_t count = step.args.size();
-    bool good = true;
+    bool good = true, records = dispatch_state.grad_enabled;
+    if (step.quiet) dispatch_state.grad_enabled = false;
     for (size_t i = 0; good && i < count; i++) good = (args[i] = given(step.args[i], values)) != nullptr;
     PyObject* made = good ? call_eager(step.eager, args, (Py_ssize_t)count) : nullptr;
     if (good && made == nullptr && !PyErr_Occurred()) made = PyObject_Vectorcall(step.call, args, count, nullptr);
     for (PyObject* argument : args) Py_XDECREF(argument);
+    dispatch_state.grad_enabled = records;
     if (made == nullptr) return false;
     if (step.results < 0) return values[at] = made, true;
     if (!PyTuple_Check(made) || PyTuple_GET_SIZE(made) != step.results) return Py_DECREF(made), PyErr_SetString(PyExc_RuntimeError, "a step gave another number of results"), false;
@@ -150,14 +154,15 @@ bool run_step(const Step& step, PyObject** values, Py_ssize_t at) {
     return true;
 }
 
-// Null with an error set.
-PyObject* run_steps(const Steps* self, const std::vector<PyObject*>& inputs) {
+// Null with an error set; `wrote`: memory was written, so that the body cannot run in the steps' place.
+PyObject* run_steps(const Steps* self, const std::vector<PyObject*>& inputs, bool* wrote) {
     std::vector<PyObject*> values((size_t)self->values);
     std::copy(inputs.begin(), inputs.end(), values.begin());
     Py_ssize_t at = self->inputs;
     bool good = true;
     for (const Step& step : *self->steps) {
         if (!(good = run_step(step, values.data(), at))) break;
+        *wrote = *wrote || step.writes;
         at += step.results < 0 ? 1 : step.results;
         for (Py_ssize_t index : step.last) Py_CLEAR(values[(size_t)index]);
     }
@@ -168,7 +173,7 @@ PyObject* run_steps(const Steps* self, const std::vector<PyObject*>& inputs) {
 
 PyType_Slot steps_slots[] = {
     {Py_tp_doc, (void*)"Steps(inputs, steps, result)\n--\n\nWhat a call of an operator comes to. steps: tuples of (Eager, function, args, number of results or -1, "
-                       "values that nobody reads later); args and result of parts: (0, constant), (1, number of a value: tensors of the call, then results), (2, parts "
+                       "is nothing recorded, is memory written, values that nobody reads later); args and result of parts: (0, constant), (1, number of a value: tensors of the call, then results), (2, parts "
                        "of a list), (3, of a tuple), (4, of a named one, what makes it of them)."},
     {Py_tp_new, (void*)steps_new}, {Py_tp_dealloc, (void*)steps_free}, {0, nullptr},
 };
@@ -223,12 +228,24 @@ PyObject* find_program(Traced* self, PyObject* key, PyObject* const* args, Py_ss
     return runs ? made : nullptr;
 }
 
+// Whether the error that is set is one of an earlier call on a GPU, of which this one is the first to hear (backends/cuda/strays.py).
+bool is_told_late() {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    bool late = value != nullptr && PyObject_HasAttrString(value, "told_late");
+    PyErr_Restore(type, value, traceback);
+    return late;
+}
+
 // Null without an error where the body has to run.
 PyObject* follow(Traced* self, PyObject* const* args, Py_ssize_t count, PyObject* names) {
     Py_ssize_t all = count + (names != nullptr ? PyTuple_GET_SIZE(names) : 0);
     CallKey key;
     std::vector<PyObject*> tensors;
-    key.add(dispatch_state.grad_enabled), key.add(dispatch_state.inference), key.add(count);
+    PyObject* devices = dispatch_state.devices;  // where a body that names none makes tensors
+    key.add(dispatch_state.grad_enabled), key.add(dispatch_state.inference), key.add(count), key.add(devices != nullptr);
+    if (devices != nullptr && !key.add_object(devices)) return nullptr;
     for (Py_ssize_t i = 0; i < all; i++)
         if (!tell(key, args[i], &tensors) || tensors.size() > most_tensors) return nullptr;
     if ((names != nullptr && !key.add_object(names)) || !follow_settings(self)) return nullptr;
@@ -236,16 +253,17 @@ PyObject* follow(Traced* self, PyObject* const* args, Py_ssize_t count, PyObject
     PyObject* program = made != nullptr ? Py_XNewRef(find_program(self, made, args, count, names)) : nullptr;
     Py_XDECREF(made);
     if (program == nullptr) return nullptr;
-    PyObject* result = run_steps((Steps*)program, tensors);
+    bool wrote = false;
+    PyObject* result = run_steps((Steps*)program, tensors, &wrote);
     Py_DECREF(program);
-    if (result == nullptr && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();  // the body says what is wrong
+    if (result == nullptr && !wrote && PyErr_ExceptionMatches(PyExc_Exception) && !is_told_late()) PyErr_Clear();  // the body says what is wrong
     return result;
 }
 
 PyObject* traced_call(PyObject* object, PyObject* const* args, size_t flags, PyObject* names) {
     Traced* self = (Traced*)object;
     const DispatchState& state = dispatch_state;
-    bool plainly = self->failures < most_failures && state.word == 0 && state.overrides == 0 && !state.fake && state.devices == nullptr && trace != nullptr;
+    bool plainly = self->failures < most_failures && state.word == 0 && state.overrides == 0 && !state.fake && trace != nullptr;
     PyObject* made = plainly ? follow(self, args, PyVectorcall_NARGS(flags), names) : nullptr;
     return made != nullptr || PyErr_Occurred() ? made : PyObject_Vectorcall(self->body, args, flags, names);
 }

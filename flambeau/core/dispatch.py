@@ -117,7 +117,8 @@ def run(prim: Any, args: tuple) -> Any:
 
 
 def asked_mode(name: str) -> Callable | None:
-    """A method of the innermost mode that most modes lack, for what is no call of a record: `warns`, `assigned`, `named` (ops/traced.py)."""
+    """A method of the innermost mode that most modes lack, for what is no call of a record: `warns`, `assigned`, `in_place` and `named`
+    (ops/traced.py)."""
     modes = state.modes
     return getattr(modes[-1], name, None) if modes else None
 

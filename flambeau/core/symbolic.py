@@ -615,6 +615,16 @@ class SymFloat:
         return found
 
     @property
+    def guarded(self) -> SymFloat:
+        """The same of what the guards say of sizes, as `SymInt.guarded`."""
+        if self.op == "variable" or not self.env.replacements:
+            return self
+
+        def part(x: Any) -> Any:
+            return self.env.symint(x.guarded) if isinstance(x, SymInt) else x.guarded if isinstance(x, SymFloat) else x
+        return SymFloat(self.op, part(self.left), part(self.right), self.env)
+
+    @property
     def given(self) -> list[str]:
         """The floats that the program is given, of which it is computed."""
         return sorted(name for name in self.variables if name[0] == "f")

@@ -11,8 +11,9 @@ runs natively from then on (csrc/gpu_program.cpp): a call of a known kind costs 
 from __future__ import annotations
 
 import importlib
+import itertools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,10 +32,11 @@ from flambeau.inductor.loop.ir import Assumed, View
 from flambeau.inductor.operators import trace_call
 from flambeau.ops.primitives import generated
 
-FROM = 1 << 8       # elements of the largest array; below, compiling for such sizes isn't worth its while
+FROM = 1 << 8       # elements of the largest array; below, compiling what folds for such sizes isn't worth its while
 MANY = 1 << 17      # elements that fill the device
 LARGE = 1 << 31     # elements that 32 bits do not count
 MOST = 64           # kernels of one operator; beyond, something varies that should not
+TOGETHER = 16       # arrays of one call
 
 class Variant(NamedTuple):
     """A compiled graph (None: there is none), for which arguments of its kind it is right (None: for all), and what it takes:
@@ -77,6 +79,22 @@ class Source(NamedTuple):
         return array.strides[self.dim] // self.itemsize if self.itemsize else array.shape[self.dim]
 
 
+def _holds_tensors(a: Any) -> bool:
+    return type(a) in (list, tuple) and any(isinstance(item, Tensor) for item in a)
+
+
+def _opened(args: Sequence[Any], groups: Sequence[int]) -> Iterator[Any]:
+    """The arguments, with what lists of tensors hold in their place, as native code counts them; `groups`: how many each holds, or 0."""
+    for a, count in zip(args, groups, strict=True):
+        yield from a if count else (a,)
+
+
+def _grouped(leaves: Sequence[Any], groups: Sequence[int]) -> list[Any]:
+    """The arguments again."""
+    rest = iter(leaves)
+    return [list(itertools.islice(rest, count)) if count else next(rest) for count in groups]
+
+
 def _leading(shape: tuple) -> int:
     """The dimension whose size is a parameter where an operator folds: the first of several elements that is not the last."""
     return next((d for d, n in enumerate(shape[:-1]) if n > 1), 0)
@@ -88,6 +106,8 @@ class Family:
     def __init__(self, record: Any):
         self.record, self.name, self.pointwise = record, record.name, record.kind == "pointwise"
         self.is_operator = record.kind == "operator"
+        self.moves = record.kind == "general" and "reduction" not in record.tags
+        self.scatters = getattr(record, "loop", None) == "scatter"
         self.fn: Callable = record.fn if self.is_operator else record
         self.array_type = importlib.import_module("cupy").ndarray
         self.flat: dict[tuple, Flat | None] = {}
@@ -98,27 +118,38 @@ class Family:
         """What calls with tensors of these layouts on the current GPU come to; None where there are no kernels for them."""
         if not self.is_operator:
             self.record.shape(*args)    # refuses what is wrong
-        args = [a._data if isinstance(a, Tensor) else a for a in args]
+        groups = tuple([len(a) if _holds_tensors(a) else 0 for a in args])
+        args = [a._data if isinstance(a, Tensor) else a for a in _opened(args, groups)]
         arrays = [a for a in args if type(a) is self.array_type]
-        if not arrays:      # lists of tensors
+        largest = max([a.size for a in arrays], default=0)
+        if not largest or len(arrays) > TOGETHER or (self.scatters and arrays[0].itemsize < 4):     # narrow sums are taken in wider numbers
             return None
-        largest = max([a.size for a in arrays])
+        if any(groups):
+            self._fix([k for k, a in enumerate(args) if type(a) is float])
         if self.pointwise and all(a.shape == arrays[0].shape for a in arrays):
             key = self._flat_key(args, largest)
             if key is not None:
                 if key not in self.flat:
-                    self.flat[key] = self._make(args, self._build_flat) if len(self.flat) < MOST else None
+                    self.flat[key] = self._make(self._build_flat, args) if len(self.flat) < MOST else None
                 found = self.flat[key]
                 return None if found is None else self._flat_program(found, args, arrays[0].shape, largest)
-        if largest < FROM:
-            return None
-        variant = self._find(args, largest)
+        variant = self._find(args, groups, largest)
         if variant.graph is None:
             return None
         numbers = [*(source.value(args) for source in variant.sources), *(Place(True, k) for k in variant.floats)]
         call, places = variant.graph.cuda.code.call, range(len(numbers), len(numbers) + len(arrays))
         writer = Writer(call, variant.graph.cuda.scope, {s.name: numbers[s.position] for s in call.symbols}, arrays=places)
         return writer.of_operator(variant.several)
+
+    def _fix(self, positions: Sequence[int]) -> None:
+        """The floats at these positions are part of the key from now on."""
+        for position in set(positions) - self.fixed:
+            self.fixed.add(position)
+            self.record.eager.gpu.look_at(position)
+
+    def _varies(self, largest: int) -> bool:
+        """Are all sizes and strides symbols?"""
+        return self.pointwise or self.moves or largest < FROM
 
     def _flat_program(self, flat: Flat, args: Sequence[Any], shape: tuple, n: int) -> _C.GpuProgram:
         positions = [k for k, a in enumerate(args) if type(a) is self.array_type]
@@ -127,14 +158,14 @@ class Family:
         numbers = [n if k is None else Place(True, k) for k in flat.numbers]
         return program(count, [(shape, flat.kind)], [Launch(flat.kernel, -(-n // flat.tile), (*pointers, *numbers))])
 
-    def _find(self, args: Sequence[Any], largest: int) -> Variant:
+    def _find(self, args: Sequence[Any], groups: tuple[int, ...], largest: int) -> Variant:
         """The kernels for arguments like these, made if they are not there yet."""
-        variants = self.made.setdefault(self._key(args, largest), [])
+        variants = self.made.setdefault((groups, *self._key(args, largest)), [])
         for variant in variants:
             if variant.holds is None or variant.holds(args):
                 return variant
         full = len(self.made) > MOST or len(variants) > MOST
-        variants.append(Variant(None, None) if full else self._make(args, self._build) or Variant(None, None))
+        variants.append(Variant(None, None) if full else self._make(self._build, args, groups, largest) or Variant(None, None))
         return variants[-1]
 
     # -- what a kernel depends on --
@@ -162,14 +193,15 @@ class Family:
 
     def _key(self, args: Sequence[Any], n: int) -> tuple:
         sizes: dict[int, int] = {0: 0, 1: 1}
-        key: list[Any] = [n < LARGE]
+        varies = self._varies(n)
+        key: list[Any] = [n < LARGE, varies]
         for position, a in enumerate(args):
             if type(a) is not self.array_type:
                 key += self._plain(a, position)
                 continue
             shape, size = a.shape, a.itemsize
             strides = None if a._c_contiguous else tuple([s // size for s in a.strides])
-            if self.pointwise:
+            if varies:
                 numbers = shape if strides is None else shape + strides
                 layout: Any = tuple([sizes.setdefault(m, len(sizes)) for m in numbers])
             else:
@@ -177,49 +209,52 @@ class Family:
                 first = shape[d] if shape else 1
                 layout = (d, first if first < 2 else first.bit_length() // 3, shape[d + 1:], strides, sizes.setdefault(first, len(sizes)))
             key += (a.dtype, layout, strides is None, a.data.ptr & 15 == 0, a.data.device_id)
-        if self.pointwise:
+        if varies:
             key += [m & 15 == 0 for m in sizes]
         return tuple(key)
 
     # -- making one --
 
-    def _make(self, args: Sequence[Any], build: Callable[[Sequence[Any]], Any]) -> Any:
+    def _make(self, build: Callable[..., Any], *given: Any) -> Any:
         while True:
             try:
-                return build(args)
+                return build(*given)
             except DataDependentFloat as looked_at:
-                self.fixed.add(int(looked_at.args[0][1:]))
-                self.record.eager.gpu.look_at(int(looked_at.args[0][1:]))
+                self._fix([int(looked_at.args[0][1:])])
             except Exception as error:
+                if hasattr(error, "told_late"):     # an earlier call's
+                    raise
                 warnings.warn(f"no kernel could be generated for {self.name} on the GPU, so that it runs as several of CuPy's: "
                               f"{type(error).__name__}: {error}", stacklevel=6)
                 return None
 
-    def _trace(self, args: Sequence[Any], made: list[Any], env: ShapeEnv, symbols: dict[str, Source]) -> Any:
+    def _trace(self, args: Sequence[Any], groups: Sequence[int], made: list[Any], varies: bool, env: ShapeEnv,
+               symbols: dict[str, Source]) -> Any:
         """(the compiled graph, the floats' positions, whether there are several results); None where it has no kernels alone."""
         floats = [k for k, a in enumerate(args) if type(a) is float and k not in self.fixed]
         for k in floats:
             made[k] = SymFloat.variable(f"f{k}", env)
         sizes = [(f"size{k}", source.symbol) for k, source in enumerate(symbols.values())]
         sizes += [(f"number{k}", made[k]) for k in floats]
-        mode, answer = trace_call(self.fn, made, sizes)
+        mode, answer = trace_call(lambda *leaves: self.fn(*_grouped(leaves, groups)), made, sizes)
         if mode.constants:
             return None
         arrays = [k for k, a in enumerate(made) if isinstance(a, Tensor)]
         assumed = Assumed(
             small=all(args[k].size < LARGE for k in arrays),
-            multiples=frozenset(n for n in symbols if self.pointwise and env.hints[n] % 16 == 0),
+            multiples=frozenset(n for n in symbols if varies and env.hints[n] % 16 == 0),
             unaligned=frozenset(f"arg{len(sizes) + j}" for j, k in enumerate(arrays) if args[k].data.ptr & 15))
         graph = compile_graph(GraphModule({}, mode.graph), arrays=True, assumed=assumed)
         if graph.fallbacks or not all(isinstance(step, TritonKernel) for step, _ in graph.cuda.steps):
             return None
         return graph, floats, isinstance(answer, tuple)
 
-    def _build(self, args: Sequence[Any]) -> Variant:
+    def _build(self, args: Sequence[Any], groups: Sequence[int], largest: int) -> Variant:
         env = ShapeEnv()
         symbols: dict[str, Source] = {}
-        made = [self._stand_in(a, position, env, symbols) for position, a in enumerate(args)]
-        found = self._trace(args, made, env, symbols)
+        varies = self._varies(largest)
+        made = [self._stand_in(a, position, varies, env, symbols) for position, a in enumerate(args)]
+        found = self._trace(args, groups, made, varies, env, symbols)
         text = " and ".join(env.text(guard.relation, {n: s.text() for n, s in symbols.items()}) for guard in env.guards)
         holds = eval(f"lambda args: {text}") if text else None
         if found is None:
@@ -227,13 +262,13 @@ class Family:
         graph, floats, several = found
         return Variant(holds, graph, tuple(symbols.values()), tuple(floats), several)
 
-    def _stand_in(self, a: Any, position: int, env: ShapeEnv, symbols: dict[str, Source]) -> Any:
+    def _stand_in(self, a: Any, position: int, varies: bool, env: ShapeEnv, symbols: dict[str, Source]) -> Any:
         if type(a) is not self.array_type:
             return a
         size, leading = a.itemsize, _leading(a.shape)
 
         def number(n: int, dim: int, itemsize: int) -> Any:
-            if not self.pointwise and (dim != leading or itemsize):
+            if not varies and (dim != leading or itemsize):
                 return n
             symbol = env.create_symint(n, f"args[{position}]")
             if isinstance(symbol, SymInt):
@@ -249,7 +284,7 @@ class Family:
         n = env.create_symint(max(first.size, 2), "n")
         where = device("cuda", first.data.device_id)
         made = [fake((n,), dtype_of_numpy(a.dtype), where) if type(a) is self.array_type else a for a in args]
-        found = self._trace(args, made, env, {str(n): Source(n, 0, 0)})
+        found = self._trace(args, [0] * len(args), made, True, env, {str(n): Source(n, 0, 0)})
         if found is None or env.guards:
             return None
         graph, floats, several = found

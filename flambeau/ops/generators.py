@@ -36,6 +36,7 @@ class Philox:
     def __init__(self) -> None:
         self._seed, self.offset = _DEFAULT_SEED, 0
         self._lock = lock()
+        self.beginnings: dict[tuple[int, device], Tensor] = {}      # of the streams of seeds, as states on GPUs: the last one's
 
     def seed(self, number: int) -> None:
         """Start the stream of a seed from its beginning."""
@@ -197,6 +198,19 @@ def set_all_states(states: list[np.ndarray]) -> None:
     """Go back to what all_states returned."""
     for generator, state in zip(_DEFAULTS, states, strict=True):
         generator.engine.set_state(state)
+
+
+def take_place(count: int, generator: Generator | None, where: device) -> tuple[Tensor, int]:
+    """(state, blocks already used of it) for a draw of `count` blocks: what is told to a GPU once, and where the draw begins."""
+    engine = (generator or default_for(where)).engine
+    if under_way or not isinstance(engine, Philox):
+        return take_state(count, generator, where), 0
+    seed, start = engine.take(count)
+    state = engine.beginnings.get((seed, where))
+    if state is None:
+        state = from_array(np.array([_signed(seed), 0], np.int64)).to(where)
+        engine.beginnings = {(seed, where): state}
+    return state, _signed(start)
 
 
 def take_state(count: int, generator: Generator | None, where: device) -> Tensor:

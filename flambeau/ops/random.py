@@ -42,7 +42,7 @@ from . import prims
 from .checks import checked
 from .counting import one_or_two_bounds
 from .creation import _in_layout, _named_size, count, faking_like, finish, kind_for, sizes
-from .generators import Generator, default_generator, fake_draws, take_state
+from .generators import Generator, default_generator, fake_draws, take_place
 from .ints import Ints, Sized
 from .primitives import read
 from .prims.random import blocks
@@ -70,7 +70,7 @@ def source(count: Any, generator: Generator | None, where: device) -> Source:
     if dispatch.state.fake or type(count) is not int:
         fake_draws[0] += 1
         return fake((2,), int64, where), 0
-    return _engine_of(generator) if where.type == "cpu" else (take_state(count, generator, where), 0)
+    return _engine_of(generator) if where.type == "cpu" else take_place(count, generator, where)
 
 
 def _engine_of(generator: Generator | None) -> MT19937:
@@ -83,7 +83,7 @@ def _engine_of(generator: Generator | None) -> MT19937:
 def draw_state(count: Any, generator: Generator | None, where: device) -> tuple[Tensor, Any]:
     """(state, blocks already used of it) of Philox for one draw of `count` blocks, whoever gives the numbers."""
     found = source(count, generator, where)
-    return found if type(found) is tuple else (take_state(count, generator, where), 0)
+    return found if type(found) is tuple else take_place(count, generator, where)
 
 
 def engine_for(where: device, generator: Generator | None) -> MT19937 | None:

@@ -9,7 +9,7 @@ that looks, warns, draws or makes tensors of its own is left as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from flambeau import _C
@@ -74,11 +74,12 @@ def _stand_in(twin: Tensor, wants: bool | None) -> StandIn:
 class Tracer:
     """The dispatch mode that writes the calls down."""
 
-    def __init__(self, opens: bool):
+    def __init__(self, body: Callable, opens: bool):
+        self.body = body
         self.opens = opens      # operators without a derivative, which a gradient is to flow through
         self.recording = dispatch.state.grad_enabled
         self.count = 0
-        self.written = False
+        self.written: list[Tensor] = []     # targets, of which each shares memory with an input
         self.inputs: list[Tensor] = []
         self.values: dict[int, tuple[StandIn, int]] = {}
         self.steps: list[tuple] = []
@@ -118,35 +119,49 @@ class Tracer:
         if self.opens and record.kind == "operator" and record.derivative is None:
             with dispatch.push_mode(self):
                 return record.fn(*args)
-        if record.kind == "inplace" or "random" in record.tags or dispatch.state.grad_enabled is not self.recording:
+        if record.kind == "inplace" or "random" in record.tags or (dispatch.state.grad_enabled and not self.recording):
             raise Unsteady(f"{record.name} is no step")
-        if self.written or len(self.steps) == _MOST_STEPS or len(args) > _MOST_ARGUMENTS:
-            raise Unsteady("there are too many steps")
-        parts = tuple([self.part(a) for a in args])
         with dispatch.fake_mode(), dispatch.grad_enabled(False):
             results = record.run(tuple([_behind(a) for a in args]))
         several = type(results) is tuple
         if several and len(results) > _MOST_RESULTS:
             raise Unsteady("there are too many results")
-        self.steps.append((record.eager, getattr(record, "body", record), parts, len(results) if several else -1))
+        self.step(record.eager, getattr(record, "body", record), args, len(results) if several else -1)
         return tuple([self.enter(r) for r in results]) if several else self.enter(results)
 
+    def step(self, eager: Any, call: Callable, args: Sequence[Any], results: int = -1, writes: bool = False) -> None:
+        """One more; what is computed while nothing is recorded, is so then too."""
+        if len(self.steps) == _MOST_STEPS or len(args) > _MOST_ARGUMENTS:
+            raise Unsteady("there are too many steps")
+        quiet = self.recording and not dispatch.state.grad_enabled
+        self.steps.append((eager, call, tuple([self.part(a) for a in args]), results, quiet, writes))
+
     def assigned(self, assign: Callable, target: Any, value: Any, anew: bool, changes: bool) -> Any:
-        """A write, the last step: where it fails nothing was written, and the body can say why."""
-        if self.opens or self.written or any(t.requires_grad for t in self.inputs if self.recording):
+        """A write."""
+        return self.wrote(assign, target, (value, anew, changes))
+
+    def in_place(self, call: Callable, target: Any, args: tuple) -> Any:
+        """An operator that writes: a step of another's body, or after others in its own."""
+        if call is self.body and not self.steps:
+            raise Unsteady("it is a step by itself")
+        return self.wrote(call, target, args)
+
+    def wrote(self, call: Callable, target: Any, args: Sequence[Any]) -> Any:
+        """`call(target, *args)`, which writes the target. Where that fails nothing was written, and if nothing was before, the body can
+        say why."""
+        if dispatch.state.grad_enabled and (self.opens or any(t.requires_grad for t in self.inputs)):
             raise Unsteady("autograd follows the write")
         if may_overlap(*target._layout[:2]):
             raise Unsteady("of elements in one place a kernel undoes nothing that it wrote")
-        parts = tuple([self.part(a) for a in (target, value, anew, changes)])
-        self.steps.append((None, assign, parts, -1))
-        self.written = True
+        self.step(None, call, (target, *args), writes=True)
+        self.written.append(target)
         self.count += 1
         return target
 
     def named(self, call: Callable, told: str, result: Any) -> Any:
         """A name on the tape, where there will be one."""
         if self.recording:
-            self.steps.append((None, call, (self.part(told), self.part(result)), -1))
+            self.step(None, call, (told, result))
             self.count += 1
         return result
 
@@ -166,15 +181,28 @@ class Tracer:
     def check(self) -> None:
         """Computes it once: a kernel may have put a result elsewhere than the shape rules say, on which the body's next steps hang."""
         stand_ins = {number: made for made, number in self.values.values()}
-        values: list[Any] = _copies(self.inputs) if self.written else list(self.inputs)
+        values = self.own_copies()
         with dispatch.grad_enabled(False):
-            for _, call, parts, count in self.steps:
+            for _, call, parts, count, _, _ in self.steps:
                 results = call(*[_filled(part, values) for part in parts])
                 values.extend(results if count >= 0 else (results,))
         for number in range(len(self.inputs), len(values)):
             told, found = stand_ins.get(number), values[number]
             if told is not None and (found._layout != told._lay or found.dtype is not told.dtype):
                 raise Unsteady(f"a result lies as {found._layout}, not {told._lay}")
+
+    def own_copies(self) -> list[Any]:
+        """The inputs; those whose memory the steps write with memory of their own, which is shared among them as before."""
+        if not self.written:
+            return list(self.inputs)
+        numbers = [self.values[id(target)][1] for target in self.written]
+        of_inputs = {id(self.inputs[n]._storage) for n in numbers if n < len(self.inputs)}
+        everything = any(n >= len(self.inputs) for n in numbers)     # a view, of an input perhaps
+        copied = {id(t._storage): t._storage for t in self.inputs if everything or id(t._storage) in of_inputs}
+        if sum(s.nbytes for s in copied.values()) > _MOST_COPIED:
+            raise Unsteady("the memory is too large to try a write")
+        made = {key: Storage(s.buffer.copy(), s.nbytes, s.device) for key, s in copied.items()}
+        return [tensor_over(made[id(t._storage)], t.dtype, t._layout) if id(t._storage) in made else t for t in self.inputs]
 
     def finished(self, result: Any) -> Any:
         """The native steps that end in `result`."""
@@ -194,15 +222,6 @@ def _behind(a: Any) -> Any:
     if isinstance(a, StandIn):
         return a._twin
     return type(a)([_behind(item) for item in a]) if type(a) in (list, tuple) else a
-
-
-def _copies(tensors: list[Tensor]) -> list[Tensor]:
-    """The same with memory of their own, which is shared among them as before."""
-    storages = {id(t._storage): t._storage for t in tensors}
-    if sum(s.nbytes for s in storages.values()) > _MOST_COPIED:
-        raise Unsteady("the memory is too large to try a write")
-    copied = {key: Storage(s.buffer.copy(), s.nbytes, s.device) for key, s in storages.items()}
-    return [tensor_over(copied[id(t._storage)], t.dtype, t._layout) for t in tensors]
 
 
 def _filled(part: tuple, values: list) -> Any:
@@ -226,7 +245,7 @@ def _values_in(parts: tuple) -> Iterator[int]:
 def trace(body: Callable, args: tuple, kwargs: dict) -> Any:
     """The steps that `body(*args, **kwargs)` comes to, `_C.Steps`; None where they hang on more than layouts, dtypes and constants."""
     wanted = dispatch.state.grad_enabled and _C.any_wants_grad((*args, *kwargs.values()), tuple(range(len(args) + len(kwargs))))
-    tracer, seen = Tracer(wanted), {}   # type: ignore[var-annotated]
+    tracer, seen = Tracer(body, wanted), {}   # type: ignore[var-annotated]
     stand_ins = [tracer.argument(a, seen) for a in args]
     named = {key: tracer.argument(a, seen) for key, a in kwargs.items()}
     try:
@@ -234,8 +253,10 @@ def trace(body: Callable, args: tuple, kwargs: dict) -> Any:
             result = body(*stand_ins, **named)
         tracer.check()
         return tracer.finished(result)
-    except Exception:   # whatever is wrong, the body says it when it runs
-        return None
+    except Exception as error:
+        if hasattr(error, "told_late"):     # an earlier call's
+            raise
+        return None     # whatever is wrong, the body says it when it runs
 
 
 def _settings() -> _C.Surroundings:

@@ -130,16 +130,18 @@ def inplace(fn: Callable, name: str, *, refuses: bool = False) -> Callable:
     into = None if scalar is None else scalar.into
     scales = list(inspect.signature(fn).parameters)[:3] == ["input", "other", "alpha"]
 
-    @operator(name=name, method=True, tags=("inplace",))
     @functools.wraps(fn)
-    def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def body(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if scales and kwargs.keys() == {"alpha"} and args and (self.dtype.category != FLOAT or self.dtype.itemsize >= 4):  # add_ and sub_
             args, kwargs = (times_alpha(self, args[0], kwargs["alpha"]),), {}
+        if not kwargs and (noted := dispatch.asked_mode("in_place")) is not None:
+            return noted(body, self, args)
         if into is not None and not kwargs and self._data is not None and into(self, *args):
             bump_version(self)
             return self
         return assign(self, _shaped(new_value(fn, self, args, kwargs), self, name), changes=True)
 
+    in_place = operator(name=name, method=True, tags=("inplace",))(body)
     in_place.__name__ = in_place.__qualname__ = name
     return in_place
 

@@ -155,7 +155,8 @@ def test_without_cupy_the_error_says_what_to_install():
 
 
 @pytest.mark.parametrize("case", ["products", "ended_products", "long_rows", "long_sums",
-                                  "eager_pointwise", "to_integers", "eager_operators", "eager_reductions", "graphs", "programs", "saved",
+                                  "eager_pointwise", "to_integers", "eager_moves", "small_folds", "eager_operators",
+                                  "eager_reductions", "graphs", "programs", "saved",
                                   "tables", "lifetimes", "stray_indices", "empty_indices"])
 def test_kernels_compute_the_right_numbers_under_the_interpreter(case, tmp_path):
     script = Path(__file__).parent / "triton_interpreter.py"

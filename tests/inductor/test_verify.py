@@ -12,6 +12,7 @@ import pytest
 import flambeau as torch
 from flambeau.core.dtypes import bool_, float16, float32, int64
 from flambeau.core.expr import substitute, var
+from flambeau.core.symbolic import ShapeEnv, SymFloat
 from flambeau.inductor import graph as graphs
 from flambeau.inductor.call import Call, Clear, Drop, Look, Make, Run, Take
 from flambeau.inductor.cpu import memory
@@ -333,6 +334,8 @@ PROGRAMS: list[tuple[str, str, Callable[[Made], str]]] = [
     # types
     ("softmax", "an i64 body stored to f32", of_step("pointwise", lambda s: {"body": Value("to_dtype", (s.body,), int64, None, 10**6)})),
     ("softmax", "operands of two types", of_value("mul", values("constant", kind=int64, attr=2))),
+    ("softmax", "a number computed of a size that there is not",
+     of_value("mul", values("constant", attr=SymFloat.variable("s77", ShapeEnv())))),
     ("softmax", "a value of another type than its operation gives", of_step("pointwise", values("exp", kind=int64))),
     ("softmax", "an operation that there is not", of_step("pointwise", values("exp", to="exq"))),
     ("softmax", "an operation with an operand too many", of_step("pointwise", values("exp", args=lambda args: (*args, *args)))),

@@ -238,14 +238,17 @@ def generated(name: str, *args: Any) -> None:
     record = PRIMITIVES.get(name) or COMPOSITES[name]
     if record.eager.gpu is None:
         record.eager.gpu = _C.GpuPrograms(functools.partial(gpu_operators.generated_gpu, record), 64)
-    tensors = tuple([from_array(a, None, device("cuda", 0)) if isinstance(a, Array) else a for a in args])
+
+    def on(a: Any, place: Any) -> Any:
+        return [on(item, place) for item in a] if isinstance(a, list) else place(a) if isinstance(a, np.ndarray) else a
+    tensors = tuple([on(a, lambda a: from_array(a, None, device("cuda", 0))) for a in args])
     for _ in range(2):      # written down, then found again
         before = launches[0]
         made = record.eager.gpu(tensors)
         assert made is not NotImplemented, f"{name} has no generated kernel"
         assert launches[0] > before
     got = tuple([t._data for t in made]) if isinstance(made, tuple) else made._data
-    plain = [from_array(np.array(a)) if isinstance(a, np.ndarray) else a for a in args]
+    plain = [on(a, lambda a: from_array(np.array(a))) for a in args]
     with fl.no_grad():
         want = record(*plain)
     close(got, want)
@@ -282,6 +285,40 @@ def to_integers() -> None:
         x = to_gpu(np.resize(np.array(floats, source), (20, 64)))
         for kind in (fl.uint8, fl.int8, fl.int16, fl.int32, fl.int64, fl.uint32, fl.uint64):
             generated("convert", x, kind)
+
+
+def places(*shape: int, below: int) -> Array:
+    """Positions."""
+    return to_gpu(RNG.integers(0, below, shape))
+
+
+def eager_moves() -> None:
+    """What moves elements: for any sizes, lists of tensors among the arguments, and small ones."""
+    for rows in (3, 40, 41):
+        generated("cat", [a(rows, 16), a(7, 16), a(rows, 16)], 0)
+        generated("cat", [a(2, rows, 8, kind=BF16), a(2, 5, 8, kind=BF16)], 1)
+        generated("pad_zeros", a(rows, 9), (1, 0), (2, 3), (0, 0))
+        generated("flip", a(rows, 9), (1,))
+        generated("clone", to_gpu(np.asfortranarray(RNG.standard_normal((rows, 8)))), fl.contiguous_format)
+        generated("gather", a(rows, 9), 1, places(rows, 4, below=9))
+        generated("index_select", a(9, rows), 0, places(6, below=9))
+        generated("index", a(9, rows), [places(6, below=9)])
+        generated("index", a(rows, 9, 4), [None, places(6, below=9), places(2, 6, below=4)])
+        generated("index_put", a(9, rows), [to_gpu(RNG.permutation(9)[:6])], a(6, rows), False)
+        generated("index_put", a(9, rows), [places(6, below=9)], a(6, rows), True)
+        generated("scatter", a(rows, 9), 1, to_gpu(RNG.permuted(np.tile(np.arange(9), (rows, 1)), axis=1)[:, :4].copy()), a(rows, 4), "set")
+        generated("index_add", a(9, rows), 0, places(6, below=9), a(6, rows))
+
+
+def small_folds() -> None:
+    """Small arrays share kernels for any sizes."""
+    for n in (2, 5, 7):
+        generated("sum", a(n), (0,))
+        generated("amax", a(n, 3), (1,))
+        generated("_softmax", a(n, n + 1), 1)
+        generated("_layer_norm", a(n, 6), a(6), a(6), 1, 1e-5)
+    record = COMPOSITES["_softmax"]
+    assert len(gpu_operators._families[record].made) < 3
 
 
 def eager_operators() -> None:
@@ -631,7 +668,8 @@ def empty_indices() -> None:
     strays.check()
 
 
-CASES = {f.__name__: f for f in (products, ended_products, long_rows, long_sums, eager_pointwise, to_integers, eager_operators,
+CASES = {f.__name__: f for f in (products, ended_products, long_rows, long_sums, eager_pointwise, to_integers, eager_moves, small_folds,
+                                eager_operators,
                                 eager_reductions, graphs, programs, saved, tables, lifetimes, stray_indices, empty_indices)}
 
 

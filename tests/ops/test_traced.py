@@ -32,10 +32,10 @@ def at_once() -> Iterator[None]:
     _C.trace_at_once(False)
 
 
-def _tensors(layout: str, grad: bool, kind: Any = None) -> dict[str, Any]:
+def _tensors(layout: str, grad: bool, kind: Any = None, device: str = "cpu") -> dict[str, Any]:
     made = {}
     for name, array in arrays().items():
-        tensor = torch.from_numpy(LAYOUTS[layout](array))
+        tensor = torch.from_numpy(LAYOUTS[layout](array)).to(device)
         if kind is not None and tensor.is_floating_point():
             tensor = tensor.to(kind)
         made[name] = tensor.requires_grad_(grad and tensor.is_floating_point())
@@ -110,6 +110,83 @@ def test_most_operators_are_traced() -> None:
         torch.cumsum(torch.ones(3), 0)
     assert any(type(steps) is _C.Steps for steps in OPERATORS["cumsum"]._body.programs.values())
     assert not any(type(op._body) is _C.Traced for op in OPERATORS.values() if not OWN_WAYS.isdisjoint(op._operator.tags))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("kind", ["float32", "float64", "bfloat16"])
+def test_running_statistics_move(grad: bool, kind: str, at_once: None) -> None:
+    """Writes in the midst of a body, while nothing is recorded."""
+    def train(traces: bool) -> Any:
+        _C.trace_at_once(traces)
+        torch.manual_seed(0)
+        layer = torch.nn.BatchNorm2d(3, dtype=getattr(torch, kind))
+        found = []
+        for size in (4, 4, 5, 4):
+            x = torch.arange(size * 12.0).sin().reshape(size, 3, 2, 2).to(layer.weight.dtype).requires_grad_(grad)
+            out = layer(x)
+            out.square().sum().backward()
+            found.append([_facts(t) for t in (out, layer.running_mean, layer.running_var, layer.weight.grad)])
+            found.append([layer.running_mean._version, layer.running_mean.requires_grad])
+        return found
+    assert train(False) == train(True)
+
+
+def test_a_failure_behind_a_write_is_told_at_once(at_once: None) -> None:
+    def body(x: Any, index: Any) -> Any:
+        x.add_(1)
+        return torch.index_select(x, 0, index)
+
+    traced = _C.Traced(body)
+    for index in (0, 1, 0):
+        assert traced(torch.zeros(2), torch.tensor([index])).tolist() == [1]
+    assert {type(steps) for steps in traced.programs.values()} == {_C.Steps}
+    x = torch.zeros(2)
+    with pytest.raises(IndexError):
+        traced(x, torch.tensor([7]))
+    assert x.tolist() == [1, 1] and x._version == 1
+
+
+def test_what_an_earlier_call_has_done_wrong_is_not_lost(at_once: None) -> None:
+    """A GPU tells late of an index out of range; whoever is told then would not be told a second time."""
+    pending: list[Exception] = []
+
+    def kernel(x: Any) -> Any:
+        if pending:
+            raise pending.pop()
+        return x.clone()
+
+    def body(x: Any) -> Any:
+        return torch.neg(kernel(x))
+
+    traced = _C.Traced(body)
+    key, = [traced(torch.ones(2)), *traced.programs][1:]
+    traced.programs[key] = _C.Steps(1, ((None, kernel, ((1, 0),), -1, False, False, ()),), (1, 1))
+    pending.append(IndexError("early"))
+    assert traced(torch.ones(2)).tolist() == [-1, -1]       # the call's own: the body is asked, which has nothing to say
+    pending.append(error := IndexError("late"))
+    error.told_late = True      # type: ignore[attr-defined]
+    with pytest.raises(IndexError, match="late"):
+        traced(torch.ones(2))
+
+
+def test_only_the_memory_that_is_written_is_copied_to_try_it(at_once: None) -> None:
+    def body(x: Any, total: Any) -> Any:
+        return total.add_(x.sum())
+
+    traced, x = _C.Traced(body), torch.ones(256, 256)
+    held = [traced(x, total := torch.zeros(()))._storage is total._storage for _ in range(3)]
+    assert all(held) and total.item() == 1 << 16 and {type(s) for s in traced.programs.values()} == {_C.Steps}
+
+
+def test_the_default_device_is_asked_anew(at_once: None) -> None:
+    x = torch.tensor([-1.0, 2.0])
+
+    def devices() -> list[str]:
+        return [torch.nn.functional.pad(x, (1, 1)).device.type, torch.where(x > 0, 1.0, 0.0).device.type, torch.arange(2).device.type]
+    plain = [devices(), devices()]
+    with torch.device("meta"):
+        inside = [devices(), devices()]
+    assert plain == [["cpu"] * 3] * 2 and inside == [["cpu", "cpu", "meta"]] * 2 and devices() == plain[0]
 
 
 def test_random_numbers_are_drawn_anew(at_once: None) -> None:

@@ -147,8 +147,13 @@ def load(cubin: Cubin) -> Callable[..., None]:
     function = module.get_function(cubin.name)
     if cubin.shared > _STATIC_SHARED:
         cupy.cuda.driver.funcSetAttribute(function.ptr, _MAX_DYNAMIC_SHARED, cubin.shared)
-    enter = functools.partial(cupy.cuda.runtime.free, 0)    # a call of the runtime makes the context the thread's
-    return _C.CudaKernel(_driver(), function.ptr, cubin.kinds, cubin.num_warps * 32, cubin.shared, module, enter)
+    return launcher(function, cubin.kinds, cubin.num_warps * 32, cubin.shared, module)
+
+
+def launcher(function: Any, kinds: str, threads: int, shared: int = 0, module: Any = None) -> Callable[..., None]:
+    """`kernel(stream, grid, *parameters)` of a function that CuPy has loaded, and of whose module."""
+    enter = functools.partial(importlib.import_module("cupy").cuda.runtime.free, 0)     # a call of the runtime makes the context the thread's
+    return _C.CudaKernel(_driver(), function.ptr, kinds, threads, shared, module or function, enter)
 
 
 @functools.cache

@@ -7,6 +7,7 @@ Pointwise primitives are their loop bodies read by CuPy; the others a library ca
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ from ...core.scalar import TABLE as SCALARS
 from ...core.scalar import ScalarOp
 from ..cpu.blas import grouped_mm
 from ..cpu.conv import FROM_LAST, TO_LAST, is_channels_last
-from . import blas, library, strays
-from .programs import REMEMBERED
+from . import blas, cubins, library, strays
+from .programs import REMEMBERED, Launch, Place, program
 
 Array = Any
 _NARROW = frozenset(d.numpy for d in DTYPES.values() if d.is_floating_point and d.itemsize < 4)
@@ -335,10 +336,26 @@ def _cat(arrays: Sequence[Array], dim: int) -> Array:
     return cupy.concatenate(arrays, axis=dim)
 
 
+def _keeps_rows(x: Array, format: Any) -> bool:
+    return type(format) is not tuple and x.flags.c_contiguous and format.rank is None
+
+
+def _copied(target: int, source: int, size: int) -> None:
+    cupy.cuda.runtime.memcpyAsync(target, source, size, cupy.cuda.runtime.memcpyDeviceToDevice, cupy.cuda.get_current_stream().ptr)
+
+
+def _clone_program(generated: Callable, prim: Any, args: Sequence[Any]) -> _C.GpuProgram | None:
+    """A copy of rows by the driver, of anything else by a kernel."""
+    x, format = args[0]._data, args[1]
+    if not _keeps_rows(x, format) or not x.size:
+        return generated(prim, args)
+    return program(1, [(x.shape, x.dtype)], [Launch(_copied, 0, (Place(False, 1), Place(False, 0), x.nbytes))])
+
+
 def _clone(x: Array, format: Any) -> Array:
     if type(format) is tuple:
         return cupy.array(x.transpose(format), order="C", copy=True).transpose(tuple(np.argsort(format)))
-    if x.flags.c_contiguous and format.rank is None:
+    if _keeps_rows(x, format):
         out = cupy.empty(x.shape, x.dtype)
         out.data.copy_from_device_async(x.data, x.nbytes, cupy.cuda.get_current_stream())
         return out
@@ -367,44 +384,85 @@ __device__ unsigned long long bits64(unsigned long long seed, unsigned long long
 """
 
 
-def _draw(name: str, result: str, body: str) -> Any:
-    return cupy.ElementwiseKernel("raw int64 state, int64 increment", f"{result} out", body, name, preamble=_PHILOX)
+_THREADS = 256
+
+
+class Draw:
+    """A kernel that fills an array from a stream of random numbers: `body` sets `out`, the element `i`, by the state, an increment and
+    further int64 `numbers`."""
+
+    def __init__(self, name: str, result: str, body: str, numbers: Sequence[str] = ()):
+        names = ["increment", *numbers, "n"]
+        self.kinds = "p" + "l" * len(names[:-1]) + "pl"
+        self.code = f"""{_PHILOX}
+extern "C" __global__ void {name}(const long long* state, {"".join(f"long long {n}, " for n in names[:-1])}{result}* filled, long long n) {{
+    long long i = blockIdx.x * {_THREADS}LL + threadIdx.x;
+    if (i >= n) return;
+    {result} out;
+    {body}
+    filled[i] = out;
+}}"""
+        self.kernel = cupy.RawKernel(self.code, name)
+        self.loaded: dict[int, Any] = {}    # by devices
+
+    def launch(self) -> Any:
+        """It as programs take kernels, on the current GPU."""
+        where = cupy.cuda.runtime.getDevice()
+        if where not in self.loaded:
+            self.loaded[where] = cubins.launcher(self.kernel.kernel, self.kinds, _THREADS)
+        return self.loaded[where]
+
+    def __call__(self, state: Array, numbers: Sequence[int], out: Array) -> Array:
+        if out.size:
+            self.launch()(cupy.cuda.get_current_stream().ptr, blocks_of(out.size), state.data.ptr, *numbers, out.data.ptr, out.size)
+        return out
+
+
+def blocks_of(count: int) -> int:
+    """Blocks of threads for so many elements."""
+    return -(-count // _THREADS)
 
 
 _SEED = "unsigned long long seed = state[0], start = state[1] + increment;"
 _UNIFORM = {
-    4: _draw("philox_uniform_f32", "float32", _SEED + "out = (bits32(seed, start, i) >> 8) * 0x1p-24f;"),
-    8: _draw("philox_uniform_f64", "float64", _SEED + "out = (bits64(seed, start, i) >> 11) * 0x1p-53;"),
+    4: Draw("philox_uniform_f32", "float", _SEED + "out = (bits32(seed, start, i) >> 8) * 0x1p-24f;"),
+    8: Draw("philox_uniform_f64", "double", _SEED + "out = (bits64(seed, start, i) >> 11) * 0x1p-53;"),
 }
 _NORMAL = {
-    4: _draw("philox_normal_f32", "float32", _SEED + """
+    4: Draw("philox_normal_f32", "float", _SEED + """
         long long even = i / 2 * 2;
         float u = (float)((bits32(seed, start, even) + 0.5) * 0x1p-32), v = (bits32(seed, start, even + 1) >> 8) * 0x1p-24f;
         float radius = sqrtf(-2.0f * logf(u));
         out = radius * (i % 2 ? sinpif(2.0f * v) : cospif(2.0f * v));"""),
-    8: _draw("philox_normal_f64", "float64", _SEED + """
+    8: Draw("philox_normal_f64", "double", _SEED + """
         long long even = i / 2 * 2;
         double u = ((bits64(seed, start, even) >> 11) + 0.5) * 0x1p-53, v = (bits64(seed, start, even + 1) >> 11) * 0x1p-53;
         double radius = sqrt(-2.0 * log(u));
         out = radius * (i % 2 ? sinpi(2.0 * v) : cospi(2.0 * v));"""),
 }
-_INTEGERS = cupy.ElementwiseKernel("raw int64 state, int64 increment, int64 low, uint64 span", "int64 out",
-                                   _SEED + "out = (long long)(bits64(seed, start, i) % span) + low;", "philox_integers", preamble=_PHILOX)
+_INTEGERS = Draw("philox_integers", "long long", _SEED + "out = (long long)(bits64(seed, start, i) % (unsigned long long)span) + low;",
+                 ("low", "span"))
 
 
 def _random(table: dict) -> Callable:
     def kernel(state: Array, increment: int, shape: Sequence[int], kind: dtype) -> Array:
         size = 8 if kind.itemsize == 8 else 4
-        out = cupy.empty(tuple(shape), np.float64 if size == 8 else np.float32)
-        if out.size:
-            table[size](state, increment, out)
-        return out.astype(kind.numpy, copy=False)
+        return table[size](state, (increment,), cupy.empty(tuple(shape), f"f{size}")).astype(kind.numpy, copy=False)
     return kernel
 
 
 def _integers(state: Array, increment: int, shape: Sequence[int], low: int, high: int) -> Array:
-    out = cupy.empty(tuple(shape), np.int64)
-    return _INTEGERS(state, increment, low, high - low, out) if out.size else out
+    return _INTEGERS(state, (increment, low, high - low), cupy.empty(tuple(shape), np.int64))
+
+
+def _draw_program(table: dict, args: Sequence[Any]) -> _C.GpuProgram | None:
+    """A draw of floats, whose increment varies from call to call."""
+    _, increment, shape, kind = args
+    if kind.numpy not in (np.float32, np.float64) or 0 in shape or type(increment) is not int:
+        return None
+    count = math.prod(shape)
+    launch = Launch(table[kind.itemsize].launch(), blocks_of(count), (Place(False, 0), Place(True, 1), Place(False, 1), count))
+    return program(1, [(tuple(shape), kind.numpy)], [launch])
 
 
 # -- moving bits ---------------------------------------------------------------------------------------------
@@ -504,6 +562,8 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
             prim.kernels["cuda"] = library.on_host(host)
     for name in ("mm", "bmm"):
         primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(blas.product_program, primitives[name]), REMEMBERED)
+    for name, table in (("philox_uniform", _UNIFORM), ("philox_normal", _NORMAL)):
+        primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(_draw_program, table), REMEMBERED, 1 << 1)
     movers["cpu", "cuda"] = arrays.to_gpu
     movers["cuda", "cpu"] = arrays.to_host
     movers["cuda", "cuda"] = arrays.between_gpus
@@ -511,7 +571,8 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
 
 
 def prefer_generated(primitives: dict[str, Any], composites: dict[str, Any], generated: Callable) -> None:
-    """Ask for generated kernels first: pointwise primitives, reductions, and operators that are several of them."""
-    whole = [p for p in primitives.values() if p.kind == "pointwise" or "reduction" in p.tags or p.name in ("gather", "index_select")]
+    """Ask for generated kernels first: of primitives that are loops, and of operators that are several of them."""
+    whole = [p for p in primitives.values() if p.kind in ("pointwise", "general") and p.loop not in (None, "extern") and "random" not in p.tags]
     for record in (*whole, *[c for c in composites.values() if c.fused and "cuda" not in c.kernels]):
         record.eager.gpu = _C.GpuPrograms(functools.partial(generated, record), REMEMBERED)
+    primitives["clone"].eager.gpu = _C.GpuPrograms(functools.partial(_clone_program, generated, primitives["clone"]), REMEMBERED)

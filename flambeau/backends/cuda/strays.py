@@ -51,9 +51,10 @@ def fail(error: Exception) -> None:
 
 
 def check() -> None:
-    """Raise what kernels have noted, an IndexError, and what `fail` was told; for when the GPU has been waited for."""
+    """Raise what kernels have noted, an IndexError, and what `fail` was told; for when the GPU has been waited for. It is not the fault
+    of the call that waits, which would not fail a second time: `told_late` says so."""
     if _failed:
-        raise _failed.pop(0)
+        raise _late(_failed.pop(0))
     if _used is not None and _used.any():
         _raise(_used)
 
@@ -62,5 +63,10 @@ def _raise(used: np.ndarray) -> None:
     noted: list[Any] = used.tolist()
     used[:] = 0
     name, (index, above) = next((name, noted[k]) for name, k in _numbers.items() if noted[k][1])
-    raise IndexError(f"index {index} is out of bounds for a dimension of size {above - 1} in {name}, which ran on the GPU before this "
-                     "synchronisation; what was computed from it since is not right")
+    raise _late(IndexError(f"index {index} is out of bounds for a dimension of size {above - 1} in {name}, which ran on the GPU before this "
+                           "synchronisation; what was computed from it since is not right"))
+
+
+def _late(error: Exception) -> Exception:
+    error.told_late = True  # type: ignore[attr-defined]
+    return error

@@ -41,8 +41,8 @@ class OnGpu:
         return _convolution(lowering, node, args) if prim.name in dnn.CONVOLUTIONS else None
 
     def scatters(self, mode: str, kind: dtype) -> bool:
-        """Triton's atomic operations are sums; what is set goes by the last writer."""
-        return mode in ("add", "set")
+        """Triton's atomic operations are sums, of no narrow integers; what is set goes by the last writer."""
+        return mode == "set" or (mode == "add" and (kind.is_floating_point or kind.itemsize >= 4))
 
     def prepare(self, lowering: Lowering, node: Any, box: Box) -> None:
         """Operands of products get rows that tensor cores can read."""

@@ -11,7 +11,7 @@ from flambeau.core.dtypes import dtype
 from flambeau.core.expr import Index, bounds
 from flambeau.core.scalar import compute_dtype
 from flambeau.core.size import contiguous_strides
-from flambeau.core.symbolic import SymInt
+from flambeau.core.symbolic import SymFloat, SymInt
 from flambeau.inductor.loop.ir import Compute, Origin, Value, View
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Slot(int):
 
 def index_of(x: Any) -> Any:
     """Sizes and attributes as the IR has them: SymInts become expressions, sequences are walked into."""
-    if isinstance(x, SymInt):
+    if isinstance(x, (SymInt, SymFloat)):
         return x.guarded
     if isinstance(x, tuple):
         return tuple([index_of(item) for item in x])

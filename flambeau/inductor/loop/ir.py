@@ -168,7 +168,7 @@ class Tracer:
         if isinstance(value, (SymInt, Expr)):
             return self.index(value, kind)
         if isinstance(value, SymFloat):
-            return self.make("constant", (), kind, value)
+            return self.make("constant", (), kind, value.guarded)
         if kind is bool_:
             value = bool(value)
         elif kind.is_floating_point:

@@ -130,7 +130,10 @@ def _load(value: Value, program: Program) -> str | None:
 
 def _constant(value: Value, program: Program) -> str | None:
     kind, number = value.dtype, value.attr
-    fits = isinstance(number, SymFloat) or (isinstance(number, bool) if kind is bool_ else isinstance(number, complex) if kind.is_complex
+    if isinstance(number, SymFloat):
+        unknown = number.variables - program.symbols.keys() - program.hints.keys()
+        return f"of type {kind.name} is computed of the unknown size {min(unknown)}" if unknown else None
+    fits = (isinstance(number, bool) if kind is bool_ else isinstance(number, complex) if kind.is_complex
             else isinstance(number, float) if kind.is_floating_point else isinstance(number, int) and not isinstance(number, bool))
     return None if fits else f"of type {kind.name} is {number!r}"
 

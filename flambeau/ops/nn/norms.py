@@ -383,15 +383,15 @@ def _train(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_me
     with dispatch.grad_enabled(False):
         _move(running_mean, mean, momentum)
         if running_var is not None:
-            _move(running_var, var.detach() * (math.nan if type(n) is int and n == 1 else n / (n - 1)), momentum)
+            _move(running_var, var * (math.nan if type(n) is int and n == 1 else n / (n - 1)), momentum)
     return out, mean, var
 
 
 def _move(running: Tensor | None, statistic: Tensor, momentum: Any) -> None:
     if running is not None and running.dtype.itemsize < 4:     # rounded once
-        running.copy_(widened(running) * (1 - momentum) + widened(statistic.detach()) * momentum)
+        running.copy_(widened(running) * (1 - momentum) + widened(statistic) * momentum)
     elif running is not None:
-        add_scaled(running.mul_(1 - momentum), statistic.detach().to(running.dtype), momentum)
+        add_scaled(running.mul_(1 - momentum), statistic.to(running.dtype), momentum)
 
 
 # -- group_norm, instance_norm ------------------------------------------------------------------------------------
