@@ -22,6 +22,7 @@ struct TensorSpec {
     PyObject *shape, *strides;  // as given
     int requires_grad;          // -1: either
     int rank;
+    bool shapes_alone;  // of the device "meta", on which no tensor has elements
     bool dense;       // elements in row-major order without gaps, which is one look at a flag
     int64_t* sizes;   // -1: any
     int64_t* steps;   // strides in elements, -1: any; null when not compared
@@ -104,7 +105,7 @@ Difference compare_tensor(const TensorSpec* spec, PyObject* tensor) {
         if (same <= 0) return {same < 0 ? Part::error : Part::device};
     }
     PyObject* data = read_slot(tensor, slots->data);
-    if (data == nullptr || data == Py_None) return {Part::data};  // compiled code computes with elements
+    if (data == nullptr || (data == Py_None && !spec->shapes_alone)) return {Part::data};  // compiled code computes with elements
     Difference layout_difference;
     if (PyArray_Check(data) && !PyArray_CheckExact(data)) return {Part::data};  // a conjugate or negative view: not what memory holds
     if (PyArray_Check(data)) {
@@ -181,6 +182,15 @@ bool is_dense(const TensorSpec* spec) {
     return true;
 }
 
+// 1, 0, or -1 with an error set.
+int is_meta(PyObject* device) {
+    PyObject* kind = PyObject_GetAttrString(device, "type");
+    if (kind == nullptr) return -1;
+    bool meta = PyUnicode_Check(kind) && PyUnicode_CompareWithASCIIString(kind, "meta") == 0;
+    Py_DECREF(kind);
+    return meta;
+}
+
 bool read_layout(TensorSpec* self) {
     if (!PyTuple_Check(self->shape) || PyTuple_GET_SIZE(self->shape) > 64) {
         PyErr_Format(PyExc_TypeError, "TensorSpec: shape must be a tuple, got %R", self->shape);
@@ -226,6 +236,7 @@ PyObject* spec_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords) 
     self->shape = Py_NewRef(shape);
     self->strides = Py_NewRef(strides);
     self->requires_grad = grad == Py_None ? -1 : PyObject_IsTrue(grad);
+    self->shapes_alone = is_meta(device) == 1;
     self->vectorcall = spec_call;
     if (PyErr_Occurred() || !read_layout(self)) Py_CLEAR(self);
     return (PyObject*)self;

@@ -8,7 +8,7 @@ from typing import Any
 from .. import inductor
 from .._functorch.aot_autograd import aot_module_simplified
 from ..aot.dialect import to_primitives
-from ..inductor import compile_graph
+from ..inductor.graph import compile_graph
 from . import config
 
 TOLD = frozenset((

@@ -46,7 +46,9 @@ LARGEST_CONSTANTS = 1 << 24  # bytes of tensors in one entry
 class Artefacts(Protocol):
     """What a compiler offers so that what it makes can be kept."""
 
-    classes: tuple[Any, ...]  # beyond those of aot, classes and functions that its records are made of
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """Beyond those of aot, classes and functions that its records are made of."""
 
     def fingerprint(self, program: str) -> str:
         """All that its results depend on beside the program and Flambeau's own files. Uncacheable."""

@@ -153,6 +153,14 @@ def memory_order(strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...
     return tuple(sorted(range(len(shape)), key=lambda d: -strides[d]))
 
 
+def telling(shape: Sequence[Any], operands: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+    """The strides of those operands that tell something of the order: of symbolic sizes nothing is asked for the sake of one that repeats
+    everywhere."""
+    if all(type(n) is int for n in shape):
+        return operands
+    return [strides for strides in operands if any(type(s) is not int or s for s in strides)]
+
+
 def elementwise_strides(shape: Sequence[Any], operands: Sequence[Sequence[Any]]) -> tuple:
     """Strides of an elementwise result of `shape`, dense, by those of its operands broadcast to it (0 where one repeats).
 
@@ -160,6 +168,7 @@ def elementwise_strides(shape: Sequence[Any], operands: Sequence[Sequence[Any]])
     that tells two of them apart: the larger stride is the outer one, and of two equal strides that of the smaller size. A
     dimension in which an operand repeats tells nothing; where nobody does, the order is row-major.
     """
+    operands = telling(shape, operands)
     first = operands[0] if operands else ()
     if all(is_contiguous(shape, strides) for strides in operands):
         return contiguous_strides(shape)

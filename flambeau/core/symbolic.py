@@ -771,6 +771,16 @@ def _fraction(x: Any) -> tuple[Any, int] | None:
     return (n * m if x.op == "*" else _FLOAT_OPS[x.op](n * e, m * d)), d * e
 
 
+def is_exact(x: SymFloat) -> bool:
+    """Is a number a quotient of sizes and whole numbers, so that its whole part is theirs?"""
+    return _fraction(x) is not None
+
+
+def names_in(x: SymInt | SymFloat) -> frozenset[str]:
+    """The symbols that a number is computed of."""
+    return x.variables if isinstance(x, SymFloat) else free_variables(x.expr)
+
+
 def _specialise(x: Any) -> Any:
     if isinstance(x, SymInt):
         return int(x)

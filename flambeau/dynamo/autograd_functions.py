@@ -15,7 +15,7 @@ from ..autograd.function import Function
 from ..autograd.grad_mode import no_grad
 from ..core import dispatch
 from ..core.tensor import Tensor
-from ..func.tape import derived, is_freed
+from ..func.tape import depends, derived, is_freed, leaf
 from ..ops.creation import empty_like
 from .break_kinds import describe, graph_break
 from .exceptions import RunEagerly
@@ -144,6 +144,14 @@ def _grad(tx: Any, outputs: Variable, inputs: Variable, grad_outputs: Variable =
         graph_break("autograd inside a compiled function", "grad() by a tensor that was not used, which is an error")
     return TupleVariable([tx.emit_method("new_zeros", [x, tx.attr(x, "shape")], {}) if zeros and is_none(g) else g
                           for g, x in zip(given, wanted, strict=True)])
+
+
+def leaves_escape(tx: Any, outputs: list[fx.Node]) -> bool:
+    """Does a graph give a leaf that was made in it, a view of one, or what needs a gradient for one's sake alone?"""
+    leaves = [node.meta["val"] for node in tx.graph.nodes if node.target is leaf]
+    given = [known.fake for known in tx._by_fake.values() if known.source is not None and known.fake.requires_grad]
+    found = [val for node in outputs if isinstance(val := node.meta.get("val"), Tensor) and leaves and depends(val, leaves)]
+    return any(val.grad_fn is None or any(val._base is each for each in leaves) or not depends(val, given) for val in found)
 
 
 def keep_freed(graph: fx.Graph, outputs: list[fx.Node]) -> None:

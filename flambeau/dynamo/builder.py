@@ -653,7 +653,8 @@ def _wrap_tensor(tx: Any, value: Tensor, source: Source) -> Variable:
             return wrap_spread(tx, value, source)
         if dispatch.answers(value) and hasattr(kind, "__tensor_unflatten__"):
             return wrap_existing(tx, value, source)
-        raise RunEagerly(describe("fake tensor", source.words))
+        if value.device.type != "meta":     # there everything is but a shape
+            raise RunEagerly(describe("fake tensor", source.words))
     if any(waits(value._data)):
         raise RunEagerly(describe("conjugate or negative view", source.words))
     dynamic = tx.dynamic_dims(value, source)

@@ -22,14 +22,14 @@ from ..fx.lint import lint_graph
 from ..ops.generators import all_states, set_all_states
 from ..ops.linalg.decompositions import LinAlgError
 from . import breaks, config, logs, minifier, policy
-from .autograd_functions import keep_freed
+from .autograd_functions import keep_freed, leaves_escape
 from .break_kinds import Break, describe
 from .bytecode import loop_of
 from .debug import source_of
 from .dynamic import Shapes
-from .exceptions import BackendCompilerFailed, GraphBreak, RaisedInTrace, RestartTrace, RunEagerly
+from .exceptions import LEAVES, PRESUMING, BackendCompilerFailed, GraphBreak, RaisedInTrace, RestartTrace, RunEagerly
 from .frame import Frame
-from .graph_builder import PRESUMING, must_hold
+from .graph_builder import must_hold
 from .guards import LOOKUP_ERRORS, GuardSet, Lasting, Namespace, compile_source, distinct, write_guard
 from .refusals import refuses_values
 from .replacement import Writer
@@ -268,6 +268,9 @@ class _Conversion:
             writer.effect(f"{writer.constant(set_grad_mode)}({final_mode})")
         if tx.presumptions and not self._may_run_again(tx.graph):
             self.needed.add(PRESUMING)
+            raise RestartTrace
+        if leaves_escape(tx, list(writer.outputs)):
+            self.needed.add(LEAVES)
             raise RestartTrace
         for held in tx.presumptions:
             writer.output(held)

@@ -27,6 +27,11 @@ class RestartTrace(Exception):
     """Something was learned (a break point, a dynamic dimension): trace the frame again from its start."""
 
 
+PRESUMING, LEAVES = -1, -2
+"""What is learned besides numbers of tensors that the program needs: the truth of tensors that decide between going on and an error
+breaks the graph, and so do leaves that are made in it, because they would leave it."""
+
+
 class RunEagerly(_Broken):
     """The frame can't be split where it would have to be: run all of it as ordinary Python."""
 

@@ -30,6 +30,7 @@ from ..core.symbolic import (
     SymInt,
     bounds_lo,
     hint_of,
+    names_in,
     settled,
     substitute,
     sym_max,
@@ -42,7 +43,7 @@ from ..ops.custom import fake_collectives
 from ..ops.generators import fake_draws
 from ..ops.promotion import limits
 from .break_kinds import graph_break
-from .exceptions import RestartTrace
+from .exceptions import PRESUMING, RestartTrace
 from .source import Source, braced, constant_source
 from .stance import Exporting
 from .surroundings import MISSING
@@ -222,6 +223,11 @@ class GraphBuilder:
         token = self.size_token(source if sign > 0 else negated)
         symbol = sign * self.shape_env.create_symint(abs(value), token, alone=True, least=least)
         return SymVariable(symbol, source) if isinstance(symbol, SymInt) else ConstantVariable(symbol)
+
+    def numbers_alone(self, values: Iterable[Any]) -> bool:
+        """Are symbolic numbers computed of ints that the program is given, and of no sizes?"""
+        numbers = set(self.shape_env.numbers()) - self.shape_env.replacements.keys()
+        return all(isinstance(value, (SymInt, SymFloat)) and names_in(value) <= numbers for value in values)
 
     def numbers_as_sizes(self, graph: fx.Graph) -> bool:
         """Are there numbers among the sizes of the graph's tensors, which are 2 or more? They are noted with what they are at least, for
@@ -472,7 +478,8 @@ class GraphBuilder:
         named = {name: self.example(value) for name, value in kwargs.items()}
         name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
         if named.get("requires_grad"):
-            graph_break("autograd inside a compiled function", f"{name}(requires_grad=True), which makes a leaf")
+            made = self._emit(kind, target, function, args, {key: value for key, value in kwargs.items() if key != "requires_grad"})
+            return made.method(self, "requires_grad_", [], {})
         tensors = [t for value in (*examples, *named.values()) for t in _tensors_in(value)]
         versions = [t._writes for t in tensors]
         layouts = [t._layout for t in tensors]
@@ -715,9 +722,6 @@ def must_hold(condition: bool, text: str) -> None:
     if not condition:
         raise RuntimeError(f"Runtime assertion failed for expression {text}")
 
-
-PRESUMING = -1
-"""Among the numbers that the program needs: the truth of tensors that decide between going on and an error."""
 
 _RELATIONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 

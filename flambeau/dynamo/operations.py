@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from .. import _C
 from ..core.homes import is_own
+from ..core.symbolic import SymFloat
 from ..ops.registry import is_operator
 from .break_kinds import graph_break
 from .exceptions import RaisedInTrace
@@ -300,8 +301,8 @@ class Operations:
         own: Any = getattr(value, "unary", None)
         if own is not None and (answer := own(self, op)) is not None:
             return answer
-        if isinstance(value, SymVariable) and not isinstance(value, FloatVariable):
-            return self.literal(op(value.specialize() if op is operator.invert else value.value))
+        if type(value) is SymVariable and op is not operator.invert and (op is operator.neg or not isinstance(value.value, SymFloat)):
+            return self.literal(op(value.value))
         if isinstance(value, ObjectVariable):
             name = {"neg": "__neg__", "pos": "__pos__", "invert": "__invert__", "abs": "__abs__"}[op.__name__]
             return self.call_method(value, name, [])

@@ -41,6 +41,7 @@ from .variables.base import NONE, Args, ConstantVariable, Kwargs, NotConstant, V
 from .variables.builtins import HANDLERS, PURE, call_modelled
 from .variables.contexts import GRAD_SCOPES, GradScope, ProfilerScope, Scope, UnhookedScope, make_scope
 from .variables.dicts import DictVariable, SetVariable
+from .variables.floats import of_floats
 from .variables.functions import FunctionBase, FunctionVariable, MethodVariable
 from .variables.generators import GeneratorVariable
 from .variables.nn_module import ModuleObjectVariable
@@ -361,7 +362,9 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         return self.numpy_number(function, args, kwargs)
 
     def numpy_number(self, function: Any, args: Args, kwargs: Kwargs) -> Variable:
-        """A function of NumPy on known numbers that gives a number; anything else is a graph break."""
+        """A function of NumPy on numbers that gives a number; anything else is a graph break."""
+        if not kwargs and (found := of_floats(self, function, args)) is not None:
+            return found
         try:
             plain = [self.constant_of(arg) for arg in args]
             named = {name: self.constant_of(value) for name, value in kwargs.items()}

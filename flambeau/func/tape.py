@@ -43,6 +43,11 @@ def _fresh(x: Tensor) -> Tensor:
     return x.view_as(x) if x.requires_grad else graph.carried(x, x.detach()).requires_grad_()
 
 
+def leaf(x: Tensor) -> Tensor:
+    """What `x.requires_grad_()` makes of a tensor of a captured function."""
+    return fresh(x)
+
+
 def gradients(outs: Sequence[Any], seeds: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> list[Tensor]:
     """Gradients with a graph of their own; zeros where nothing flows."""
     through = stripped(inputs[0])[1] if inputs else ()
@@ -81,8 +86,13 @@ def is_freed(result: Tensor) -> bool:
 
 def independent(outs: Sequence[Any], inputs: Sequence[Tensor]) -> bool:
     """Whether one of the results has nothing to do with the fresh `inputs`."""
+    return any(not isinstance(o, Tensor) or not depends(o, inputs) for o in outs)
+
+
+def depends(result: Tensor, inputs: Sequence[Tensor]) -> bool:
+    """Has a result one of the fresh `inputs` in its history?"""
     own = {edge.node for x in inputs if (edge := edge_of(stripped(x)[0])) is not None}
-    return any(not isinstance(o, Tensor) or not own & _nodes_behind(stripped(o)[0]) for o in outs)
+    return not own.isdisjoint(_nodes_behind(stripped(result)[0]))
 
 
 def _nodes_behind(result: Tensor) -> set[Node]:

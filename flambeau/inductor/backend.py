@@ -19,24 +19,24 @@ from flambeau.aot.joint import Program
 from flambeau.aot.unknown import in_pieces
 from flambeau.backends import cudnn
 from flambeau.backends.cpu import onednn
-from flambeau.backends.cuda.cubins import Cubin
-from flambeau.backends.cuda.dnn_library import Convolution, Operand, Window
-from flambeau.backends.cuda.layouts import MatrixLayout
 from flambeau.core import dispatch
+from flambeau.core.lazy import LazyModule
 from flambeau.core.tensor import Tensor
 from flambeau.fx import Node
 from flambeau.inductor import config
-from flambeau.inductor import graph as graphs
 from flambeau.inductor.call import CLASSES as CALL_CLASSES
+from flambeau.inductor.call import listening
 from flambeau.inductor.cpu import compile as build
 from flambeau.inductor.cpu.native import NativeCode, call_primitive
-from flambeau.inductor.gpu.cuda import CudaCode
-from flambeau.inductor.graph import CompiledGraph, compile_graph
 from flambeau.inductor.loop.boxes import Slot
 from flambeau.inductor.loop.ir import Assumed, Extern, View
 from flambeau.inductor.loop.post_ops import PostOp
-from flambeau.inductor.package.freeze import fold
 from flambeau.ops.registry import is_operator
+
+# what is read from the disk cache needs none of these
+_freeze, _graph = LazyModule("flambeau.inductor.package.freeze"), LazyModule("flambeau.inductor.graph")
+_cuda = LazyModule("flambeau.inductor.gpu.cuda")
+_cubins, _dnn, _layouts = [LazyModule(f"flambeau.backends.cuda.{name}") for name in ("cubins", "dnn_library", "layouts")]
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # those that record CUDA graphs
 TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
@@ -58,9 +58,9 @@ def compile_fx(gm: Any, example_inputs: Sequence[Any], *, mode: str | None = Non
     modes = {"cuda_graphs": mode in GRAPH_MODES, "max_autotune": mode in TUNED_MODES}
     settings = config.effective({**{name: True for name, wanted in modes.items() if wanted}, **options})
 
-    def compiler(graph: Any, inputs: Sequence[Any]) -> CompiledGraph:
+    def compiler(graph: Any, inputs: Sequence[Any]) -> Any:
         with _settings(settings):
-            return compile_graph(graph, inputs)
+            return _graph.compile_graph(graph, inputs)
 
     repeats = settings["repeats"] and _may_cut([e for e in example_inputs if isinstance(e, Tensor)], settings["cuda_graphs"])
     return aot_compile(gm, example_inputs, forward_compiler=compiler, artefacts=Kept(settings) if settings["cache"] else None,
@@ -71,13 +71,13 @@ def compile_frozen(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]
     """`compile_fx` of a graph without gradients, whose constants keep their contents: what follows from them is computed now, and
     convolutions have their weights in oneDNN's own order from the first call on."""
     def fixed(program: Program) -> None:
-        fold(program)
+        _freeze.fold(program)
         for constant in program.constants.values():
             if constant.device.type == "cpu" and constant._data is not None:
                 weakref.finalize(constant, _C.onednn_forget, constant.data_ptr(), constant.nbytes).atexit = False
 
-    def compiler(graph: Any, inputs: Sequence[Any]) -> CompiledGraph:
-        return compile_graph(graph, inputs, assumed=Assumed(frozen=True))
+    def compiler(graph: Any, inputs: Sequence[Any]) -> Any:
+        return _graph.compile_graph(graph, inputs, assumed=Assumed(frozen=True))
 
     return aot_compile(gm, example_inputs, forward_compiler=compiler, rewrite=fixed)
 
@@ -108,36 +108,40 @@ def _settings(values: dict[str, Any]) -> Iterator[None]:
 class Kept:
     """How compiled graphs are kept: on CPUs by their library's name and the function around it, on GPUs by their cubins."""
 
-    classes = (NativeCode, CudaCode, *CALL_CLASSES, Cubin, Extern, View, PostOp, Slot, MatrixLayout, Convolution, Operand, Window)
-
     def __init__(self, settings: dict[str, Any]):
-        self.settings = settings
+        self.settings, self.on_gpu = settings, False
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """What records are made of."""
+        of_gpus = (_cuda.CudaCode, _cubins.Cubin, _layouts.MatrixLayout, _dnn.Convolution, _dnn.Operand, _dnn.Window) if self.on_gpu else ()
+        return (NativeCode, *CALL_CLASSES, Extern, View, PostOp, Slot, *of_gpus)
 
     def fingerprint(self, program: str) -> str:
         """The settings, the machine, the compilers and the libraries."""
-        if graphs.listening:
+        if listening:
             raise Uncacheable("its kernels are being looked at")
         if config.post_grad_custom_pre_pass is not None or config.post_grad_custom_post_pass is not None:
             raise Uncacheable("a pass of the program's own changes it")
         settings = sorted(self.settings.items())
-        on_gpu = "cuda" in program
-        if not on_gpu and build.compiler() is None:
+        self.on_gpu = "cuda" in program
+        if not self.on_gpu and build.compiler() is None:
             raise Uncacheable("there is no C++ compiler")
-        return f"{settings} {_cpu()} {_gpu() if on_gpu else ''}"
+        return f"{settings} {_cpu()} {_gpu() if self.on_gpu else ''}"
 
-    def pack(self, compiled: Any) -> tuple[str, NativeCode | CudaCode]:
+    def pack(self, compiled: Any) -> tuple[str, Any]:
         """The name of the library, "" where there is none, and the rest."""
         code = compiled.code
-        if isinstance(code, CudaCode):
+        if self.on_gpu and isinstance(code, _cuda.CudaCode):
             return "", code
         if not isinstance(code, NativeCode):
             raise Uncacheable("it runs through NumPy")
         return build.key_of(compiled.unit.source) if code.functions else "", code
 
-    def unpack(self, record: tuple[str, NativeCode | CudaCode]) -> Callable[[list], list] | None:
+    def unpack(self, record: tuple[str, Any]) -> Callable[[list], list] | None:
         """The library or the cubins loaded, and the function around them."""
         key, code = record
-        if isinstance(code, CudaCode):
+        if not isinstance(code, NativeCode):
             return code.link(call_primitive)[1]
         runs = build.open_library(key, code.functions) if key else []
         return None if runs is None else code.link(runs)

@@ -18,6 +18,7 @@ from flambeau.core.symbolic import SymFloat
 from flambeau.inductor.loop.boxes import Slot
 from flambeau.inductor.loop.ir import Buffer, Extern, Program, View
 
+listening: list[Callable[[Any], None]] = []  # called with every graph that was compiled (graph.CompiledGraph)
 Sizes = tuple[Index, ...]
 
 

@@ -21,6 +21,7 @@ from flambeau.core.locks import lock
 from flambeau.core.settings import Verification
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.inductor import config
+from flambeau.inductor.call import listening
 from flambeau.inductor.cpu.compile import Build, CompilerError, have_compiler, warn_failed
 from flambeau.inductor.cpu.epilogues import fuse_epilogues
 from flambeau.inductor.cpu.native import NativeCode, Stopwatch, call_of, call_primitive, kernels_of, run_eager
@@ -34,8 +35,6 @@ from flambeau.inductor.loop.ranges import split_loops, split_ranges
 from flambeau.inductor.loop.scheduler import GPU, Node, schedule
 from flambeau.inductor.targets import lower
 from flambeau.inductor.verify import results_of, verify, verify_call, verify_memory
-
-listening: list[Callable[[CompiledGraph], None]] = []  # called with every graph that was compiled
 
 
 @dataclass

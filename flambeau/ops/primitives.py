@@ -22,7 +22,7 @@ from ..core.device import at, elsewhere, enter_gpu
 from ..core.dtypes import COMPLEX, FLOAT, dtype
 from ..core.locks import cached_property
 from ..core.scalar import FOLDS, TABLE, Fold, compares, evaluate
-from ..core.size import channels_last_strides, elementwise_strides, is_contiguous, looks_channels_last, plain_numbers
+from ..core.size import channels_last_strides, elementwise_strides, is_contiguous, looks_channels_last, plain_numbers, telling
 from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, is_example, laid_out, view_tensor
 from ..core.unresolved import resolved, seen, waits
 from . import batching
@@ -461,11 +461,11 @@ def register(table: dict, name: str, record: Any) -> Any:
 
 def lies_like(tensors: Sequence[Tensor]) -> tuple | None:
     """Strides of an elementwise result of tensors of one shape; None means contiguous."""
-    layouts = [t._layout for t in tensors]
-    if all(is_contiguous(lay.shape, lay.strides) for lay in layouts):
+    shape = tensors[0]._layout.shape
+    operands = telling(shape, [t._layout.strides for t in tensors])
+    if all(is_contiguous(shape, strides) for strides in operands):
         return None
-    shape = layouts[0].shape
-    strides = elementwise_strides(shape, [lay.strides for lay in layouts])
+    strides = elementwise_strides(shape, operands)
     return None if is_contiguous(shape, strides) else strides
 
 

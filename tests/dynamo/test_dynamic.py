@@ -266,14 +266,14 @@ def test_numbers_made_of_sizes_stay_symbolic(f) -> None:
     assert len(graphs) == 1
 
 
-def test_fractions_that_doubles_round_are_fixed() -> None:
+def test_whole_parts_of_what_doubles_round_are_computed_before_the_graph() -> None:
     def f(x):
         return x[:math.floor(x.shape[0] * 0.3)]    # floor(10 * 0.3) is 3, though 0.3 is less than three tenths
 
     g, counter = compiled(f, dynamic=True)
-    for n in (10, 20, 30):
+    for n in (10, 20, 30, 7, 99):
         assert same(g(torch.ones(n)), f(torch.ones(n)))
-    assert len(counter.graphs) == 3
+    assert len(counter.graphs) == 1
 
 
 def test_what_a_backend_asks_of_sizes_is_guarded() -> None:
@@ -482,3 +482,24 @@ def test_extremes_of_several_sizes(extreme, backend) -> None:
     for sizes in ((2, 3, 5), (4, 2, 7), (9, 3, 3)):
         seqs = [torch.arange(float(n)) for n in sizes]
         assert torch.equal(compiled(*seqs), f(*seqs))
+
+
+SHORTENED = {
+    "rest": lambda o, b: o[1:], "rows": lambda o, b: b[o[1:], 0], "of a column": lambda o, b: b[:, 0][o[1:]],
+    "with one": lambda o, b: torch.maximum(b[o[0], 0], b[o[1:], 0]),
+    "quotient": lambda o, b: b[o[1:], 0] / (b[o[0], 0] + b[o[1:], 1] - b[o[1:], 2]),
+    "bounds": lambda o, b: b[o[1:], 0].clamp(min=0) * b[o[1:], 1], "mask": lambda o, b: o[1:][b[o[1:], 0] <= 0.3],
+    "where": lambda o, b: torch.where(o[1:] > 2, b[o[0], 0], b[o[1:], 1]), "joined": lambda o, b: torch.cat([o[1:], o[:1]]),
+}
+
+
+@pytest.mark.parametrize("name", SHORTENED)
+def test_a_shortened_size_may_become_one(name) -> None:
+    """Nothing is asked of what is left of a size, as a loop that takes one element away in each round leaves it."""
+    g, counter = compiled(SHORTENED[name])
+    torch.manual_seed(0)
+    b = torch.rand(9, 4)
+    for n in (7, 5, 3, 2):
+        o = torch.randperm(n)
+        assert same(g(o, b), SHORTENED[name](o, b))
+    assert len(counter.graphs) == 2

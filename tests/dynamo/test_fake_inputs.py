@@ -51,3 +51,30 @@ def test_a_cached_version_is_not_used_while_a_mode_watches() -> None:
     with dispatch.push_mode(Watch()) as watch:
         assert same(compiled(torch.ones(3)), f(torch.ones(3)))
     assert watch.seen >= 2
+
+
+@pytest.mark.parametrize("backend", ["counted", "aot_eager", "inductor"])
+def test_tensors_on_meta_are_captured(backend) -> None:
+    """There every tensor is but a shape, so that nobody needs it to be traced operator by operator. A gradient is one too."""
+    counter = Counter()
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU()).to("meta")
+    compiled = dynamo.compile(lambda parameters, x: torch.func.functional_call(model, parameters, (x,)) * 2,
+                              backend=counter if backend == "counted" else backend, fullgraph=True)
+    for n in (2, 3, 4):
+        parameters = {name: torch.empty_like(p).requires_grad_() for name, p in model.named_parameters()}
+        y = compiled(parameters, torch.empty(n, 3, device="meta"))
+        assert (y.shape, y.device.type, y.requires_grad) == ((n, 4), "meta", True)
+        y.sum().backward()
+        assert all(p.grad.shape == p.shape and p.grad.device.type == "meta" for p in parameters.values())
+    assert len(counter.graphs) <= 2
+
+
+def test_a_version_for_meta_serves_no_others() -> None:
+    counter = Counter()
+    compiled = dynamo.compile(f, backend=counter, dynamic=False)
+    for make in (lambda: torch.empty(3, device="meta"), lambda: torch.ones(3), lambda: fake((3,), torch.float32)):
+        assert compiled(make()).device == make().device
+    assert (len(counter.graphs), counter.calls) == (2, 2)
+    assert compiled(torch.empty(3, device="meta")).is_meta
+    assert compiled(torch.empty(4, device="meta")).shape == (4,)
+    assert (len(counter.graphs), counter.calls) == (3, 4)

@@ -146,3 +146,103 @@ def test_inputs_that_are_no_leaves_are_written_to_in_the_graph(name: str, backen
         torch.testing.assert_close(mine, theirs)
     with pytest.raises(RuntimeError, match="in-place operation"):
         compiled(torch.randn(3, 4, requires_grad=True), x)
+
+
+def _descended(leaf_of, x, steps=3):
+    for _ in range(steps):
+        y = leaf_of(x)
+        (g,) = torch.autograd.grad((y**4 - y**2).sum(), y)
+        x = (y - 0.1 * g).detach()
+    return x
+
+
+def _assigned(x):
+    y = x.clone()
+    y.requires_grad = True
+    return y
+
+
+def _on_and_off(x, w):
+    y = (x * 2).requires_grad_()
+    z = y * 3
+    (g,) = torch.autograd.grad(z.sum(), y)
+    y.requires_grad_(False)
+    return g + y, (y * 4).requires_grad, y.is_leaf
+
+
+def _updated_in_place(x, w):
+    y = x.clone().requires_grad_()
+    for _ in range(3):
+        (g,) = torch.autograd.grad(((y - 1) ** 2).sum(), y)
+        with torch.no_grad():
+            y.sub_(g, alpha=0.1)
+    return y.detach(), y.grad
+
+
+def _hooked(x, w):
+    y = x.clone().requires_grad_()
+    y.register_hook(lambda gradient: gradient * 10)
+    return torch.autograd.grad((y**2).sum(), y)
+
+
+def _penalty(x, w):
+    y = (x * 2).requires_grad_()
+    (g,) = torch.autograd.grad((y * w).sin().sum(), y, create_graph=True)
+    return (g.norm() - 1) ** 2
+
+
+@torch.no_grad()
+def _despite_no_grad(x, w):
+    y = (x * 2).requires_grad_()
+    with torch.enable_grad():
+        (g,) = torch.autograd.grad((y**3).sum(), y)
+    return y.detach() - g, (y * 2).requires_grad
+
+
+LEAVES: dict[str, Callable] = {
+    "requires_grad_": lambda x, w: _descended(lambda a: a.detach().clone().requires_grad_(), x),
+    "assigned": lambda x, w: _descended(_assigned, x),
+    "zeros_like": lambda x, w: _descended(lambda a: torch.zeros_like(a, requires_grad=True), x),
+    "tensor": lambda x, w: _descended(lambda a: torch.tensor([1.0, -2.0, 3.0], requires_grad=True), x),
+    "several": lambda x, w: torch.autograd.grad((w * x).sum(), [(x * i).requires_grad_() for i in range(2)], allow_unused=True),
+    "complex": lambda x, w: torch.view_as_real(torch.autograd.grad((c := torch.complex(x, x).requires_grad_()).abs().sum(), c)[0]),
+    "on and off": _on_and_off, "updated in place": _updated_in_place, "hooked": _hooked, "penalty": _penalty, "no_grad": _despite_no_grad,
+}
+
+
+@pytest.mark.parametrize("backend", ["counted", "aot_eager", "inductor"])
+@pytest.mark.parametrize("name", LEAVES)
+def test_leaves_made_inside(name: str, backend: str) -> None:
+    """What is differentiated by may be a tensor of the graph; what comes of other leaves has its gradient outside."""
+    f, counter = LEAVES[name], Counter()
+    compiled = torch.compile(f, backend=counter if backend == "counted" else backend, fullgraph=True)
+    found = []
+    for function in (f, compiled):
+        w = leaf(3)
+        made = function(torch.tensor([0.5, -1.5, 2.0]), w)
+        if isinstance(made, torch.Tensor) and made.requires_grad:
+            made.backward()
+        found.append((made, w.grad))
+    torch.testing.assert_close(*found)
+
+
+ESCAPING: dict[str, Callable] = {
+    "leaf": lambda x, w: (x * 2).requires_grad_(), "view": lambda x, w: (x * 2).requires_grad_().view(1, -1),
+    "view beside others": lambda x, w: ((y := (x * 2).requires_grad_()).view(1, -1), (y * w).sum()),
+    "its result": lambda x, w: (x * 2).requires_grad_() * 3, "in a list": lambda x, w: [torch.ones(2, requires_grad=True), w * 2],
+}
+
+
+@pytest.mark.parametrize("name", ESCAPING)
+def test_leaves_that_leave_are_real_ones(name: str) -> None:
+    """The program may differentiate by them later: the graph breaks where they are made."""
+    f, x = ESCAPING[name], torch.tensor([0.5, -1.5, 2.0])
+    compiled = torch.compile(f, backend="aot_eager")
+    plain, made = (torch.utils._pytree.tree_leaves(function(x, leaf(3))) for function in (f, compiled))
+    assert same(made, plain)
+    assert [t.is_leaf for t in made] == [t.is_leaf for t in plain]
+    for t in made:
+        t.sum().backward()
+    assert all(t.grad is not None for t in made if t.is_leaf)
+    with pytest.raises(dynamo.exceptions.Unsupported, match="requires_grad"):
+        torch.compile(f, backend="aot_eager", fullgraph=True)(x, leaf(3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import types
+from collections import Counter as Counted
 from collections.abc import Callable
 from typing import Any
 
@@ -306,7 +307,12 @@ STEPS: dict[str, Callable[[int], Any]] = {
     "noam": lambda n: min(n ** -0.5, n * 4 ** -1.5), "debiased": lambda n: math.sqrt(1 - 0.999 ** n) / (1 - 0.9 ** n),
     "logarithm": lambda n: math.log(n), "stairs": lambda n: 0.5 ** (n // 3),
     "branch": lambda n: 1.0 if n / 10 < 0.5 else 0.5, "rounded": lambda n: round(n * 1.6),
+    "floor": lambda n: math.floor(1 + n / 7.0), "whole part": lambda n: int(n * 0.3), "beside a float": lambda n: 2.0 if n <= 7.5 else 3.0,
+    "share": lambda n: F.celu(data(2), n / 20), "shifted": lambda n: data(2).lerp(data(2) + 1, (n + 1.0) * 0.1),
+    "milestone": lambda n: 0.5 ** MILESTONES.get(n, 0), "at a key": lambda n: MILESTONES[n] + 1.0 if n in MILESTONES else 3.0,
+    "in a set": lambda n: 2.0 if n in {5, 20} else 3.0, "parity": lambda n: 2.0 * (n & 1) + (n >> 1) - (n ^ 3) + ~n,
 }
+MILESTONES = Counted({5: 1, 20: 2})
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -314,8 +320,47 @@ def test_a_schedule_of_a_step_count(name: str) -> None:
     f = alone(lambda x, n: x * STEPS[name](n))
     compiled = torch.compile(f, backend="aot_eager")
     for n in range(2, 12):
-        assert torch.equal(compiled(data(3), n), f(data(3), n)), n
+        assert torch.equal(compiled(data(3, 1), n), f(data(3, 1), n)), n
     assert versions(f) <= 4
+
+
+RATES = torch.optim.lr_scheduler
+SCHEDULES: dict[str, Callable[[torch.optim.Optimizer], Any]] = {
+    "StepLR": lambda o: RATES.StepLR(o, 2), "MultiStepLR": lambda o: RATES.MultiStepLR(o, [3, 5]),
+    "ExponentialLR": lambda o: RATES.ExponentialLR(o, 0.9),
+    "ConstantLR": lambda o: RATES.ConstantLR(o, 0.5, 3), "LinearLR": RATES.LinearLR, "PolynomialLR": lambda o: RATES.PolynomialLR(o, 8),
+    "CosineAnnealingLR": lambda o: RATES.CosineAnnealingLR(o, 10), "LambdaLR": lambda o: RATES.LambdaLR(o, lambda epoch: 1 / (epoch + 1)),
+    "CosineAnnealingWarmRestarts": lambda o: RATES.CosineAnnealingWarmRestarts(o, 4),
+    "CyclicLR": lambda o: RATES.CyclicLR(o, 0.001, 0.1, step_size_up=3, cycle_momentum=True),
+    "OneCycleLR": lambda o: RATES.OneCycleLR(o, 0.1, total_steps=30),
+    "SequentialLR": lambda o: RATES.SequentialLR(o, [RATES.LinearLR(o, 0.1, total_iters=2), RATES.CosineAnnealingLR(o, 6)], [2]),
+    "ChainedScheduler": lambda o: RATES.ChainedScheduler([RATES.ConstantLR(o, 0.5, 2), RATES.ExponentialLR(o, 0.9)]),
+}
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_training_step_with_its_schedule_inside(name: str, kind: str) -> None:
+    """The schedule's own count and what it sets (rates, momenta) are numbers that change."""
+    found, counter = [], Counter()
+    for compiles in (False, True):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9) if kind == "SGD" else torch.optim.Adam(model.parameters(), 0.05)
+        schedule = SCHEDULES[name](optimizer)
+
+        def step(x: torch.Tensor, model: Any = model, optimizer: Any = optimizer, schedule: Any = schedule) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = (model(x) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            return loss
+
+        run = torch.compile(step, backend=counter) if compiles else step
+        found.append([run(data(4, 3)).item() for _ in range(12)])
+    np.testing.assert_allclose(*found, rtol=1e-5)
+    assert len(counter.graphs) <= 6     # one of each milestone
 
 
 RAISING: dict[str, Callable[[int], Any]] = {
@@ -490,3 +535,53 @@ def test_settings_of_modules_and_defaults_stay_numbers_where_all_varies() -> Non
 
 def _flip(x: torch.Tensor, dim: int = 2) -> torch.Tensor:
     return x.flip(dim)
+
+
+PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "complex": lambda n, m: (complex(n, m), complex(n), complex(real=n, imag=2), complex(1, m), complex(n * 0.5, m)),
+    "arithmetic": lambda n, m: (divmod(n, m), divmod(-n, m), pow(n, m), -n // m, n % m, n / m, n**2, abs(-n), bool(n), n.conjugate(), n.real),
+    "bits": lambda n, m: (n | m, n & m, n ^ m, n << m, n >> m, ~n, n.bit_length(), n.to_bytes(2, "big"), bin(n), hex(m), oct(n)),
+    "rounding": lambda n, m: (round(n / 3, m), round(n * 1.5), int(n * 1.5), math.floor(n * 0.3 + m), math.ceil(n / m), (n / 3).is_integer()),
+    "order": lambda n, m: (max(n, m), min(n, m, 3), sorted([n, m, 4]), (n, m) < (m, n), n == m, n if n > m else m, any([n > 4, m > 4])),
+    "sequences": lambda n, m: (range(n, m + 9, 2)[1], slice(n, m), list(range(n))[:m], "ab" * n, [0] * n, "abcdefghijk"[n:], (1, 2, 3) * m),
+    "containers": lambda n, m: ({n: m}[n], n in (3, 5), n in {3: 1}, {3, 8} - {n}, list(enumerate("ab", n)), dict.fromkeys([n, m], 1)),
+    "text": lambda n, m: (f"{n:>4}|{m!r}", str(n) + "a", "%d %s" % (n, m), f"{n}", int(str(n)), chr(n + 60)),  # noqa: UP031
+    "comparisons": lambda n, m: (n <= 4.5, n > 4.5, n == 5.0, n != 5.5, n / 2 == m / 2, hash(n), isinstance(n, int)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", PYTHON)
+def test_what_python_makes_of_ints_that_change(name: str, dynamic: bool | None) -> None:
+    f = alone(lambda x, n, m: (x * n, PYTHON[name](n, m)))
+    compiled = torch.compile(f, backend="eager", dynamic=dynamic)
+    for n, m in ((3, 4), (5, 6), (7, 9), (8, 2), (3, 4)):
+        assert same(compiled(data(3), n, m), f(data(3), n, m)), (n, m)
+
+
+OF_NUMPY: dict[str, Callable[[Any], Any]] = {
+    "function": lambda n: np.sqrt(n) + np.cos(n), "of two": lambda n: np.maximum(n, 0.65) * np.power(n, 2),
+    "arithmetic": lambda n: 1 / (n * 2 + 1),
+    "with a constant": lambda n: n + np.float64(2) + np.exp(n) * np.float32(3),
+    "sign": lambda n: -n + abs(n), "comparison": lambda n: 2 if n > 0.1 else 3,
+    "python's": lambda n: min(n, 1.0) + float(n) + int(n * 10), "halved": lambda n: max(n / 3, np.float32(0.01)),
+}
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, np.int64, float, int])
+@pytest.mark.parametrize("name", OF_NUMPY)
+def test_what_numpy_makes_of_numbers_that_change(name: str, kind: type) -> None:
+    """Computed by NumPy before the graph, in its dtypes."""
+    f = alone(lambda x, n: x * OF_NUMPY[name](n))
+    compiled = torch.compile(f, backend="eager")
+    for n in (0.5, 0.625, 0.75, 0.8125, 0.5) if kind not in (int, np.int64) else (3, 4, 5, 6, 3):
+        assert same(compiled(data(3), kind(n)), f(data(3), kind(n))), n
+    assert versions(f) <= 3
+
+
+@pytest.mark.parametrize("function", [abs, lambda n: +n, lambda n: -n, lambda n: round(n, 2), math.floor, math.ceil, int], ids=str)
+def test_fractions_of_sizes(function: Callable) -> None:
+    f = alone(lambda x: x * function(x.shape[0] / 7 - 1))
+    compiled = torch.compile(f, backend="eager", dynamic=True, fullgraph=True)
+    for n in (3, 5, 9, 30):
+        assert same(compiled(data(n)), f(data(n))), n

@@ -448,3 +448,16 @@ def test_a_copied_directory_is_warm(directory: Path, tmp_path: Path) -> None:
 def test_the_directory_is_the_owners_alone(directory: Path) -> None:
     observe(lambda x: x + 1, (data(3),))
     assert directory.stat().st_mode & 0o077 == 0
+
+
+def test_what_is_read_needs_nothing_that_made_it(tmp_path) -> None:
+    """A second process imports no part of the compiler: lowering, schedules, printers, GPUs."""
+    program = ("import sys, warnings\nimport flambeau as torch\ntorch.manual_seed(0)\nmodel = torch.nn.Linear(3, 3)\n"
+               "compiled = torch.compile(model)\nx = torch.ones(2, 3)\ncompiled(x).sum().backward()\n"
+               "assert torch.allclose(compiled(x), model(x))\n"
+               "print(sorted(name for name in sys.modules if name.startswith('flambeau.inductor.')))")
+    env = {**os.environ, "FLAMBEAU_CACHE_DIR": str(tmp_path)}
+    cold, warm = (subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True).stdout
+                  for _ in range(2))
+    assert "flambeau.inductor.graph" in cold
+    assert not any(f"flambeau.inductor.{name}" in warm for name in ("graph", "gpu", "targets", "verify", "cpu.unit", "loop.scheduler"))

@@ -152,6 +152,9 @@ class Variable:
                     return tx.logical_not(answer) if inverted else answer
         return None
 
+    changes = False
+    """Is it a number that changes from call to call?"""
+
     def key(self) -> Any:
         """A hashable stand-in when used as a key of a dict or set."""
         try:

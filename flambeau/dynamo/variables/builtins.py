@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...core.symbolic import sym_float, sym_int, sym_max, sym_min, sym_sqrt
+from ...core.symbolic import SymFloat, is_exact, sym_float, sym_int, sym_max, sym_min, sym_sqrt
 from ...core.tables import enters
 from ...core.tensor import is_inference
 from ..break_kinds import graph_break
@@ -29,7 +29,7 @@ from ..typed import Trace
 from .arrays import CREATION, FUNCTIONS
 from .base import NONE, PLAIN_PARTS, Args, ConstantVariable, Kwargs, ValueVariable, Variable, call_handler, is_none
 from .dicts import DictVariable, MappingProxyVariable, SetVariable, set_of
-from .floats import FloatVariable, of_floats
+from .floats import NumberVariable, of_floats
 from .functions import MethodVariable
 from .identity import IdVariable
 from .objects import ClassVariable, ObjectVariable, SuperVariable
@@ -335,7 +335,7 @@ def _extreme(plain: Callable[..., Any], better: Callable[[Any, Any], Any], symbo
         if key is None and (found := of_floats(tx, plain, items)) is not None:
             return found
         if key is None and any(isinstance(item, SymVariable) for item in items) and all(
-            isinstance(item, (SymVariable, ConstantVariable)) for item in items
+            isinstance(item, (SymVariable, ConstantVariable)) and not isinstance(item.value, float) for item in items
         ):
             return tx.literal(symbolic(*(item.value for item in items)))  # type: ignore[attr-defined]
         best, best_key = items[0], tx.call(key, [items[0]], {}) if key is not None else items[0]
@@ -398,9 +398,9 @@ def _number(kind: type, special: str) -> Callable[..., Variable]:
         if isinstance(tensor, TensorVariable) and tensor.fake.dtype.is_floating_point is (kind is float):
             return tensor.method(tx, "item", [], {})
         if args and isinstance(args[0], SymVariable):
-            if args[0].python_type() is kind:
+            if args[0].python_type() is kind and len(args) == 1:
                 return args[0]
-            if isinstance(args[0], FloatVariable):
+            if len(args) > 1 or kwargs or isinstance(args[0], NumberVariable) or _is_beyond_graph(kind, args[0]):
                 return tx.fold(kind, list(args), kwargs)
             symbolic = _OF_SIZES.get(kind) if type(args[0]) is SymVariable and args[0].python_type() is not bool else None
             return tx.literal(symbolic(args[0].value)) if symbolic else ConstantVariable(kind(args[0].specialize()))
@@ -418,12 +418,17 @@ _OF_SIZES: dict[Any, Callable[[Any], Any]] = {
 """Functions of a number that stay symbolic for sizes."""
 
 
+def _is_beyond_graph(function: Callable[[Any], Any], value: Variable) -> bool:
+    """Is it the whole part of what rounding may have moved, which Python computes before the graph?"""
+    return function not in (float, math.sqrt) and isinstance(getattr(value, "value", None), SymFloat) and not is_exact(value.value)  # type: ignore[attr-defined]
+
+
 def _math(function: Callable[[Any], Any], symbolic: Callable[[Any], Any]) -> Callable[..., Variable]:
     def handler(tx: Trace, value: Variable) -> Variable:
         found = value.special(tx, f"__{function.__name__}__") if isinstance(value, ObjectVariable) else None
         if found is not None:
             return tx.call(found, [], {})
-        if type(value) is SymVariable and value.python_type() is not bool:
+        if type(value) is SymVariable and value.python_type() is not bool and not _is_beyond_graph(function, value):
             return tx.literal(symbolic(value.value))
         return tx.fold(function, [value])
 

@@ -15,7 +15,7 @@ from ..exceptions import pythons_words
 from ..source import Source, constant_source
 from ..typed import Trace, Writer
 from .base import NONE, Args, ConstantVariable, IdentityKey, Kwargs, LazyVariable, ModelledVariable, NotConstant, Variable, by_equality
-from .identity import CountedVariable, key_among
+from .identity import MANY, CountedVariable, is_among, key_among
 from .sequences import IteratorVariable, SequenceVariable, TupleVariable
 
 
@@ -90,6 +90,12 @@ class DictVariable(ModelledVariable):
 
     def lookup(self, tx: Trace, key: Variable) -> Variable | None:
         """The value at `key`, or None."""
+        key = key.realize(tx)
+        if key.changes and len(self.items if self.real is None else self.real) <= MANY:
+            among = is_among(tx, key, self.open(tx))
+            if among is None:
+                return None
+            key = among
         hashed = self.hashed(tx, key)
         if self.real is not None and hashed not in self.items and key.is_constant():
             assert self.plain_source is not None
@@ -510,6 +516,9 @@ class SetVariable(ModelledVariable):
         return iter(list(self.existing.values()))
 
     def contains(self, tx: Trace, key: Variable) -> bool:
+        key = key.realize(tx)
+        if key.changes and len(self.order) <= MANY:
+            return is_among(tx, key, self.order) is not None
         return self.hashed(tx, key) in self.order
 
     def hashed(self, tx: Trace, key: Variable) -> Any:

@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ...core.symbolic import SymFloat, SymInt, hint_of
 from .. import policy
 from ..break_kinds import graph_break
@@ -19,13 +21,15 @@ LONGEST = 64    # operations in one expression; what goes on longer is fixed
 
 _INFIX = {getattr(operator, prefix + name): symbol for prefix in ("", "i") for name, symbol in (
     ("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/"), ("floordiv", "//"), ("mod", "%"), ("pow", "**"))}
+_INFIX |= {getattr(operator, name): symbol for names, symbol in (
+    (("and_", "iand"), "&"), (("or_", "ior"), "|"), (("xor", "ixor"), "^"), (("lshift", "ilshift"), "<<"), (("rshift", "irshift"), ">>"))
+    for name in names}
 _INFIX |= {operator.eq: "==", operator.ne: "!=", operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">="}
 _TOTAL = frozenset({"+", "-", "*"}) | {operator.neg, operator.pos, operator.abs, abs, float}
 """What gives a float for any floats; others may raise, or give another type."""
-_BEFORE = frozenset({"==", "!=", "<", "<=", ">", ">=", "**"})
 _OF_MATH = frozenset(f for f in vars(math).values() if callable(f))
 _FUNCTIONS = _OF_MATH | frozenset({
-    operator.neg, operator.pos, operator.abs, abs, round, float, int, bool, min, max, pow})
+    operator.neg, operator.pos, operator.abs, operator.invert, abs, round, float, int, bool, min, max, pow})
 
 
 class NumberVariable(SymVariable):
@@ -117,14 +121,16 @@ class NumpyNumberVariable(NumberVariable):
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         if isinstance(other, TensorVariable):
             return None
-        return self._binary_of_value(tx, op, other, reflected)
+        found = of_floats(tx, op, [other, self] if reflected else [self, other]) if op in _INFIX else None
+        return found if found is not None else self._binary_of_value(tx, op, other, reflected)
 
 
 def of_floats(tx: Trace, function: Callable[..., Any], args: Sequence[Variable]) -> Variable | None:
     """A pure function of numbers, some of them floats that change; None where there are none, or its value has to be fixed: it raises,
     or gives no number, or the expression has become too long."""
     symbol, args = _INFIX.get(function), [arg.realize(tx) for arg in args]
-    if not any(_needs(function, symbol, arg) for arg in args) or (symbol is None and function not in _FUNCTIONS):
+    known = symbol is not None or function in _FUNCTIONS or isinstance(function, np.ufunc)
+    if not known or not any(_needs(function, symbol, arg) for arg in args):
         return None
     operands = [_operand(tx, arg) for arg in args]
     terms = 1 + sum(arg.terms for arg in args if isinstance(arg, FloatVariable))
@@ -150,19 +156,20 @@ def of_floats(tx: Trace, function: Callable[..., Any], args: Sequence[Variable])
 def _needs(function: Callable[..., Any], symbol: str | None, arg: Variable) -> bool:
     """Does the function have to be computed before the graph for this argument: is it a float that changes, or one of sizes and ints
     (`step / warmup`), which the graph has arithmetic for alone?"""
-    if isinstance(arg, FloatVariable):
+    if isinstance(arg, (FloatVariable, NumpyNumberVariable)):
         return True
-    if type(arg) is not SymVariable or (symbol is not None and symbol not in _BEFORE):
+    if type(arg) is not SymVariable:
         return False
-    return isinstance(arg.value, SymFloat) or (isinstance(arg.value, SymInt) and (symbol == "**" or function in _OF_MATH))
+    of_ints = symbol is not None or function in _OF_MATH or function is operator.invert or isinstance(function, np.ufunc)
+    return isinstance(arg.value, SymFloat) or (isinstance(arg.value, SymInt) and of_ints)
 
 
 def _operand(tx: Trace, variable: Variable) -> tuple[Any, str, tuple[Source, ...]] | None:
     """(the example, its text over sources, these) of a number; None for anything else."""
-    if isinstance(variable, FloatVariable):
+    if isinstance(variable, (FloatVariable, NumpyNumberVariable)):
         assert variable.source is not None
         return variable.example, "{0}", (variable.source,)
-    if isinstance(variable, ConstantVariable) and type(variable.value) in (int, float, bool):
+    if isinstance(variable, ConstantVariable) and (type(variable.value) in (int, float, bool) or isinstance(variable.value, np.generic)):
         if is_literal(variable.value):
             return variable.value, f"({variable.value!r})", ()
         return variable.value, "{0}", (constant_source(variable.value),)
@@ -175,6 +182,8 @@ def _operand(tx: Trace, variable: Variable) -> tuple[Any, str, tuple[Source, ...
 
 def _result(tx: Trace, value: Any, source: Source, terms: int, total: bool) -> Variable | None:
     """The variable of what was computed of floats."""
+    if isinstance(value, np.generic):
+        return tx.wrap(value, source)
     if type(value) is bool:
         tx.guard(f"{{0}} is {value}", source, about="any")
         return ConstantVariable(value)

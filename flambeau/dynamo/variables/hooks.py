@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ...autograd.function import Function
 from ...autograd.grad_mode import no_grad
 from ...core import dispatch
+from ...func.tape import leaf
 from ...fx.node import mark_impure
 from ..break_kinds import describe, graph_break
-from ..exceptions import RunEagerly
+from ..exceptions import LEAVES, RunEagerly
 from .base import NONE, Args, Kwargs, NamedMethod, Variable
 from .contexts import recording_in
 
@@ -111,12 +112,16 @@ def set_data(tx: Trace, owner: TensorVariable, value: Variable) -> None:
 
 
 def set_requires_grad(tx: Trace, owner: TensorVariable, flag: bool) -> None:
-    """`owner.requires_grad = flag`. Of a leaf that the graph has not used so far it is done before the graph, else after it; then what
-    uses it next breaks the graph."""
+    """`owner.requires_grad = flag`. Of an existing leaf that the graph has not used so far it is done before the graph, else after it; then
+    what uses it next breaks the graph. A tensor of the graph is from there on a leaf of its own, which must not leave the graph."""
     if flag == tx.known(owner.attr(tx, "requires_grad")):
         return
-    if owner.source is None or not owner.is_leaf(tx) or not owner.fake.dtype.is_floating_point:
+    floating = owner.fake.dtype.is_floating_point or owner.fake.dtype.is_complex
+    if not owner.is_leaf(tx) or not floating or (owner.source is None and LEAVES in tx.needed):
         graph_break("autograd inside a compiled function", f"{owner.describe()}.requires_grad = {flag}")
+    if owner.source is None:
+        tx.turned(owner, tx.emit(leaf, [owner], {}) if flag else tx.emit_method("detach", [owner], {}))
+        return
     tx.effects.check(owner)
     if owner.node.users:
         tx.effects.late_flags[owner] = flag

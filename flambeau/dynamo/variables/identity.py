@@ -111,6 +111,15 @@ class CountedVariable(Variable):
         return w.fetch(self.source)
 
 
+MANY = 16   # keys that a number which changes is compared with, one by one
+
+
+def is_among(tx: Trace, key: Variable, keys: Iterable[Any]) -> Variable | None:
+    """That of a few keys which a number is that changes from call to call, or None: guards say which it is, and which it isn't."""
+    numbers = (ConstantVariable(each) for each in keys if isinstance(each, (int, float)))
+    return next((number for number in numbers if tx.same_or_equal(key, number)), None)
+
+
 def key_among(tx: Trace, key: Variable, owner: Variable, keys: Iterable[Any]) -> Any:
     """The key under which a container, which has these already, holds a value. One that existed before has numbers for `id(x)`."""
     if isinstance(key, CountedVariable):

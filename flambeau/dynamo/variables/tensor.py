@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -373,6 +374,8 @@ class TensorMethod(NamedMethod):
 class SymVariable(Variable):
     """An int, float or bool that depends on sizes of inputs; computing with it stays symbolic, branching guards."""
 
+    changes = True
+
     def __init__(self, value: Any, source: Source | None = None) -> None:
         self.value, self.source = value, source
 
@@ -405,6 +408,8 @@ class SymVariable(Variable):
     def binary(self, tx: Trace, op: Any, other: Variable, reflected: bool) -> Variable | None:
         number = isinstance(other, SymVariable) or (isinstance(other, ConstantVariable) and isinstance(other.value, (int, float)))
         symbolic = _SYMBOLIC.get(op)
+        if number and op in _OF_BITS:
+            return tx.fold(op, [other, self] if reflected else [self, other])
         if not number or symbolic is None:
             if op in (operator.eq, operator.ne) or not isinstance(other, (ConstantVariable, SymVariable, SequenceVariable)):
                 return None
@@ -425,13 +430,16 @@ class SymVariable(Variable):
 
     @staticmethod
     def _is_beyond_graph(tx: Trace, op: Any, left: Variable, right: Variable) -> bool:
-        """Is this for Python to compute, before the graph: with a float that changes, a comparison of fractions, a power that may be no
-        float or too large, a division by what is zero?"""
+        """Is this for Python to compute, before the graph: with a float that changes, a comparison of fractions, a float of ints that are no
+        sizes, a power that may be no float or too large, a division by what is zero?"""
         parts = [part for part in (left, right) if isinstance(part, SymVariable)]
         if any(type(part) is not SymVariable for part in parts):
             return True
+        has_float = any(isinstance(part.value, (float, SymFloat)) for part in (left, right))    # type: ignore[attr-defined]
         if op in _COMPARISONS:
-            return any(isinstance(part.value, SymFloat) for part in parts)
+            return has_float
+        if (has_float or op is operator.truediv) and tx.numbers_alone(part.value for part in parts):
+            return True
         if op is operator.pow:
             power = right.value if isinstance(right, ConstantVariable) else None
             is_root = type(power) is float and power in (0.5, -0.5) and tx.binary(operator.gt, left, ConstantVariable(0)).truth(tx)
@@ -444,6 +452,8 @@ class SymVariable(Variable):
 
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+_OF_BITS = {getattr(operator, prefix + name) for prefix, name in itertools.product(("", "i"), ("xor", "lshift", "rshift"))} | {
+    operator.and_, operator.or_, operator.iand, operator.ior}
 _SYMBOLIC = {
     getattr(operator, prefix + name): getattr(operator, name)
     for name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "pow") for prefix in ("", "i")

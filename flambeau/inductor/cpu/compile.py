@@ -41,8 +41,10 @@ from flambeau.core.cache import (
     write_sealed,
 )
 from flambeau.core.settings import told
-from flambeau.inductor.cpu.unit import HEADERS, INCLUDES
 
+INCLUDES = [Path(__file__).parents[2] / "include", Path(__file__).parent]
+HEADERS = ("runtime.h", "package.h", "kernel.h", "philox_rounds.h", "scalar.h", "convert.h", "functions.h", "remote.h", "sorting.h",
+           "vectors.h")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
          "-fno-exceptions", "-fno-rtti", "-fno-semantic-interposition", "-fno-plt", "-w")
 GCC_FLAGS = ("-fno-loop-unroll-and-jam",)  # which keeps GCC 12 from vectorising innermost loops over accumulators

@@ -7,7 +7,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,11 +18,14 @@ from flambeau.core.expr import Index, evaluate
 from flambeau.core.tensor import Tensor, from_array, laid_out
 from flambeau.core.watching import unwatched
 from flambeau.inductor import call as calls
-from flambeau.inductor.cpu.unit import Segment, Unit
 from flambeau.inductor.loop import post_ops
-from flambeau.inductor.loop.ir import Extern, Program, View
-from flambeau.inductor.loop.scheduler import Node
+from flambeau.inductor.loop.ir import Extern, View
 from flambeau.ops.registry import PRIMITIVES
+
+if TYPE_CHECKING:   # what is read from the disk cache runs without what made it
+    from flambeau.inductor.cpu.unit import Segment, Unit
+    from flambeau.inductor.loop.ir import Program
+    from flambeau.inductor.loop.scheduler import Node
 
 LONGEST_NAME = 60
 

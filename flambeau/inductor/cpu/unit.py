@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from flambeau.core.expr import Index, to_cpp
 from flambeau.core.scalar import FOLDS
@@ -20,10 +19,6 @@ from flambeau.inductor.cpu.memory import Lives, coming_and_going, plan_memory, p
 from flambeau.inductor.cpu.scans import StepFunction, print_scan
 from flambeau.inductor.loop.ir import Extern, Program, Scanned, View
 from flambeau.inductor.loop.scheduler import Kernel, Node, schedule
-
-INCLUDES = [Path(__file__).parents[2] / "include", Path(__file__).parent]
-HEADERS = ("runtime.h", "package.h", "kernel.h", "philox_rounds.h", "scalar.h", "convert.h", "functions.h", "remote.h", "sorting.h",
-           "vectors.h")
 
 _FOLD_TYPES = "float, double, int8_t, uint8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t"
 _PROLOGUE = """#include "runtime.h"

@@ -143,6 +143,17 @@ def _layer_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, dims:
     return cast(out, input.dtype), mean, rstd
 
 
+def _goes_with(input: Tensor, parameter: Tensor) -> bool:
+    """Has a parameter the input's dtype? Of a narrow input it may be float32."""
+    return parameter.dtype is input.dtype or (input.dtype.itemsize < 4 and parameter.dtype is float32)
+
+
+def _check_dtypes(input: Tensor, *parameters: Tensor | None) -> None:
+    for given in parameters:
+        if given is not None and not _goes_with(input, given):
+            raise RuntimeError(f"mixed dtype: expect parameters to have the dtype {input.dtype} of the input, but got {given.dtype}")
+
+
 def _check_normalized(input: Tensor, normalized_shape: Sequence[int], name: str, *affine: Tensor | None) -> tuple:
     shape = several(normalized_shape)
     if not shape:
@@ -166,6 +177,7 @@ def layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | 
                eps: float = 1e-5, cudnn_enable: bool = True) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias, with mean and variance over the trailing `normalized_shape`."""
     shape = _check_normalized(input, normalized_shape, "layer_norm", weight, bias)
+    _check_dtypes(input, weight, bias)
     return _layer_norm(in_rows(input), weight, bias, len(shape), sym_float(eps))[0]
 
 
@@ -227,6 +239,8 @@ def _rms_norm(input: Tensor, weight: Tensor | None, dims: int, eps: float) -> tu
 def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the trailing `normalized_shape`; eps None: the machine epsilon of what it is computed in."""
     shape = _check_normalized(input, normalized_shape, "rms_norm", weight)
+    if weight is not None and not _goes_with(input, weight):
+        weight = weight.to(input.dtype)
     if eps is None:
         eps = finfo(float32 if input.dtype.itemsize < 4 else input.dtype).eps
     return as_images(_rms_norm(in_rows(input), weight, len(shape), sym_float(eps))[0], input.ndim in (4, 5) and has_images(input))
@@ -325,6 +339,7 @@ def _check_channels(input: Tensor, **vectors: Tensor | None) -> None:
         channels = input.shape[1] if input.ndim > 1 else 0
         if v is not None and (v.ndim != 1 or v.shape[0] != channels):
             raise RuntimeError(f"{name} should contain {channels} elements not {v.numel()}, in one dimension, got {list(v.shape)}")
+    _check_dtypes(input, *vectors.values())
 
 
 def _check_running(mean: Tensor | None, var: Tensor | None) -> None:

@@ -512,14 +512,15 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Spec:
 def _index_strides(x: Tensor, indices: Sequence[Tensor | None], shape: tuple) -> tuple | None:
     """The order of an elementwise result of `x`, which repeats along the index dimensions, and the indices, which repeat elsewhere."""
     used = [i for i in indices if i is not None]
-    if x._layout.strides == contiguous_strides(x._layout.shape) and all(is_contiguous(*i._layout[:2]) for i in used):
-        return None
     _, start, rank = index_shape(x._layout.shape, indices)
+    tells_nothing = rank == len(shape) or x._layout.strides == contiguous_strides(x._layout.shape)
+    if tells_nothing and all(is_contiguous(*i._layout[:2]) for i in used):
+        return None
     kept = [s for d, s in enumerate(x._layout.strides) if d >= len(indices) or indices[d] is None]
     mine = [(*kept[:start], *(0,) * rank, *kept[start:])]
     for i in used:
         lead = rank - len(i._layout.shape)
-        own = (0,) * lead + tuple([0 if n == 1 and m != 1 else s for n, s, m in zip(*i._layout[:2], shape[start + lead:])])
+        own = (0,) * lead + tuple([0 if n != m and n == 1 else s for n, s, m in zip(*i._layout[:2], shape[start + lead:])])
         before, after = (own[0] * shape[start], own[-1]) if own else (1, 1)     # as of the index reshaped: dimensions of one element
         mine.append((*[before if n == 1 else 0 for n in shape[:start]], *own, *[after if n == 1 else 0 for n in shape[start + rank:]]))
     return elementwise_strides(shape, mine)
