@@ -647,7 +647,7 @@ def _wrap_proxy(tx: Any, value: Any, source: Source) -> Variable:
 def _wrap_tensor(tx: Any, value: Tensor, source: Source) -> Variable:
     kind = type(value)
     if issubclass(kind, FormTensor):
-        raise RunEagerly(describe("nested tensor" if kind.is_nested else "sparse tensor", source.words))
+        raise RunEagerly(describe("nested tensor" if value.is_nested else "sparse tensor", source.words))
     if value._data is None:
         if computes(kind):
             return wrap_spread(tx, value, source)
