@@ -13,6 +13,7 @@ from flambeau import _C
 
 from ..backends.cpu import native
 from ..core import dispatch
+from ..core.device import at
 from ..core.dtypes import FLOAT, can_cast
 from ..core.size import is_dense, may_overlap
 from ..core.tensor import Tensor, bump_version, refuse_inference_write
@@ -85,17 +86,23 @@ def write(target: Tensor, value: Any, changes: bool = False) -> None:
         raise RuntimeError("the memory of this tensor is read-only (it came from a read-only NumPy array); clone() it first")
     if isinstance(value, Tensor) and value.device != target.device:
         source = value.to(target.device)._data
+    if isinstance(target._data, np.ndarray):
+        _store(target, source, changes)
+    else:
+        with at(target.device):
+            _store(target, source, changes)
+    bump_version(target)
+
+
+def _store(target: Tensor, source: Any, changes: bool) -> None:
     array, (conj, neg) = target._data, waits(target._data)
-    if changes and not target._data.flags.c_contiguous and may_overlap(*target._layout[:2]):
-        changed = (source != target._data) & ((source == source) | (target._data == target._data))
-        target._data[changed] = source[changed]
-    elif conj or neg:
-        array[...] = source
-    elif isinstance(source, np.ndarray):
+    if changes and not array.flags.c_contiguous and may_overlap(*target._layout[:2]):
+        changed = (source != array) & ((source == source) | (array == array))
+        array[changed] = source[changed]
+    elif not conj and not neg and isinstance(source, np.ndarray):
         native.copy_strided(array, resolved(source))
     else:
         array[...] = source
-    bump_version(target)
 
 
 class _CopyInto(Primitive):

@@ -579,7 +579,8 @@ def test_what_numpy_makes_of_numbers_that_change(name: str, kind: type) -> None:
     assert versions(f) <= 3
 
 
-@pytest.mark.parametrize("function", [abs, lambda n: +n, lambda n: -n, lambda n: round(n, 2), math.floor, math.ceil, int], ids=str)
+@pytest.mark.parametrize("function", [abs, lambda n: +n, lambda n: -n, lambda n: round(n, 2), math.floor, math.ceil, int],
+                         ids=["abs", "plus", "minus", "round", "floor", "ceil", "int"])
 def test_fractions_of_sizes(function: Callable) -> None:
     f = alone(lambda x: x * function(x.shape[0] / 7 - 1))
     compiled = torch.compile(f, backend="eager", dynamic=True, fullgraph=True)

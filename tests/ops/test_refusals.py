@@ -645,7 +645,7 @@ INTEGERS = [(name, place, key) for name, fn in OPERATORS.items() if ".nn." not i
             for place, (key, p) in enumerate(inspect.signature(fn).parameters.items()) if p.annotation in ("int", "int | None")]
 
 
-@pytest.mark.parametrize("wrong", [1.5, "a", True, [1], 2j, object()], ids=str)
+@pytest.mark.parametrize("wrong", [1.5, "a", True, [1], 2j, object()], ids=lambda wrong: type(wrong).__name__)
 def test_where_an_integer_stands_nothing_else_does(wrong) -> None:
     assert len(INTEGERS) > 100
     plain = {"int": 1, "int | None": 1, "bool": False, "str": "", "str | None": ""}
