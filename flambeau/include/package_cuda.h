@@ -138,7 +138,8 @@ struct Gpu {
     }
 };
 
-inline Gpu& gpu() {
+/* Of this library alone: what is static in a function that is not, all packages of a process would share. */
+static Gpu& gpu() {
     static Gpu& one = *new Gpu; /* never destroyed: the driver may be gone before it */
     return one;
 }

@@ -121,6 +121,27 @@ def test_products(name: str, driver: Path, tmp_path: Path) -> None:
             assert a.shape == b.shape and torch.allclose(a, b, atol=1e-5)
 
 
+TWO = """
+import sys
+import flambeau as torch
+first, second = map(torch._inductor.aoti_load_package, sys.argv[1:])
+x = torch.eye(4)
+for program, factor in ((first, 1), (second, 3), (first, 1), (second, 3)):
+    assert torch.equal(program(x), factor * torch.arange(20.0).reshape(4, 5)), factor
+"""
+
+
+def test_packages_in_one_process_have_weights_of_their_own(driver: Path, tmp_path: Path) -> None:
+    paths = []
+    for factor in (1, 3):
+        module = Of(lambda m, x: x @ m.weight)
+        module.weight.data = factor * torch.arange(20.0).reshape(4, 5)
+        paths.append(package(module, (torch.eye(4),), tmp_path / f"{factor}.pt2"))
+    variables = {**os.environ, "LD_LIBRARY_PATH": str(driver), "DRIVER_LOG": str(tmp_path / "log")}
+    done = subprocess.run([sys.executable, "-c", TWO, *paths], env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_buffers_are_kept_between_calls(driver: Path, tmp_path: Path) -> None:
     def step(m: Any, x: torch.Tensor) -> torch.Tensor:
         m.state.copy_(m.state @ x)

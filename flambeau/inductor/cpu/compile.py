@@ -43,8 +43,6 @@ from flambeau.core.cache import (
 from flambeau.core.settings import told
 
 INCLUDES = [Path(__file__).parents[2] / "include", Path(__file__).parent]
-HEADERS = ("runtime.h", "package.h", "kernel.h", "philox_rounds.h", "scalar.h", "convert.h", "functions.h", "remote.h", "sorting.h",
-           "vectors.h")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
          "-fno-exceptions", "-fno-rtti", "-fno-semantic-interposition", "-fno-plt", "-w")
 GCC_FLAGS = ("-fno-loop-unroll-and-jam",)  # which keeps GCC 12 from vectorising innermost loops over accumulators
@@ -144,7 +142,7 @@ def flags() -> tuple[str, ...]:
 
 @functools.cache
 def _headers() -> bytes:
-    return b"".join((folder / name).read_bytes() for name in HEADERS for folder in INCLUDES if (folder / name).exists())
+    return b"".join(path.read_bytes() for folder in INCLUDES for path in sorted(folder.glob("*.h")))
 
 
 def _stamp(path: str) -> str:
