@@ -32,7 +32,7 @@ EXAMPLES = {
     "linalg_lu_solve": f"torch.linalg.lu_solve(*torch.linalg.lu_factor({_M}), torch.eye(2))",
     "linalg_solve_triangular": "torch.linalg.solve_triangular(torch.tensor([[2.0, 1.0], [0.0, 4.0]]), torch.eye(2), upper=True)",
     "linalg_tensorinv": "torch.linalg.tensorinv(torch.eye(4).reshape(4, 2, 2), ind=1).shape",
-    "lu_solve": f"torch.lu_solve(torch.eye(2), *torch.linalg.lu_factor({_M}))",
+    "lu_solve": f"torch.linalg.lu_solve(*torch.linalg.lu_factor({_M}), torch.eye(2))",
     "lu_unpack": f"torch.lu_unpack(*torch.linalg.lu_factor({_M}))[2]",
     "meshgrid": 'torch.meshgrid(torch.tensor([1, 2]), torch.tensor([3, 4, 5]), indexing="ij")[0]',
     "multi_margin_loss": f"torch.nn.functional.multi_margin_loss({_M}, torch.tensor([0, 1]))",

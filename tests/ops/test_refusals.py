@@ -386,7 +386,8 @@ def outcome(lib, call):
         return error
 
 
-@pytest.mark.filterwarnings("ignore:index_reduce", "ignore:Casting complex")      # torch's, once a process
+@pytest.mark.filterwarnings("ignore:index_reduce", "ignore:Casting complex",      # torch's, once a process
+                            "ignore:The reduce argument", "ignore:.*is deprecated")     # both's
 @pytest.mark.parametrize("name", CALLS)
 def test_as_torch(name):
     got, want = outcome(fl, CALLS[name]), outcome(torch, CALLS[name])
