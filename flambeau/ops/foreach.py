@@ -9,6 +9,7 @@ from typing import Any
 from ..core.tensor import Tensor
 from .creation import tensor
 from .registry import operator
+from .writing import InPlace
 
 UNARY = ("abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac",
          "lgamma", "log", "log10",
@@ -32,6 +33,8 @@ def _checked(tensors: Any, name: str) -> Sequence[Tensor]:
         raise TypeError(f"{name}(): argument 'self' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
     if not tensors:
         raise RuntimeError("Tensor list must have at least one tensor.")
+    for target in tensors if name.endswith("_") else ():     # all are refused before any is written
+        InPlace.check(target)
     return tensors
 
 

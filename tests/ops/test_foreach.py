@@ -93,3 +93,13 @@ def test_refused_shapes_of_conv_tbc():
     for lib in (fl, torch):
         with pytest.raises(RuntimeError, match="time, batch"):
             lib.conv_tbc(lib.ones(2, 2), lib.ones(2, 2, 2), lib.ones(2))
+
+
+@pytest.mark.parametrize("call", [
+    lambda p: fl._foreach_add_(p, 1.0), lambda p: fl._foreach_mul_(p, 2.0), lambda p: fl._foreach_zero_(p),
+    lambda p: fl._foreach_copy_(p, [fl.zeros(2), fl.zeros(3)]), lambda p: fl._foreach_sqrt_(p), lambda p: fl._foreach_lerp_(p, p, 0.5)])
+def test_nothing_is_written_where_one_tensor_is_refused(call) -> None:
+    given = [fl.full((2,), 4.0), fl.ones(3, requires_grad=True)]
+    with pytest.raises(RuntimeError, match="leaf Variable"):
+        call(given)
+    assert given[0].tolist() == [4, 4] and given[0]._version == 0

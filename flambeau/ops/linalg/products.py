@@ -13,7 +13,7 @@ from ...core.dtypes import FLOAT, INT, bfloat16, bool_, dtype, float16, float32,
 from ...core.size import broadcast_shapes, canonical_dim, known_zero, several
 from ...core.symbolic import is_symbolic
 from ...core.tensor import Tensor
-from ...core.warned import deprecated, warn_once
+from ...core.warned import deprecated, warn, warn_once
 from .. import prims
 from ..batching import all_merged
 from ..order import in_rows, like
@@ -731,7 +731,7 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
 
 def _check_freedom(degrees: Any) -> None:
     if not is_symbolic(degrees) and bool(degrees <= 0):
-        warn_once("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.")
+        warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.")
 
 
 def _alike(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
