@@ -172,7 +172,7 @@ convert = pointwise("convert", lambda o, x, dtype: o.to_dtype(x, dtype), tensors
                     kernel=lambda x, dtype: _convert(x, dtype), aten=InAten("_to_copy", True),
                     samples=lambda r: [(r.standard_normal((2, 3)), complex128),
                                        (r.standard_normal((2, 3)) * 5, int64)],
-                    d=dict(x=lambda g, x_dtype: g if g.dtype is x_dtype else convert(g, x_dtype)))
+                    d=dict(x=lambda g, x_dtype: (g.real if g.dtype.is_complex and not x_dtype.is_complex else g).to(x_dtype)))
 conj = pointwise("conj", lambda o, x: o.conj(x), kernel=np.conj,
                  samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)], d=dict(x=lambda g: g.conj()))
 real = pointwise("real", lambda o, x: o.real(x), samples=lambda r: [(r.standard_normal((2, 3)) + 1j * r.standard_normal((2, 3)),)],
