@@ -95,7 +95,7 @@ from flambeau.nn.modules.loss import MultiLabelMarginLoss as MultiLabelMarginLos
 from flambeau.nn.modules.loss import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
 from flambeau.nn.modules.loss import MultiMarginLoss as MultiMarginLoss
 from flambeau.nn.modules.loss import NLLLoss as NLLLoss
-from flambeau.nn.modules.loss import NLLLoss as NLLLoss2d
+from flambeau.nn.modules.loss import NLLLoss2d as NLLLoss2d
 from flambeau.nn.modules.loss import PoissonNLLLoss as PoissonNLLLoss
 from flambeau.nn.modules.loss import SmoothL1Loss as SmoothL1Loss
 from flambeau.nn.modules.loss import SoftMarginLoss as SoftMarginLoss

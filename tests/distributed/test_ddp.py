@@ -204,7 +204,8 @@ class Watched(fl.nn.Module):
 
     def forward(self, x: Any, scale: Any) -> Any:
         self.seen = [str(t.dtype) for t in (x, scale, self.inner.weight, self.norm.running_mean)]
-        return self.outer(self.norm(self.inner(x) * scale).relu().to(self.outer.weight.dtype))
+        scaled = (self.inner(x) * scale).to(self.norm.running_mean.dtype)
+        return self.outer(self.norm(scaled).relu().to(self.outer.weight.dtype))
 
 
 def mixed(torch: Any, rank: int, world: int) -> dict:

@@ -11,7 +11,7 @@ from flambeau.nn.utils import parametrize as parametrize
 from flambeau.nn.utils import prune as prune
 from flambeau.nn.utils import rnn as rnn
 from flambeau.nn.utils import stateless as stateless
-from flambeau.nn.utils.clip_grad import clip_grad_norm_ as clip_grad_norm
+from flambeau.nn.utils.clip_grad import clip_grad_norm as clip_grad_norm
 from flambeau.nn.utils.clip_grad import clip_grad_norm_ as clip_grad_norm_
 from flambeau.nn.utils.clip_grad import clip_grad_value_ as clip_grad_value_
 from flambeau.nn.utils.clip_grad import clip_grads_with_norm_ as clip_grads_with_norm_
