@@ -453,11 +453,17 @@ PyMethodDef override_methods[] = {
     {"__exit__", (PyCFunction)(void*)override_exit, METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
+PyObject* override_depth(PyObject* self, void*) { return PyLong_FromSize_t(((OverrideScope*)self)->entered->size()); }
+
+PyGetSetDef override_getters[] = {
+    {"depth", override_depth, nullptr, "How many of its blocks are open.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
 PyType_Slot override_slots[] = {
     {Py_tp_doc, (void*)"A scope over this thread's function modes and autocast; `inside()` gives both as they are within it."},
     {Py_tp_new, (void*)override_create}, {Py_tp_dealloc, (void*)override_free}, {Py_tp_methods, override_methods},
     {Py_tp_traverse, (void*)override_traverse}, {Py_tp_clear, (void*)override_clear},
-    {0, nullptr},
+    {Py_tp_getset, override_getters}, {0, nullptr},
 };
 PyType_Spec override_spec = {"flambeau._C.OverrideScope", sizeof(OverrideScope), 0,
                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, override_slots};

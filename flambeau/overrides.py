@@ -115,14 +115,16 @@ def _get_function_stack_at(level: int) -> Any:
 def _push_on_torch_function_stack(mode: Any) -> None:
     """Turn a mode on, until it is popped."""
     dispatch.state.function_modes = (*dispatch.state.function_modes, mode)
-    shown.begin()
+    shown.pushed.append(mode)
+    shown.settle()
 
 
 def _pop_torch_function_stack() -> Any:
     """Turn the innermost mode off; it is the result."""
     *rest, last = dispatch.state.function_modes
     dispatch.state.function_modes = tuple(rest)
-    shown.end()
+    shown.pushed = [mode for mode in shown.pushed if mode is not last]
+    shown.settle()
     return last
 
 
@@ -137,13 +139,13 @@ class TorchFunctionMode(_C.OverrideScope):
     def __enter__(self) -> Any:
         mode = super().__enter__()
         if not self.operators_only:
-            shown.begin()
+            shown.settle(self)
         return mode
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         if not self.operators_only:
-            shown.end()
+            shown.settle()
 
     def __getstate__(self) -> dict:
         """Copies are not within the blocks of the original."""

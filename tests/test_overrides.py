@@ -229,6 +229,19 @@ def test_modes_are_told_of_attributes_and_methods(name: str) -> None:
     assert shown(fl, ACCESSES[name]) == shown(torch, ACCESSES[name])
 
 
+def test_an_interrupt_at_the_end_of_a_mode_leaves_no_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Tensor has follows from the modes that are on, whatever was kept from being done."""
+    before, settle = dict(vars(fl.Tensor)), asked.shown.settle
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), overrides.BaseTorchFunctionMode():
+        monkeypatch.setattr(asked.shown, "settle", interrupted)
+    monkeypatch.setattr(asked.shown, "settle", settle)
+    assert fl.ones(3).shape == (3,) and not asked.shown.begun
+    assert dict(vars(fl.Tensor)) == before
+
+
 def test_modes_are_told_of_every_member_and_none_is_changed() -> None:
     told: list[Any] = []
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType, MethodType
@@ -72,6 +73,8 @@ class AskedAttribute:
 
 def _no_mode_asks() -> bool:
     modes = dispatch.state.function_modes
+    if not modes:
+        shown.settle()      # an interrupt may have come between the last mode's end and ours
     return not modes or _unasked.blocks > 0 or getattr(modes[-1], "operators_only", False)
 
 
@@ -138,37 +141,46 @@ def member_of(entry: Any) -> Any:
 
 
 class _Shown:
-    """While a mode of the program's is on, in any thread, Tensor has entries that ask modes in the places of its own."""
+    """While a mode of the program's is on, in any thread, Tensor has entries that ask modes in the places of its own.
+
+    What is so follows from the modes that are on (`settle`), whatever an interrupt has kept from being done before.
+    """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.modes = 0
+        self.lock = threading.RLock()
+        self.modes: dict[int, weakref.ref] = {}     # whose blocks may be open, by their ids
+        self.pushed: list[Any] = []         # those that are on without a block
+        self.begun = self.done = False      # are there such entries, and all of them?
         self.places: list[tuple[type, str, Any]] = []   # what has been there
 
-    def begin(self) -> None:
-        """One mode more."""
+    def settle(self, mode: Any = None) -> None:
+        """For after a mode began or ended."""
         with self.lock:
-            self.modes += 1
-            if self.modes > 1:
-                return
-            if not self.places:
-                self.places = [(next(kind for kind in Tensor.__mro__ if name in vars(kind)), name, member)
-                               for name, member in members().items()]
-            for _, name, member in self.places:
-                entry = _ShownAttribute(member) if inspect.isdatadescriptor(member) else _ShownMethod(member)
-                setattr(Tensor, name, entry)
+            if mode is not None:
+                self.modes[id(mode)] = weakref.ref(mode)
+            self.modes = {key: kept for key, kept in self.modes.items() if (known := kept()) is not None and known.depth}
+            on = bool(self.modes or self.pushed)
+            if on and not self.done:
+                self._show()
+            elif not on and self.begun:
+                self._hide()
 
-    def end(self) -> None:
-        """One mode less."""
-        with self.lock:
-            self.modes -= 1
-            if self.modes:
-                return
-            for kind, name, member in self.places:
-                if kind is Tensor:
-                    setattr(Tensor, name, member)
-                else:
-                    delattr(Tensor, name)
+    def _show(self) -> None:
+        if not self.places:
+            self.places = [(next(kind for kind in Tensor.__mro__ if name in vars(kind)), name, member) for name, member in members().items()]
+        self.begun = True
+        for _, name, member in self.places:
+            setattr(Tensor, name, _ShownAttribute(member) if inspect.isdatadescriptor(member) else _ShownMethod(member))
+        self.done = True
+
+    def _hide(self) -> None:
+        self.done = False
+        for kind, name, member in self.places:
+            if kind is Tensor:
+                setattr(Tensor, name, member)
+            elif name in vars(Tensor):
+                delattr(Tensor, name)
+        self.begun = False
 
 
 shown = _Shown()
