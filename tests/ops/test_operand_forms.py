@@ -76,6 +76,7 @@ def test_cov_with_weights(names: str, correction: int) -> None:
     np.testing.assert_allclose(*results, rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 def test_cov_of_one_weighted_observation_is_not_a_number(kind: str) -> None:
     rng = np.random.default_rng(0)

@@ -41,6 +41,7 @@ def _samples(prim: Any) -> list[tuple]:
     return [tuple(torch.from_numpy(rng.uniform(0.1, 0.9, (2, 3))) for _ in prim.params)] if len(prim.params) == prim.tensors else []
 
 
+@pytest.mark.filterwarnings("ignore:.*is deprecated in favor of")     # by the names of overloads
 @pytest.mark.parametrize("name", [name for name, prim in PRIMITIVES.items() if getattr(prim, "owner", None) is None])
 def test_the_overload_of_a_step_computes_the_same(name: str) -> None:
     prim = PRIMITIVES[name]
