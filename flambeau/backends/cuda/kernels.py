@@ -20,6 +20,7 @@ from ... import _C
 from ...core.dtypes import DTYPES, INT, bool_, dtype, int32, uint64
 from ...core.scalar import SCATTERED_BY, Fold, ScalarOp
 from ...core.scalar import TABLE as SCALARS
+from ...core.size import extent
 from ..cpu.blas import grouped_mm
 from ..cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from . import blas, cubins, library, strays
@@ -504,9 +505,8 @@ def _empty(shape: Sequence[int], kind: dtype, where: Any) -> Array:
 
 def _empty_strided(shape: Sequence[int], strides: Sequence[int], kind: dtype, where: Any) -> Array:
     size = kind.itemsize
-    last = sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else -1
     with _on(where):
-        memory = cupy.empty((last + 1) * size, np.uint8)
+        memory = cupy.empty(extent(shape, strides) * size, np.uint8)
     return cupy.ndarray(tuple(shape), kind.numpy, memory.data, strides=tuple(s * size for s in strides))
 
 

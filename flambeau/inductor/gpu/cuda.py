@@ -30,6 +30,7 @@ from flambeau.core.device import CPU, at, device
 from flambeau.core.dtypes import DTYPES, dtype
 from flambeau.core.expr import Index
 from flambeau.core.lazy import LazyModule
+from flambeau.core.size import extent
 from flambeau.core.tensor import Tensor, from_array
 from flambeau.core.windows import ROLES, by_role
 from flambeau.inductor import call as calls
@@ -395,7 +396,7 @@ def _fit(cupy: Any) -> Callable:
         if same and array.data.ptr % 16 == 0:
             return array
         size = array.dtype.itemsize
-        room = cupy.empty(sum((n - 1) * s // size for n, s in zip(array.shape, strides)) + 1 if array.size else 0, array.dtype)
+        room = cupy.empty(extent(array.shape, [s // size for s in strides]), array.dtype)
         out = cupy.ndarray(array.shape, array.dtype, room.data, strides=strides)
         out[...] = array
         return out

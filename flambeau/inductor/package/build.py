@@ -13,6 +13,7 @@ import numpy as np
 from flambeau.aot.compile import compile_parts
 from flambeau.aot.joint import Constant, FromArgument, FromAttribute, FromGenerator, FromSize, Interface, Program, Result, Slot
 from flambeau.core.dtypes import int64
+from flambeau.core.size import extent
 from flambeau.core.tensor import Tensor
 from flambeau.core.unresolved import resolved
 from flambeau.fx import Graph, GraphModule, Node
@@ -23,7 +24,7 @@ from flambeau.inductor.loop.boxes import index_of
 from flambeau.inductor.loop.ir import Extern
 from flambeau.inductor.package.freeze import freeze
 from flambeau.inductor.package.gpu import GpuWriter, print_gpu_graph, source_of, without_kernel
-from flambeau.inductor.package.written import Input, Plan, Port, Requirement, Size, State, Weights, Writer, Written, elements
+from flambeau.inductor.package.written import Input, Plan, Port, Requirement, Size, State, Weights, Writer, Written
 from flambeau.ops.custom import MEANINGS
 from flambeau.ops.registry import OPERATORS
 
@@ -196,7 +197,7 @@ def _bytes(tensor: Tensor) -> tuple[bytes, Any]:
     """The memory of a tensor from its first element to its last, and what tells whether two are the same."""
     host = np.asarray(resolved(tensor.detach()._data))
     strides = tuple(s // host.itemsize for s in host.strides)
-    count = elements(host.shape, strides)
+    count = extent(host.shape, strides)
     flat = np.lib.stride_tricks.as_strided(host, (count,), (host.itemsize,))
     return flat.tobytes(), (host.__array_interface__["data"][0], count, host.dtype.str) if count else object()
 

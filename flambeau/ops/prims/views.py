@@ -9,7 +9,7 @@ import numpy as np
 
 from ...backends.cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from ...core.dtypes import float32, float64, int64
-from ...core.size import contiguous_strides, elementwise_strides, known_zero, may_overlap
+from ...core.size import contiguous_strides, elementwise_strides, extent, known_zero, may_overlap
 from ...core.symbolic import SymInt, expr_of
 from ...core.tensor import Tensor
 from ..primitives import InAten, channels_last_like
@@ -353,8 +353,7 @@ def _extent(x: Tensor) -> Any:
     if x._storage.buffer is not None:
         return x._storage.nbytes // x.dtype.itemsize
     base = x if x._base is None else x._base
-    reach = extent(base._layout) if 0 not in base._layout.shape else base._layout.offset
-    return reach * base.dtype.itemsize // x.dtype.itemsize
+    return reach(*base._layout) * base.dtype.itemsize // x.dtype.itemsize
 
 
 def check_pairs(size: Sequence, stride: Sequence) -> None:
@@ -373,10 +372,10 @@ def as_strided(x: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset
     check_pairs(size, stride)
     have = _extent(x)
     if all(type(v) is int for v in (*size, *stride, offset, have)) and 0 not in size:
-        reach = extent((size, stride, offset))
-        if reach > have or offset < 0 or min(stride, default=0) < 0:
+        need = reach(size, stride, offset)
+        if need > have or offset < 0 or min(stride, default=0) < 0:
             raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} need "
-                               f"{reach} elements, but the storage has {have}")
+                               f"{need} elements, but the storage has {have}")
     return Spec(tuple(size), x.dtype, tuple(stride), offset)
 
 
@@ -384,8 +383,8 @@ def _as_strided_back(g: Tensor, spec: Spec, size: Sequence, stride: Sequence, of
     """Add each element of `g` back to the storage position it was read from, then read the input's own layout. Elements of the input
     that are one place in memory share its gradient, so that it arrives once at what they were expanded from."""
     strides = spec.strides or contiguous_strides(spec.shape)
-    reach = max(extent((spec.shape, strides, spec.offset)), extent((size, stride, offset)))
-    flat = g.new_zeros(reach).index_add(0, positions(g, size, stride, offset).reshape(-1), g.reshape(-1))
+    flat = g.new_zeros(max(reach(spec.shape, strides, spec.offset), reach(size, stride, offset)))
+    flat = flat.index_add(0, positions(g, size, stride, offset).reshape(-1), g.reshape(-1))
     mine = positions(g, spec.shape, strides, spec.offset).reshape(-1)
     if may_overlap(spec.shape, strides):
         shared = g.new_zeros(flat.shape).index_add(0, mine, g.new_ones(mine.shape))
@@ -393,10 +392,9 @@ def _as_strided_back(g: Tensor, spec: Spec, size: Sequence, stride: Sequence, of
     return flat.index_select(0, mine).reshape(spec.shape)
 
 
-def extent(layout: tuple) -> int:
-    """How many elements of memory a layout (shape, strides, offset) reaches."""
-    shape, strides, offset = layout
-    return offset + sum((n - 1) * s for n, s in zip(shape, strides)) + 1
+def reach(shape: Sequence, strides: Sequence, offset: Any) -> Any:
+    """How many elements of memory a layout reaches, from the memory's first."""
+    return offset + extent(shape, strides)
 
 
 def positions(like: Tensor, size: Sequence, stride: Sequence, offset: int) -> Tensor:
@@ -412,7 +410,7 @@ def positions(like: Tensor, size: Sequence, stride: Sequence, offset: int) -> Te
 def in_memory(x: Tensor, layout: tuple, least: int = 0) -> tuple[Tensor, Tensor]:
     """Memory of at least so many elements in which `x` lies in this layout, zeros around it; and where its elements are."""
     mine = positions(x, *layout)
-    memory = x.new_zeros(max(extent(layout), least))
+    memory = x.new_zeros(max(reach(*layout), least))
     return memory.index_put((mine,), x), mine
 
 
