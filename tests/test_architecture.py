@@ -12,7 +12,9 @@ from flambeau.__main__ import main
 from flambeau.core import dispatch
 from flambeau.core.scalar import FOLDS, TABLE
 from flambeau.core.tensor import AutogradMeta, Layout, Tensor, View
-from flambeau.ops.registry import OPERATORS, PRIMITIVES
+from flambeau.inductor.library import LIBRARY
+from flambeau.ops.higher_order import Scan
+from flambeau.ops.registry import COMPOSITES, OPERATORS, PRIMITIVES
 
 ROOT = Path(__file__).resolve().parent.parent
 ARCHITECTURE, INTERFACES = (ROOT.joinpath("docs", f"{name}.md").read_text(encoding="utf-8") for name in ("architecture", "interfaces"))
@@ -59,10 +61,17 @@ def test_the_tags() -> None:
     assert of_operators >= used and of_operators - used <= {"communicates"}      # which only operators on process groups are
 
 
+def test_the_families_of_library_calls() -> None:
+    listed = re.search(r"inductor/library: (.*?)\)", facet("library"))
+    assert listed and re.findall(r"`([a-z ]+)`", listed[1]) == list(LIBRARY)
+    records = [*PRIMITIVES.values(), *COMPOSITES.values(), Scan]
+    assert {record.library for record in records} == {"", *LIBRARY}
+
+
 def test_the_folds() -> None:
     listed = re.search(r"kind: `([a-z ]+)` \(FOLDS", section("Primitive"))
     assert listed and listed[1].split() == list(FOLDS)
-    assert {p.loop for p in PRIMITIVES.values() if type(p.loop) is str} <= {*FOLDS, "argmax", "argmin", "strided", "scatter", "extern"}
+    assert {p.loop for p in PRIMITIVES.values() if type(p.loop) is str} <= {*FOLDS, "argmax", "argmin", "strided", "scatter"}
 
 
 def test_the_state_of_dispatch() -> None:

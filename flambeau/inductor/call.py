@@ -191,6 +191,11 @@ def is_whole(view: View, buffer: Buffer) -> bool:
     return view.shape == buffer.shape and view.strides == buffer.strides and view.offset == 0
 
 
+def places(views: Sequence[View]) -> tuple[tuple[str, int], ...]:
+    """The addresses of views whose offsets are known."""
+    return tuple([(v.buffer, v.offset * v.dtype.itemsize) for v in views])
+
+
 def look(view: View, whole: bool) -> Look:
     """At the memory of a view; `whole`: at the array as it is."""
     if whole:

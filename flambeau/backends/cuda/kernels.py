@@ -557,7 +557,7 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
             prim.kernels["cuda"] = getattr(host, "failing_alike", _as_it_is)(library.TABLE[name])
         elif prim.kind == "pointwise":
             prim.kernels["cuda"] = pointwise_kernel(prim.loop)
-        elif prim.kind == "general" and not prim.tags & {"custom", "extern"} and host is not None:
+        elif prim.kind == "general" and "custom" not in prim.tags and host is not None:
             prim.kernels["cuda"] = library.on_host(host)
     for name in ("mm", "bmm"):
         primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(blas.product_program, primitives[name]), REMEMBERED)
@@ -571,7 +571,7 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
 
 def prefer_generated(primitives: dict[str, Any], composites: dict[str, Any], generated: Callable) -> None:
     """Ask for generated kernels first: of primitives that are loops, and of operators that are several of them."""
-    whole = [p for p in primitives.values() if p.kind in ("pointwise", "general") and p.loop not in (None, "extern") and "random" not in p.tags]
+    whole = [p for p in primitives.values() if p.kind in ("pointwise", "general") and p.loop is not None and "random" not in p.tags]
     for record in (*whole, *[c for c in composites.values() if c.fused and "cuda" not in c.kernels]):
         record.eager.gpu = _C.GpuPrograms(functools.partial(generated, record), REMEMBERED)
     primitives["clone"].eager.gpu = _C.GpuPrograms(functools.partial(_clone_program, generated, primitives["clone"]), REMEMBERED)

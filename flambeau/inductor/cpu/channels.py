@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 from flambeau.core.expr import Index, coefficient, free_variables, var
-from flambeau.inductor.cpu.externs import runs_fast
+from flambeau.inductor.library import runs_fast
 from flambeau.inductor.loop.ir import Buffer, Compute, Extern, Program, Tracer, Value, View, numel, walk
 from flambeau.inductor.loop.post_ops import PostOp, activation
 from flambeau.inductor.loop.ranges import simplified

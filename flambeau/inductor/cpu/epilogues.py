@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from flambeau.core.expr import Index, modulo, substitute, var
 from flambeau.inductor.cpu.channels import extend, finish_convolution
-from flambeau.inductor.cpu.externs import EXTERNS, runs_fast
+from flambeau.inductor.library import runs_fast, takes_epilogue
 from flambeau.inductor.loop.ir import Access, Compute, Extern, Program, Step, Value, View, numel, walk
 from flambeau.inductor.loop.post_ops import PostOp, activation
 from flambeau.inductor.loop.views import divisors_in, linear_strides, split_batch
@@ -33,7 +33,7 @@ def fuse_epilogues(program: Program) -> None:
             writers[name] = step
     uses.update(out.buffer for out in program.outputs if isinstance(out, View))
     for step in list(program.steps):
-        if isinstance(step, Extern) and step.op in EXTERNS:
+        if isinstance(step, Extern) and takes_epilogue(step):
             while uses[name := step.outputs[0].buffer] == 1 and _finish(program, step, readers.get(name), writers):
                 writers[step.outputs[0].buffer] = step
 

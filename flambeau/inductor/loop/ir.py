@@ -344,6 +344,7 @@ class View(NamedTuple):
 
 
 Loop = tuple[str, Index]  # variable, size
+THROUGH_PYTHON = ("eager", "kernel")    # what calls are that no library of generated code has: a primitive, an operator's kernel
 
 
 class Origin(NamedTuple):
@@ -439,6 +440,11 @@ class Extern:
     def writes(self) -> tuple[str, ...]:
         """The buffers that are written."""
         return tuple(view.buffer for view in self.outputs)
+
+    @property
+    def in_python(self) -> bool:
+        """Whether the primitive's or operator's own kernel is called, through Python."""
+        return self.op in THROUGH_PYTHON
 
     @property
     def begins(self) -> bool:

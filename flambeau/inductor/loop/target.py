@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flambeau.core.dtypes import dtype
 from flambeau.inductor.loop.boxes import Box
 from flambeau.inductor.loop.ir import Value
-from flambeau.ops.registry import Primitive
 
 if TYPE_CHECKING:
     from flambeau.inductor.loop.lowering import Lowering
 
 
 class Target(Protocol):
-    """A type of device: which calls its libraries take, and what is worth storing there."""
+    """A type of device: what its generated code can do, and what is worth storing there."""
 
     device: str
+    calls: Mapping[str, Callable[[Any, Any, Any, list], Any]]
+    """How families of library calls are lowered to: `(lowering, node, primitive, arguments)` -> boxes, or None where there is no such call."""
     rounds: bool
     """Whether each operation of narrow floats is rounded, as the device's eager ones are."""
     stores_narrow: bool
     """Whether what is widened is stored before it is."""
-
-    def call(self, lowering: Lowering, node: Any, prim: Any, args: list) -> Any:
-        """The results of a primitive that is one call as it stands; None if it is not."""
-
-    def library(self, lowering: Lowering, node: Any, prim: Primitive, args: list) -> Box | None:
-        """The result of a product or convolution by a library; None where the eager kernel is to be called."""
 
     def scatters(self, mode: str, kind: dtype) -> bool:
         """Whether generated code can combine numbers at computed positions so."""
