@@ -23,7 +23,7 @@ from ..core.dtypes import COMPLEX, FLOAT, dtype
 from ..core.locks import cached_property
 from ..core.scalar import FOLDS, TABLE, Fold, compares, evaluate
 from ..core.size import channels_last_strides, elementwise_strides, is_contiguous, looks_channels_last, plain_numbers, telling
-from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, is_example, laid_out, view_tensor
+from ..core.tensor import Layout, Tensor, ViewPath, element_strides, fake, from_array, is_example, laid_out, view_tensor
 from ..core.unresolved import resolved, seen, waits
 from . import batching
 from .derivatives import Derivative, Pointwise
@@ -313,9 +313,9 @@ class ViewPrimitive(Primitive):
             out._data = seen(out._data, conj, neg)
         source = args[0]
         step = (self, args[1:])
-        root, chain, _, origin = source._view or View(source, ())
+        root, chain, _, origin = source._view or ViewPath(source, ())
         origin = origin or (None if dispatch.state.grad_enabled else "no_grad")
-        out._view = View(root, (*chain, step), 0 if root._grad is None else root._grad.generation, origin)
+        out._view = ViewPath(root, (*chain, step), 0 if root._grad is None else root._grad.generation, origin)
         return out
 
 

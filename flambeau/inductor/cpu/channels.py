@@ -17,7 +17,7 @@ from flambeau.inductor.loop.ranges import simplified
 
 
 @dataclass
-class _Plan:
+class _Ends:
     """The post-ops found so far; `scale` and `shift` are what is pending of the channel-wise affine function."""
 
     o: Tracer
@@ -106,7 +106,7 @@ def _only_load(step: Compute, buffer: str) -> Value | None:
     return loads[0]
 
 
-def _plan(step: Compute, load: Value, dims: list[str], out: View, program: Program) -> _Plan | None:
+def _plan(step: Compute, load: Value, dims: list[str], out: View, program: Program) -> _Ends | None:
     above = {v.uid for v in step.values if any(w is load for w in walk([v]))}
     chain: list[tuple[Value, Value | None, bool]] = []  # operation, other operand, whether the chain is its first operand
     v = step.body
@@ -117,7 +117,7 @@ def _plan(step: Compute, load: Value, dims: list[str], out: View, program: Progr
         other = next((a for a in v.args if a is not mine[0]), None)
         chain.append((v, other, v.args[0] is mine[0]))
         v = mine[0]
-    plan = _Plan(Tracer())
+    plan = _Ends(Tracer())
     for op, other, first in reversed(chain):
         if other is None:
             kind = activation(op, op.args[0])
@@ -131,7 +131,7 @@ def _plan(step: Compute, load: Value, dims: list[str], out: View, program: Progr
     return plan if 0 < len(plan.posts) <= 6 else None
 
 
-def _add(plan: _Plan, op: str, other: Value, first: bool, dims: list[str], out: View, program: Program) -> bool:
+def _add(plan: _Ends, op: str, other: Value, first: bool, dims: list[str], out: View, program: Program) -> bool:
     """Take one binary operation into the plan."""
     if op not in ("add", "sub", "mul") or (op == "sub" and not first):
         return False
@@ -175,7 +175,7 @@ def _same_place(v: Value, dims: list[str], out: View, program: Program) -> View 
     return View(v.attr.buffer, out.dtype, out.shape, tuple(strides), rest)
 
 
-def _ready(plan: _Plan, program: Program, position: int) -> bool:
+def _ready(plan: _Ends, program: Program, position: int) -> bool:
     """Whether all operands are complete before the call."""
     needed: set[str] = set()
     for _, operand in plan.posts:

@@ -20,7 +20,7 @@ from flambeau.inductor.graph import GPU_PASSES, CompiledGraph, _run_passes
 from flambeau.inductor.library import LIBRARY, family_of
 from flambeau.inductor.loop.ir import Assumed, Extern
 from flambeau.inductor.loop.scheduler import GPU, schedule
-from flambeau.inductor.package.written import Input, Plan, State, Weights, Writer, Written, elements_text, numbers
+from flambeau.inductor.package.written import Input, PackagePlan, State, Weights, Writer, Written, elements_text, numbers
 from flambeau.inductor.targets import lower
 
 PRODUCT_KINDS = {"float32": (0, 68), "float64": (1, 70), "float16": (2, 68), "bfloat16": (14, 68)}     # CUDA's numbers for them, and to add in
@@ -64,7 +64,7 @@ class GpuWriter(Writer):
     """Writes a plan down whose steps run on a GPU of this compute capability. Inputs lie in the host's memory or on the GPU; results, and
     what the program writes to, in the host's."""
 
-    def __init__(self, plan: Plan, weights: Weights, graph: CompiledGraph, capability: int):
+    def __init__(self, plan: PackagePlan, weights: Weights, graph: CompiledGraph, capability: int):
         super().__init__(plan, weights)
         kernels = graph.cuda.kernels
         cubins = cuda.compile_all(kernels, capability, [cuda.aligned_parameters(graph.program, k) for k in kernels])

@@ -63,7 +63,7 @@ class Written(NamedTuple):
 
 
 @dataclass
-class Plan:
+class PackagePlan:
     """What of a call a package runs, and how its ends are called.
 
     `sources` are the graph's inputs in order; `results[k]` is output k as one of the call's results.
@@ -105,7 +105,7 @@ class Weights:
 class Writer:
     """Writes one plan down."""
 
-    def __init__(self, plan: Plan, weights: Weights):
+    def __init__(self, plan: PackagePlan, weights: Weights):
         self.plan, self.call, self.weights = plan, plan.call, weights
         self.lines: list[str] = []
         self.blocks: set[str] = set()
