@@ -164,12 +164,9 @@ def reshaped_strides(old: Sequence, strides: Sequence, shape: Sequence) -> tuple
     return tuple(new) if left == 1 else None
 
 
-def _slice_loop(o: Any, idx: Sequence, x: Any, dim: int, start: Any, stop: Any, step: int) -> Any:
-    return x([i * step + start if d == dim else i for d, i in enumerate(idx)])
-
-
 @view("slice", tags=("moving",),
-      derivative=Linear(x=lambda g, x_shape, dim, start, stop, step: _slice_back(g, x_shape, dim, start, stop, step)), loop=_slice_loop,
+      derivative=Linear(x=lambda g, x_shape, dim, start, stop, step: _slice_back(g, x_shape, dim, start, stop, step)),
+      loop=lambda o, idx, x, dim, start, stop, step: x([i * step + start if d == dim else i for d, i in enumerate(idx)]),
            samples=lambda r: [(r.standard_normal((3, 7)), 1, 1, 6, 2), (r.standard_normal((3, 7)), 0, 1, 3, 1)])
 def slice_(x: Tensor, dim: int, start: int, stop: int, step: int) -> Spec:
     """Elements start, start+step, ... before stop along `dim`; 0 <= start <= stop <= size, step >= 1."""
@@ -192,10 +189,6 @@ def _slice_back(g: Tensor, shape: Sequence, dim: int, start: int, stop: int, ste
     return pad_zeros(g, tuple(low), tuple(high), tuple(inner))
 
 
-def _select_loop(o: Any, idx: Sequence, x: Any, dim: int, index: Any) -> Any:
-    return x([*idx[:dim], o.indirect(index([]), x.shape[dim]) if callable(index) else index, *idx[dim:]])
-
-
 def _select_back(g: Tensor, shape: Sequence, dim: int, index: Any) -> Tensor:
     if isinstance(index, Tensor):
         return g.new_zeros(tuple(shape)).index_add(dim, index.unsqueeze(0), g.unsqueeze(dim))
@@ -203,7 +196,8 @@ def _select_back(g: Tensor, shape: Sequence, dim: int, index: Any) -> Tensor:
 
 
 @view("select", tags=("moving",),
-      derivative=Linear(x=lambda g, x_shape, dim, index: _select_back(g, x_shape, dim, index)), loop=_select_loop,
+      derivative=Linear(x=lambda g, x_shape, dim, index: _select_back(g, x_shape, dim, index)),
+      loop=lambda o, idx, x, dim, index: x([*idx[:dim], o.indirect(index([]), x.shape[dim]) if callable(index) else index, *idx[dim:]]),
            samples=lambda r: [(r.standard_normal((3, 4)), 1, 2)])
 def select(x: Tensor, dim: int, index: int | Tensor) -> Spec:
     """The slice at `index` (>= 0) along `dim`, without that dimension. While tracing it may be a 0-dim tensor: where the slice begins
@@ -232,11 +226,8 @@ def squeeze(x: Tensor, dims: tuple[int, ...]) -> Spec:
     return Spec(tuple([shape[d] for d in keep]), x.dtype, tuple([strides[d] for d in keep]), offset)
 
 
-def _unsqueeze_loop(o: Any, idx: Sequence, x: Any, dim: int) -> Any:
-    return x([*idx[:dim], *idx[dim + 1:]])
-
-
-@view("unsqueeze", tags=("moving",), derivative=Linear(x=lambda g, dim: squeeze(g, (dim,))), loop=_unsqueeze_loop,
+@view("unsqueeze", tags=("moving",), derivative=Linear(x=lambda g, dim: squeeze(g, (dim,))),
+      loop=lambda o, idx, x, dim: x([*idx[:dim], *idx[dim + 1:]]),
            samples=lambda r: [(r.standard_normal((3, 2)), 1)])
 def unsqueeze(x: Tensor, dim: int) -> Spec:
     """With a dimension of size 1 before dimension `dim`."""
@@ -414,10 +405,6 @@ def in_memory(x: Tensor, layout: tuple, least: int = 0) -> tuple[Tensor, Tensor]
     return memory.index_put((mine,), x), mine
 
 
-def _unfold_loop(o: Any, idx: Sequence, x: Any, dim: int, size: int, step: int) -> Any:
-    return x([i * step + idx[-1] if d == dim else i for d, i in enumerate(idx[:-1])])
-
-
 def _unfold_back(g: Tensor, shape: Sequence, dim: int, size: int, step: int) -> Tensor:
     """Each element gets what came to the windows that show it."""
     count = g.shape[dim]
@@ -427,11 +414,8 @@ def _unfold_back(g: Tensor, shape: Sequence, dim: int, size: int, step: int) -> 
     return g.new_zeros(tuple(shape)).index_add(dim, places.reshape((count * size,)), taps)
 
 
-def _unfold_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
-    return unfold(args[0], args[1] + 1, *args[2:])
-
-
-@view("unfold", tags=("overlapping",), batch=_unfold_batch, loop=_unfold_loop,
+@view("unfold", tags=("overlapping",), batch=lambda prim, size, args, has: unfold(args[0], args[1] + 1, *args[2:]),
+      loop=lambda o, idx, x, dim, size, step: x([i * step + idx[-1] if d == dim else i for d, i in enumerate(idx[:-1])]),
       derivative=Linear(x=lambda g, x_shape, dim, size, step: _unfold_back(g, x_shape, dim, size, step)),
       samples=lambda r: [(r.standard_normal((2, 7, 3)), 1, 3, 2), (r.standard_normal(6), 0, 2, 3)])
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Spec:
