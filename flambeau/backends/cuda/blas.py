@@ -139,7 +139,7 @@ def _prepare(a: Array, b: Array, out: Array) -> Callable[[Array, Array, Array], 
 
 
 def by_address(kind: Any, shape: Sequence[int], k: int, of_a: MatrixLayout | None, of_b: MatrixLayout | None,
-               of_out: MatrixLayout | None, result: str = "") -> Callable[[int, int, int], None] | None:
+               of_out: MatrixLayout | None, *, result: str = "") -> Callable[[int, int, int], None] | None:
     """The product into (*batch, n, m) `shape` over `k`, of matrices laid out so, as a function of their addresses; `result`: its dtype,
     where it is another.
 
