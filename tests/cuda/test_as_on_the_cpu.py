@@ -51,7 +51,11 @@ PROGRAMS = {
                                                   fl.tensor([[[-2.0], [1]]], device=d).half(), beta=1e12),
     "digamma at its poles": lambda d: fl.digamma(fl.tensor([0.0, -0.0, INF, -INF, -1.0], device=d)),
     "Bessel functions at infinity": lambda d: fl.stack([f(fl.tensor([INF, -INF, -0.0], device=d)) for f in (
-        fl.special.i0, fl.special.i1, fl.special.bessel_j0, fl.special.bessel_j1, fl.special.bessel_y0, fl.special.bessel_y1)]),
+        fl.special.i0, fl.special.i1, fl.special.bessel_j0, fl.special.bessel_j1, fl.special.bessel_y0, fl.special.bessel_y1)]).round().abs(),
+    "incomplete gamma functions of NaN": lambda d: fl.special.gammainc(fl.tensor([NAN, 1.0, NAN], device=d),
+                                                                         fl.tensor([0.0, NAN, INF], device=d)),
+    "a real part is a copy": lambda d: (z := fl.tensor([1j], device=d), r := z.to(fl.float32), z.fill_(3), r)[-1],
+    "signs of constants": lambda d: fl.compile(lambda x: x // -0.0)(fl.tensor([3, -3], device=d)),
     "scaled Bessel functions of the second kind far out": lambda d: (1e4 * fl.stack([
         f(fl.tensor([50.0, 104.0, 499.0, 501.0, 65504.0, 1e30, INF, NAN, -1.0], device=d))
         for f in (fl.special.scaled_modified_bessel_k0, fl.special.scaled_modified_bessel_k1)])).round(),

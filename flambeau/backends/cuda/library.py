@@ -5,6 +5,7 @@ What no library computes on a GPU is computed on the host, on a copy (`on_host`)
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -137,13 +138,17 @@ def _in_float(fn: Callable) -> Callable:
     def kernel(*args: Any) -> Array:
         kind = args[0].dtype
         wide = [a.astype(np.float32) if isinstance(a, cupy.ndarray) and a.dtype.itemsize < 4 else a for a in args]
-        return cupy.asarray(fn(*wide)).astype(kind, copy=False)
+        arrays = [a for a in wide if isinstance(a, cupy.ndarray)]
+        value = cupy.asarray(fn(*wide))
+        if len(arrays) > 1:     # of two, CuPy's look at one first
+            value = cupy.where(functools.reduce(cupy.logical_or, map(cupy.isnan, arrays)), cupy.nan, value)
+        return value.astype(kind, copy=False)
     return kernel
 
 
 def _of_finite(fn: Callable) -> Callable:
     """A function that is NaN at infinity, where torch's quotient of infinities is."""
-    return lambda x: fn(x) + (x - x)
+    return lambda x: cupy.where(cupy.isinf(x), cupy.nan, fn(x))
 
 
 def _scaled(bessel: Callable, order: int, sign: int) -> Callable:

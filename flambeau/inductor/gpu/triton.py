@@ -314,7 +314,8 @@ class TritonPrinter(KernelPrinter):
         if v.op == "constant":
             if isinstance(v.attr, SymFloat):
                 return f"tl.full([1, 1], {self._float(v.attr)}, {kind})"
-            return f"tl.full([1, 1], {number(v.attr)}, {kind})"
+            full = f"tl.full([1, 1], {number(v.attr)}, {kind})"
+            return f"negative({full})" if isinstance(v.attr, float) and v.attr == 0 and math.copysign(1, v.attr) < 0 else full
         if v.op == "index":
             text = self.expr(v.attr, dict(zip(computed_names(v.attr), v.args, strict=True)))
             return f"({text}).to({kind})" if isinstance(v.attr, Expr) and self._uses_loops(v.attr) else f"tl.full([1, 1], {text}, {kind})"
@@ -481,8 +482,8 @@ def power(a, b):    # of integers by squaring; a negative power is 0 but for 1 a
     if a.dtype.is_floating():
         made = libdevice.pow(a, b)
     else:
-        base, left = a, b
-        made = a * 0 + 1
+        base, left = a + b * 0, b + a * 0
+        made = base * 0 + 1
         for _ in range(a.dtype.primitive_bitwidth):
             made = tl.where((left & 1) != 0, made * base, made)
             base = base * base
