@@ -124,11 +124,7 @@ def _move_shape(x: Tensor, where: device, non_blocking: bool) -> Spec:
     return Spec(x._layout.shape, x.dtype, x._layout.strides)
 
 
-def _back_to(g: Tensor, x_device: device) -> Tensor:
-    return move_prim(g, x_device, False)
-
-
-move_prim = primitive("to_device", derivative=Linear(x=_back_to), tags=("linear",),
+move_prim = primitive("to_device", derivative=Linear(x=lambda g, x_device: move_prim(g, x_device, False)), tags=("linear",),
                       why_absent={"loop": "a copy between memories", "samples": "it takes a second device"})(_move_shape)
 move_prim.run = lambda args: _device_move(*args)
 

@@ -20,6 +20,7 @@ from ... import _C
 from ...core.dtypes import DTYPES, INT, bool_, dtype, int32, uint64
 from ...core.scalar import SCATTERED_BY, Fold, ScalarOp
 from ...core.scalar import TABLE as SCALARS
+from ...core.size import extent
 from ..cpu.blas import grouped_mm
 from ..cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from . import blas, cubins, library, strays
@@ -499,9 +500,8 @@ def _empty(shape: Sequence[int], kind: dtype, where: Any) -> Array:
 
 def _empty_strided(shape: Sequence[int], strides: Sequence[int], kind: dtype, where: Any) -> Array:
     size = kind.itemsize
-    last = sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else -1
     with _on(where):
-        memory = cupy.empty((last + 1) * size, np.uint8)
+        memory = cupy.empty(extent(shape, strides) * size, np.uint8)
     return cupy.ndarray(tuple(shape), kind.numpy, memory.data, strides=tuple(s * size for s in strides))
 
 
@@ -552,7 +552,7 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
             prim.kernels["cuda"] = getattr(host, "failing_alike", _as_it_is)(library.TABLE[name])
         elif prim.kind == "pointwise":
             prim.kernels["cuda"] = pointwise_kernel(prim.loop)
-        elif prim.kind == "general" and not prim.tags & {"custom", "extern"} and host is not None:
+        elif prim.kind == "general" and "custom" not in prim.tags and host is not None:
             prim.kernels["cuda"] = library.on_host(host)
     for name in ("mm", "bmm"):
         primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(blas.product_program, primitives[name]), REMEMBERED)
@@ -566,7 +566,7 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
 
 def prefer_generated(primitives: dict[str, Any], composites: dict[str, Any], generated: Callable) -> None:
     """Ask for generated kernels first: of primitives that are loops, and of operators that are several of them."""
-    whole = [p for p in primitives.values() if p.kind in ("pointwise", "general") and p.loop not in (None, "extern") and "random" not in p.tags]
+    whole = [p for p in primitives.values() if p.kind in ("pointwise", "general") and p.loop is not None and "random" not in p.tags]
     for record in (*whole, *[c for c in composites.values() if c.fused and "cuda" not in c.kernels]):
         record.eager.gpu = _C.GpuPrograms(functools.partial(generated, record), REMEMBERED)
     primitives["clone"].eager.gpu = _C.GpuPrograms(functools.partial(_clone_program, generated, primitives["clone"]), REMEMBERED)
