@@ -223,8 +223,7 @@ _ROWS = [
     ScalarOp("atanh", 1, SAME, "F", np.arctanh, _fn("atanh"), _lib("atanh"), 20),
     # special functions
     ScalarOp("sigmoid", 1, SAME, "F", lambda x: 1 / (1 + np.exp(-x)), _fn("sigmoid"), "tl.sigmoid({0})", 12, cupy="expit"),
-    ScalarOp("relu", 1, SAME, "IF", lambda x: np.maximum(x, 0), _fn("relu"), "tl.maximum({0}, 0, tl.PropagateNan.ALL)", ordered=True,
-             exact=True),
+    ScalarOp("relu", 1, SAME, "IF", lambda x: np.maximum(x, 0), _fn("relu"), _helper("relu"), ordered=True, exact=True),
     ScalarOp("erf", 1, SAME, "F", _native("erf"), _fn("erf"), "tl.erf({0})", 14, cupy="erf"),
     ScalarOp("erfc", 1, SAME, "F", _native("erfc"), _fn("erfc"), _lib("erfc"), 18, cupy="erfc"),
     ScalarOp("erfinv", 1, SAME, "F", _native("erfinv"), _fn("erfinv"), _lib("erfinv"), 25, cupy="erfinv", wide_on_gpu=True),

@@ -558,7 +558,7 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
         primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(blas.product_program, primitives[name]), REMEMBERED)
     for name, table in (("philox_uniform", _UNIFORM), ("philox_normal", _NORMAL)):
         primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(_draw_program, table), REMEMBERED, 1 << 1)
-    movers["cpu", "cuda"] = arrays.to_gpu
+    movers["cpu", "cuda"], movers["others", "cuda"] = arrays.to_gpu, arrays.of_others
     movers["cuda", "cpu"] = arrays.to_host
     movers["cuda", "cuda"] = arrays.between_gpus
     movers["cpu", "pinned"], movers["pinned", "cpu"] = arrays.pin, arrays.is_pinned
