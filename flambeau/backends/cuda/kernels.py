@@ -23,7 +23,7 @@ from ...core.scalar import TABLE as SCALARS
 from ...core.size import extent
 from ..cpu.blas import grouped_mm
 from ..cpu.conv import FROM_LAST, TO_LAST, is_channels_last
-from . import blas, cubins, library, sorting, strays
+from . import blas, cubins, library, scans, sorting, strays
 from .programs import REMEMBERED, Launch, Place, program
 
 Array = Any
@@ -528,7 +528,7 @@ def _scan(fn: Callable) -> Callable:
 TABLE: dict[str, Callable] = {
     "argmax": lambda x, dim: cupy.argmax(_wide(x), axis=dim).astype(np.int64),
     "argmin": lambda x, dim: cupy.argmin(_wide(x), axis=dim).astype(np.int64),
-    "cumsum": _scan(cupy.cumsum), "cumprod": _scan(cupy.cumprod),
+    "cumsum": scans.scanner("cumsum", _scan(cupy.cumsum)), "cumprod": scans.scanner("cumprod", _scan(cupy.cumprod)),
     "sort": _sort, "topk": _topk, "nth": _nth,
     "cat": _by_bits(_cat), "flip": _by_bits(lambda x, dims: cupy.flip(x, dims).copy()),
     "gather": _by_bits(_gather), "scatter": _scatter, "scatter_reduce": _scatter, "index_select": _by_bits(_index_select),
@@ -562,7 +562,8 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
             prim.kernels["cuda"] = library.on_host(host)
     for name in ("mm", "bmm"):
         primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(blas.product_program, primitives[name]), REMEMBERED)
-    for name, write in (("sort", sorting.sort_program), ("topk", sorting.topk_program)):
+    for name, write in (("sort", sorting.sort_program), ("topk", sorting.topk_program), ("cumsum", scans.scan_program),
+                        ("cumprod", scans.scan_program)):
         primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(write, primitives[name]), REMEMBERED)
     for name, table in (("philox_uniform", _UNIFORM), ("philox_normal", _NORMAL)):
         primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(_draw_program, table), REMEMBERED, 1 << 1)
