@@ -20,6 +20,7 @@ from ..dynamo.graph_builder import must_hold
 from ..fx import GraphModule, Node, map_arg
 from ..ops import aten
 from ..ops.aten import AtenOperator, Overload
+from ..ops.custom import CustomOperator
 from . import program as programs
 from .core_table import TABLE, undo
 from .dims import ExportEnv
@@ -144,6 +145,8 @@ class Functional(Recorder):
             return self._by_table(target, args, kwargs)
         if isinstance(target, Overload) and target.__name__.endswith("_") and not target.__name__.endswith("__") and args:
             return self._without_writing(target, args, kwargs)
+        if isinstance(target, CustomOperator) and target.mutates:
+            return self._writing_copies(target, args, kwargs)
         now = tuple(map(self.current, args)), {name: self.current(v) for name, v in kwargs.items()}
         out = super().call(target, run, *now)
         first = now[0][0] if now[0] else None
@@ -191,6 +194,26 @@ class Functional(Recorder):
             new = aten._overload(schema)(self.current(args[0]), *args[1:], **kwargs)
             self.assign(args[0], new)
         return args[0]
+
+    def _writing_copies(self, target: CustomOperator, args: tuple, kwargs: dict) -> Any:
+        """An operator of the user's that writes: it is given copies, which are the new values."""
+        given = target.signature.bind(*args, **kwargs)
+        copies: dict[int, tuple[Tensor, Tensor]] = {}
+
+        def copied_now(value: Any) -> Any:
+            if isinstance(value, (list, tuple)):
+                return list(map(copied_now, value))
+            if not isinstance(value, Tensor):
+                return value
+            return copies.setdefault(id(value), (value, self.call(aten.clone.default, aten.clone.default, (value,), {})))[1]
+
+        for name, value in given.arguments.items():
+            given.arguments[name] = copied_now(value) if name in target.mutates else self.current(value)
+        out = super().call(target, target, given.args, given.kwargs)
+        with _Operators(self):
+            for tensor, copy in copies.values():
+                self.assign(tensor, copy)
+        return out
 
 
 def _differ(error: Exception) -> bool:
@@ -304,7 +327,7 @@ class _Rerun:
             specs.append(OutputSpec(OutputKind.USER_OUTPUT, arg, None))
         graph = recorder.graph
         graph.output(tuple(outs))
-        graph.eliminate_dead_code(lambda node: node.target is must_hold)
+        graph.eliminate_dead_code(lambda node: node.target is must_hold or bool(getattr(node.target, "mutates", ())))
         graph.meta["dialect"] = "ATEN"
         known = {s.arg.name: s for s in signature.input_specs}
         made = {constant_input(name): name for name in recorder.constants}     # what decompositions hold

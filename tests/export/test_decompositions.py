@@ -99,6 +99,35 @@ def test_tables():
         assert fl.allclose(each.module()(X), program.module()(X))
 
 
+@fl.library.custom_op("decompositions::doubled", mutates_args=("x", "rest"))
+def doubled(x: fl.Tensor, factor: float, rest: list[fl.Tensor]) -> fl.Tensor:
+    """Writes to all that it is given, and gives something new."""
+    for one in (x, *rest):
+        one.mul_(factor)
+    return x.sum()
+
+
+@doubled.register_fake
+def _(x, factor, rest):
+    return x.new_empty(())
+
+
+def test_operators_of_the_users_that_write():
+    def program(x):
+        y, z = x.clone(), fl.ones(4)
+        total = doubled(y[1], 2.0, [z, x])
+        doubled(z, factor=3.0, rest=[])
+        return y, z * 2, total
+
+    exported = export(_module(program), (X.clone(),))
+    apart = exported.run_decompositions()
+    assert list(apart.graph_signature.user_inputs_to_mutate.values()) == ["x"]
+    a, b = X.clone(), X.clone()
+    for got, want in zip(apart.module()(a), program(b), strict=True):
+        assert fl.equal(got, want)
+    assert fl.equal(a, b) and fl.equal(b, 2 * X)
+
+
 def test_what_cannot_be():
     program = export(_module(lambda x: x.unfold(0, 2, 1).add_(1)), (X,))
     with pytest.raises(NotImplementedError, match="a write through aten"):
