@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.memory_format import contiguous_format
+from ..core.symbolic import expr_of
 from ..core.tables import enters
 from ..core.tensor import Tensor
 from ..ops import aten as _aten
@@ -41,7 +42,11 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
 def _matmul(x: Tensor, y: Tensor) -> Any:
     if x.ndim == 2 and y.ndim == 2:
         return aten.mm.default(x, y)
-    return aten.bmm.default(x, y) if x.ndim == 3 and y.ndim == 3 and x.shape[0] == y.shape[0] else NotImplemented
+    if x.ndim < 3 or x.ndim != y.ndim or any(expr_of(n) != expr_of(m) for n, m in zip(x.shape[:-2], y.shape[:-2])):
+        return NotImplemented
+    a, b = (t if t.ndim == 3 else aten.reshape.default(t, [math.prod(t.shape[:-2]), *t.shape[-2:]]) for t in (x, y))
+    out = aten.bmm.default(a, b)
+    return out if x.ndim == 3 else aten.view.default(out, [*x.shape[:-1], y.shape[-1]])
 
 
 def _transposed(dims: int) -> Callable:

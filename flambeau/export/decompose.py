@@ -45,6 +45,8 @@ from .record import COMPARISONS, Recorder, _Operators, _Primitives, constant_inp
 class CustomDecompTable(dict):
     """overload -> the function that computes it from core operators; delete what is to stay whole."""
 
+    by_bodies = True        # what a function leaves (NotImplemented) is computed by the operator's own body
+
     def __init__(self, *given: Any) -> None:
         super().__init__(*(given or (default_table(),)))
 
@@ -179,7 +181,9 @@ class Functional(Recorder):
         compute = body or self.table[target]
         try:
             with _Operators(self), nullcontext() if seen else dispatch.push_mode(_Primitives(self)):
-                out = self._by_core_alone(compute, args, kwargs, again) if isinstance(compute, OwnBody) else compute(*args, **kwargs)
+                out = NotImplemented if isinstance(compute, OwnBody) else compute(*args, **kwargs)
+                if out is NotImplemented and (isinstance(compute, OwnBody) or getattr(self.table, "by_bodies", False)):
+                    out = self._by_core_alone(target, args, kwargs, again)
         finally:
             self._apart.pop()
         if out is NotImplemented:
@@ -191,7 +195,7 @@ class Functional(Recorder):
                 del self._apart[-depth:]
         return out
 
-    def _by_core_alone(self, compute: OwnBody, args: tuple, kwargs: dict, again: bool) -> Any:
+    def _by_core_alone(self, target: Callable, args: tuple, kwargs: dict, again: bool) -> Any:
         """What a body gives; NotImplemented, and nothing recorded, where it fails, comes to more than core operators, or goes by sizes."""
         tree_map(self.current, (args, kwargs))     # recorded before
         last, known = next(iter(reversed(self.graph.nodes)), None), (self._nodes, self._places, self._views, self._stand_ins, self.symbols,
@@ -201,7 +205,7 @@ class Functional(Recorder):
         env.frozen, env.guess = True, None
         self._bodies += 1
         try:
-            out = body_of(compute.operator, args, kwargs, again)
+            out = body_of(target, args, kwargs, again)
         except Exception:     # whatever it is: the operator itself is recorded then
             out = NotImplemented
         finally:
@@ -405,7 +409,7 @@ def _unknown_in(value: Any) -> SymInt | None:
 
 def run_decompositions(program: ExportedProgram, table: Mapping[Any, Callable] | None) -> ExportedProgram:
     """`program.run_decompositions(table)`."""
-    return _Rerun(program, default_table() if table is None else table).run()
+    return _Rerun(program, CustomDecompTable() if table is None else table).run()
 
 
 programs.run_decompositions = run_decompositions

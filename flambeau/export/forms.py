@@ -77,6 +77,7 @@ class Apart(CustomDecompTable):
     """What takes an operator apart that has no form elsewhere (`has_form(target, args, kwargs)`): the table for core ATen, or else the
     operator's own body, down to primitives."""
 
+    by_bodies = False       # a form there is, where it says NotImplemented
     depth = 3       # a body may call the operator itself, in a simpler way
 
     def __init__(self, has_form: Callable[[Any, tuple, dict], bool]) -> None:

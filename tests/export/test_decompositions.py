@@ -208,6 +208,18 @@ def test_bodies_that_go_by_sizes_stay_whole(name: str) -> None:
         assert _close(whole.run_decompositions().module()(x), wanted)
 
 
+def test_products_and_attention_of_any_batch_and_length() -> None:
+    def program(x):
+        return x @ x.transpose(-1, -2), x @ fl.ones(4, 2), F.scaled_dot_product_attention(x, x, x + 1)
+
+    whole = export(_module(program), (fl.randn(2, 3, 5, 4),), dynamic_shapes=({0: Dim("batch"), 2: Dim("length")},))
+    apart = whole.run_decompositions()
+    names = {str(n.target) for n in apart.graph.nodes if n.op == "call_function"}
+    assert "aten.bmm.default" in names and not names & {"aten.matmul.default", "aten.scaled_dot_product_attention.default"}
+    x = fl.randn(3, 3, 7, 4)
+    assert _close(apart.module()(x), program(x))
+
+
 def test_what_is_left_is_told_by_its_operator() -> None:
     """An operator whose body has steps that core ATen lacks is one node still, and nothing of its body is left beside it."""
     program = export(_module(lambda x: x.digamma() + x.median()), (X + 1,)).run_decompositions()
