@@ -71,7 +71,7 @@ class Cell:
         self.base, self.value, self.writes = base, base, 0
 
 
-class View:
+class CellView:
     """How a tensor looks into a memory: by which steps, and its value as of `writes`."""
 
     def __init__(self, tensor: Tensor, cell: Cell, chain: tuple) -> None:
@@ -85,18 +85,18 @@ class Functional(Recorder):
     def __init__(self, name_of_constant: Callable[[Tensor, bool], str], env: Any, table: Mapping[Any, Callable]) -> None:
         super().__init__(name_of_constant, env)
         self.table = table
-        self._views: dict[int, View] = {}
+        self._views: dict[int, CellView] = {}
         self._apart: list[Any] = []      # operators whose functions are running
         self._depth = getattr(table, "depth", 1)
         self._bodies = 0        # how many of them are operators' own bodies
         self.known_as: SymInt | None = None     # the size that the next step finds and only a run knows
 
     # -- memory ------------------------------------------------------------------------------------------------------
-    def view(self, tensor: Tensor) -> View:
+    def view(self, tensor: Tensor) -> CellView:
         """What is known of a tensor."""
         found = self._views.get(id(tensor))
         if found is None:
-            found = self._views[id(tensor)] = View(tensor, Cell(tensor), ())
+            found = self._views[id(tensor)] = CellView(tensor, Cell(tensor), ())
         return found
 
     def current(self, value: Any) -> Any:
@@ -167,7 +167,7 @@ class Functional(Recorder):
 
     def _looks(self, part: Tensor, source: Tensor, step: tuple) -> None:
         of = self.view(source)
-        self._views[id(part)] = View(part, of.cell, (*of.chain, step))
+        self._views[id(part)] = CellView(part, of.cell, (*of.chain, step))
 
     def _depth_of(self, target: Any) -> int:
         """How often what takes an operator apart may run within itself: a body may call its operator in a simpler way."""
