@@ -198,8 +198,8 @@ class Functional(Recorder):
     def _by_core_alone(self, target: Callable, args: tuple, kwargs: dict, again: bool) -> Any:
         """What a body gives; NotImplemented, and nothing recorded, where it fails, comes to more than core operators, or goes by sizes."""
         tree_map(self.current, (args, kwargs))     # recorded before
-        last, known = next(iter(reversed(self.graph.nodes)), None), (self._nodes, self._places, self._views, self._stand_ins, self.symbols,
-                                                               self.sizes._made)
+        last = next(iter(reversed(self.graph.nodes)), None)
+        known: tuple[dict, ...] = self._nodes, self._places, self._views, self._stand_ins, self.symbols, self.sizes._made
         before, env = [dict(each) for each in known], self.env
         env_before = env.frozen, env.guess
         env.frozen, env.guess = True, None

@@ -89,7 +89,7 @@ class _DerivedDim(Dim):
         self.max = scale * root.max + offset
 
     @property
-    def min(self) -> int:
+    def min(self) -> int:       # type: ignore[override]
         """The least size; AssertionError where it would be negative."""
         least = self.scale * self.root.min + self.offset
         if least < 0:

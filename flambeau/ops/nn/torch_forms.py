@@ -89,7 +89,8 @@ def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_m
 @operator
 def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
     """nn.functional.affine_grid."""
-    return resize.affine_grid._operator.body(theta, size, align_corners)     # which is this operator to whoever takes it apart
+    body = resize.affine_grid._operator.body     # type: ignore[attr-defined]     # the operator itself is this one to who takes it apart
+    return body(theta, size, align_corners)
 
 
 @operator
