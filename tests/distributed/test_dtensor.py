@@ -13,6 +13,7 @@ import pytest
 import flambeau as fl
 from flambeau import distributed as dist
 from flambeau import nn
+from flambeau.distributed import DeviceMesh
 from flambeau.distributed.tensor import (
     DTensor,
     Partial,
@@ -287,6 +288,20 @@ def test_numbers_written_to_summands() -> None:
             found.append(float(DTensor.from_local(fl.ones(3), two, [Partial(op)]).fill_(5.0).to_local()[0]))
         dist.destroy_process_group()
     assert {op: combine(parts[op]) for op, combine in combined.items()} == dict.fromkeys(combined, 5.0)
+
+
+def test_outside_of_the_mesh(mesh: Any) -> None:
+    """A process that is not in a mesh has nothing of its tensors, and goes through the same program (as rank 1 of a mesh of 0 and 2)."""
+    other = DeviceMesh("cpu", [0, 2])
+    x = distribute_tensor(fl.arange(16.0).reshape(4, 4), other, [Shard(0)]).requires_grad_()
+    out = (x.softmax(1) @ x).sum()
+    out.backward()
+    with fl.no_grad():
+        x.add_(1)
+    made = spread_zeros(4, 4, device_mesh=other, placements=[Replicate()])
+    for t in (x, x * 2, x.t(), x.max(1)[0], x.grad, made):
+        assert t.to_local().shape == (0,) and t.shape in ((4, 4), (4,))
+    assert out.to_local().tolist() == 0 and out.shape == () and not dist.group.WORLD.calls  # type: ignore[union-attr]
 
 
 def test_kernels_of_operators_run_on_parts(mesh: Any) -> None:

@@ -379,9 +379,11 @@ def compute(record: Any, args: tuple) -> Any:
     needs = [tuple(plan.needs[i] for plan in plans) for i in range(len(tensors))]
     if _Asked.depth and (any(a != b for a, b in zip(now, needs)) or any(isinstance(plan.gives, Partial) for plan in plans)):
         raise _Communicates
-    locals_ = iter([_local(t, mesh, n) for t, n in zip(tensors, needs)])
     specs = record.specs(args)
     gives = tuple(plan.gives for plan in plans)
+    if mesh._coordinate is None:
+        return _elsewhere(first, specs, mesh, gives)
+    locals_ = iter([_local(t, mesh, n) for t, n in zip(tensors, needs)])
     given = _replaced(args, locals_)
     shape = local_shape(specs.shape, mesh, gives) if type(specs) is not tuple else None
     given = tuple(shape if name in _SIZES and type(a) is tuple and shape is not None and tuple(a) == tuple(specs.shape) else a
@@ -396,6 +398,14 @@ def compute(record: Any, args: tuple) -> Any:
         made._view = View(root, (*chain, (record, args[1:])), 0 if root._grad is None else root._grad.generation, origin)
         out._view = None
     return made
+
+
+def _elsewhere(like: Tensor, specs: Any, mesh: DeviceMesh, gives: tuple[Placement, ...]) -> Any:
+    """Results for a process that is not in the mesh: of tensors nothing, of numbers a zero."""
+    if type(specs) is tuple:
+        return tuple(_elsewhere(like, spec, mesh, gives) for spec in specs)
+    local = like._store.local.new_zeros((0,) if specs.shape else (), dtype=specs.dtype)  # type: ignore[union-attr]
+    return dtensor(local, mesh, gives, specs.shape, specs.strides)
 
 
 def _of_whole(record: Any, args: tuple, tensors: Sequence[Tensor], now: Sequence[tuple[Placement, ...]], mesh: DeviceMesh) -> Any:
@@ -474,6 +484,8 @@ def _written(target: Tensor, value: Any, mesh: DeviceMesh) -> Tensor:
     if not _is_spread(target):
         write(target, redistributed(value._store.local, mesh, _placements(value, mesh), (Replicate(),) * mesh.ndim, value.shape))
         return target
+    if mesh._coordinate is None:
+        return target
     where, local = _placements(target, mesh), target._store.local  # type: ignore[union-attr]
     if not isinstance(value, Tensor) and any(isinstance(p, Partial) for p in where):    # a number is each one's summand nowhere
         value = dtensor(local.new_full(local.shape, value), mesh, _without_partial(where), tuple(target.shape))
@@ -484,7 +496,7 @@ def _written(target: Tensor, value: Any, mesh: DeviceMesh) -> Tensor:
 # -- operators with kernels of their own ---------------------------------------------------------------------------------------
 def _at_once(record: Any, args: tuple, tensors: list[Tensor], mesh: DeviceMesh) -> Any:
     """The operator on this process's parts, if its body would communicate nothing; else NotImplemented: the body is to run."""
-    if _Asked.depth or record.answers_views:
+    if _Asked.depth or record.answers_views or mesh._coordinate is None:
         return NotImplemented
     try:
         key = (record.name, mesh, tuple(_described(a, mesh) for a in args))
