@@ -116,6 +116,9 @@ def redistributed(x: Tensor, mesh: DeviceMesh, old: Sequence[Placement], new: Se
     if tuple(old) == tuple(new) or mesh._coordinate is None:
         return x
     with no_grad():
+        group = mesh.get_group(0)
+        if x.device.type not in ("meta", *group.backends):      # parts that lie on the CPU, where the processes meet on GPUs
+            return redistributed(x.to(group.device()), mesh, old, new, shape).to(x.device)
         now, end = list(old), list(new)
         for m in reversed(range(mesh.ndim)):    # what is split several times comes together in reverse
             busy = _dims(*(p for k in range(mesh.ndim) if k != m for p in (now[k], end[k])))
