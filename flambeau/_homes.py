@@ -78,7 +78,8 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "_tensor_str": ("ops.printing", "set_printoptions get_printoptions printoptions PRINT_OPTS _str=_repr _tensor_str=tensor_text"),
     "_vendor.packaging.version": ("torch_version", "Version=TorchVersion parse=TorchVersion"),
     "_C._autograd": ("profiler", "DeviceType"),
-    "_C._profiler": ("utils._traceback", "gather_traceback symbolize_tracebacks"),
+    "_C._profiler": ("", "ProfilerActivity=profiler.ProfilerActivity _ExperimentalConfig=profiler._ExperimentalConfig "
+                         "gather_traceback=utils._traceback.gather_traceback symbolize_tracebacks=utils._traceback.symbolize_tracebacks"),
     "_export.wrappers": ("_homes", "mark_subclass_constructor_exportable_experimental=same"),
     "utils.serialization.config": ("serialization.options", "load=loading save=saving"),
     "masked.maskedtensor.core": ("masked.maskedtensor", "MaskedTensor is_masked_tensor"),

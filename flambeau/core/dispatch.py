@@ -79,6 +79,11 @@ def answers(value: Any) -> bool:
     return hasattr(type(value), "__torch_dispatch__")
 
 
+def untold(value: Any) -> bool:
+    """Whether nobody knows the elements of a tensor: it is fake, and no class answers for it."""
+    return bool(state.fake) or (value._data is None and not answers(value))
+
+
 def count_override(cls: type) -> None:
     """From now on operators look for arguments of this class."""
     global override_classes

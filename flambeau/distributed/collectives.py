@@ -187,14 +187,15 @@ def all_reduce_coalesced(tensors: Sequence[Tensor], op: Any = SUM, group: Any = 
 
 def all_gather_coalesced(output_tensor_lists: Sequence[Sequence[Tensor]], input_tensor_list: Sequence[Tensor], group: Any = None,
                          async_op: bool = False) -> Any:
-    """`all_gather` of several tensors."""
+    """`all_gather` of several tensors: for each process a list of what it gave."""
     _tensors(input_tensor_list, "input_tensor_list")
     if (g := _group(group)) is None:
         return None
-    if len(output_tensor_lists) != len(input_tensor_list):
-        raise RuntimeError(f"all_gather_coalesced: {len(output_tensor_lists)} output lists for {len(input_tensor_list)} inputs")
+    counts = [len(outs) for outs in output_tensor_lists]
+    if counts != [len(input_tensor_list)] * g.size():
+        raise ValueError(f"all_gather_coalesced: output lists of {counts} tensors; {g.size()} processes give {len(input_tensor_list)} each")
     with g.together():
-        works = [g.allgather(outs, t) for outs, t in zip(output_tensor_lists, input_tensor_list)]
+        works = [g.allgather([outs[i] for outs in output_tensor_lists], t) for i, t in enumerate(input_tensor_list)]
     return _done(works[-1].joined(works), async_op)
 
 

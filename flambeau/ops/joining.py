@@ -190,7 +190,7 @@ def tile(input: Tensor, *dims: Ints, **named: Any) -> Tensor:
                "derivative": "an index is not differentiable", "loop": "the output's shape depends on the data"})
 def repeat_positions(repeats: Tensor) -> Spec:
     """0 repeats[0] times, 1 repeats[1] times, and so on."""
-    if repeats._data is None or dispatch.state.fake:
+    if dispatch.untold(repeats):
         return Spec((unknown_size("repeat_interleave", repeats),), int64)
     if min(read(repeats, "min"), default=0) < 0:
         raise RuntimeError("repeats can not be negative")

@@ -265,7 +265,7 @@ _unique_vjp.refuses = True  # type: ignore[attr-defined]
            derivative=General(_unique_vjp), why_absent={"loop": "the output's shape depends on the data"})
 def unique_prim(x: Tensor, dim: int | None, consecutive: bool) -> tuple[Spec, Spec, Spec]:
     """Sorted distinct values (or runs of equal neighbours), the index of each element's value, and their counts."""
-    if x._data is None or dispatch.state.fake:
+    if dispatch.untold(x):
         found, shape = unknown_size("unique", x), x._layout.shape
         if dim is None:
             return Spec((found,), x.dtype), Spec(shape, int64), Spec((found,), int64)
@@ -309,7 +309,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     """How often each integer occurs in a 1-D tensor of non-negative ones, or the sums of its `weights`."""
     if input.dtype.category >= FLOAT:
         raise NotImplementedError(f'"bincount_cpu" not implemented for \'{scalar_type(input.dtype)}\'; it takes integers')
-    traced = input._data is None or dispatch.state.fake
+    traced = dispatch.untold(input)
     if input.ndim != 1 or (input.shape[0] and not traced and int(input.min()) < 0):
         raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs, got shape {list(input.shape)}.")
     if minlength < 0:

@@ -18,6 +18,6 @@ def set_module(obj: Any, mod: str | None) -> None:
 
 
 __getattr__ = submodules(
-    __name__, "_contextlib", "_foreach_utils", "_ordered_set", "_python_dispatch", "_pytree", "_triton", "benchmark", "bottleneck",
-    "checkpoint", "collect_env", "cpp_extension", "data", "deterministic", "dlpack", "flop_counter", "hooks", "model_zoo", "module_tracker",
-    "safetensors", "tensorboard", "weak")
+    __name__, "_contextlib", "_foreach_utils", "_ordered_set", "_python_dispatch", "_pytree", "_traceback", "_triton", "benchmark",
+    "bottleneck", "checkpoint", "collect_env", "cpp_extension", "data", "deterministic", "dlpack", "flop_counter", "hooks", "model_zoo",
+    "module_tracker", "safetensors", "tensorboard", "weak")

@@ -74,6 +74,9 @@ def movements(torch: Any, rank: int, world: int) -> dict:
             out = empty(world * 3)
             d.all_gather_into_tensor(out, made(3))
             steps["into"] = out
+            lists = [[empty(2), empty(4)] for _ in range(world)]
+            d.all_gather_coalesced(lists, [made(2), made(4)])
+            steps["all_gather_coalesced"] = lists
             outs = [empty(3) for _ in range(world)] if rank == 1 else None
             d.gather(made(3), outs, dst=1)
             steps["gather"] = outs

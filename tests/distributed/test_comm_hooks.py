@@ -81,5 +81,14 @@ def test_hooks() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="start_powerSGD_iter"):
         PowerSGDState(None, start_powerSGD_iter=1)
-    with pytest.raises(NotImplementedError, match="new_subgroups"):
-        post_localSGD_hook.PostLocalSGDState(None, None, 3)
+
+
+def test_subgroup_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of this machine's processes, where none is given."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    dist.init_process_group("fake", rank=3, world_size=4)
+    try:
+        assert dist.get_process_group_ranks(post_localSGD_hook.PostLocalSGDState(None, None, 3).subgroup) == [2, 3]
+        assert post_localSGD_hook.PostLocalSGDState(None, None, 3, post_local_gradient_allreduce=False).subgroup is None
+    finally:
+        dist.destroy_process_group()

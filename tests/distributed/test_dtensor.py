@@ -13,6 +13,7 @@ import pytest
 import flambeau as fl
 from flambeau import distributed as dist
 from flambeau import nn
+from flambeau.distributed import DeviceMesh
 from flambeau.distributed.tensor import (
     DTensor,
     Partial,
@@ -66,6 +67,10 @@ CASES: list[tuple[str, tuple[tuple[int, ...], ...], Callable]] = [
     ("inplace", ((4, 3), (4, 3)), lambda x, y: (x * 2).add_(y)),
     ("expand", ((4, 1),), lambda x: x.expand(4, 3) * 2),
     ("outer", ((4,), (3,)), fl.outer),
+    ("pool", ((2, 2, 4, 4),), lambda x: F.avg_pool2d(x, 2)), ("adaptive pool", ((2, 4, 6),), lambda x: F.adaptive_avg_pool1d(x, 3)),
+    ("maximum", ((4, 3), (4, 3)), fl.maximum), ("copysign", ((4, 3), (4, 3)), fl.copysign), ("cumprod", ((4, 3),), lambda x: x.cumprod(1)),
+    ("of nothing", ((3, 0),), lambda x: x.repeat(2, 3)), ("beside nothing", ((0,), (4, 3)), lambda x, y: fl.cat([x, y], 1)),
+    ("filled", ((4, 3),), lambda x: (x * 2).fill_(3.0)), ("masked", ((4, 3),), lambda x: x[fl.tensor([True, False, True, True])] * 2),
     ("complex", ((4, 2),), lambda x: fl.view_as_complex(x).abs()),
 ]
 
@@ -232,6 +237,71 @@ def _axis_holds(prim: Any, args: tuple, axis: Any, whole: Any) -> bool:
         made, want = (t if t.dtype.is_complex else t.double() for t in (made, want))
         assert made.shape == want.shape and fl.allclose(made, want, equal_nan=True), (prim, axis, args)
     return True
+
+
+def test_sums_are_true() -> None:
+    """Of every elementwise primitive of floats: where summands may stay, values at which bodies part (zeros, ties) add up, too."""
+    rng, grid, found = np.random.default_rng(0), fl.tensor([-1.5, -1.0, -0.0, 0.0, 0.5, 1.0, 2.0]), set()
+    for name, prim in PRIMITIVES.items():
+        made = prim.samples(rng) if prim.samples is not None else [tuple(np.ones(1) for _ in prim.params)]
+        for sample in made if "pointwise" in prim.tags else ():
+            places = [i for i, a in enumerate(sample) if hasattr(a, "__array_interface__")]
+            if any(sample[i].dtype.kind != "f" for i in places):
+                continue
+            one, two = (list(sample) for _ in range(2))
+            for i, x in zip(places, fl.meshgrid(*[grid] * len(places), indexing="ij")):
+                one[i], two[i] = x, x.flip(0) * 2
+            for which in itertools.chain.from_iterable(itertools.combinations(range(len(places)), n + 1) for n in range(len(places))):
+                if rules.adds_up(prim, tuple(one), frozenset(which)):
+                    found.add(name)
+                    other, total = list(one), list(one)
+                    for i in (places[k] for k in which):
+                        other[i], total[i] = two[i], one[i] + two[i]
+                    assert fl.allclose(prim(*one) + prim(*other), prim(*total), equal_nan=True), (name, which)
+    assert {"add", "mul", "neg"} <= found and not {"eq", "lt", "maximum", "abs"} & found
+
+
+def test_shapes_that_values_tell(mesh: Any) -> None:
+    """Of every primitive with such a shape: the same of DTensors, whole everywhere."""
+    rng, names = np.random.default_rng(0), [name for name, prim in PRIMITIVES.items() if "data_dependent" in prim.tags]
+    assert len(names) >= 3
+    for name in names:
+        for sample in PRIMITIVES[name].samples(rng):  # type: ignore[misc]
+            args = [_tensors(a) for a in sample]
+            spread = [distribute_tensor(a, mesh, [Replicate()]) if isinstance(a, fl.Tensor) else a for a in args]
+            outs = [out if isinstance(out, tuple) else (out,) for out in (PRIMITIVES[name](*args), PRIMITIVES[name](*spread))]
+            for want, got in zip(*outs, strict=True):
+                assert isinstance(got, DTensor) and got.placements == (Replicate(),) and fl.equal(got.to_local(), want), name
+    x = distribute_tensor(fl.tensor([3, 1, 1]), mesh, [Replicate()])
+    assert x.bincount().tolist() == [0, 2, 0, 1] and x[x > 1].tolist() == [3] and x.unique().tolist() == [1, 3]
+    assert fl.linalg.cholesky_ex(distribute_tensor(fl.eye(2), mesh, [Replicate()])).info.tolist() == 0
+
+
+def test_numbers_written_to_summands() -> None:
+    """`fill_` of what is to be combined: the whole is the number, whatever combines it."""
+    combined = {"sum": sum, "avg": lambda n: sum(n) / 2, "product": lambda n: n[0] * n[1], "max": max, "min": min}
+    parts: dict[str, list[float]] = {op: [] for op in combined}
+    for rank in range(2):
+        dist.init_process_group("fake", rank=rank, world_size=2)
+        two = init_device_mesh("cpu", (2,))
+        for op, found in parts.items():
+            found.append(float(DTensor.from_local(fl.ones(3), two, [Partial(op)]).fill_(5.0).to_local()[0]))
+        dist.destroy_process_group()
+    assert {op: combine(parts[op]) for op, combine in combined.items()} == dict.fromkeys(combined, 5.0)
+
+
+def test_outside_of_the_mesh(mesh: Any) -> None:
+    """A process that is not in a mesh has nothing of its tensors, and goes through the same program (as rank 1 of a mesh of 0 and 2)."""
+    other = DeviceMesh("cpu", [0, 2])
+    x = distribute_tensor(fl.arange(16.0).reshape(4, 4), other, [Shard(0)]).requires_grad_()
+    out = (x.softmax(1) @ x).sum()
+    out.backward()
+    with fl.no_grad():
+        x.add_(1)
+    made = spread_zeros(4, 4, device_mesh=other, placements=[Replicate()])
+    for t in (x, x * 2, x.t(), x.max(1)[0], x.grad, made):
+        assert t.to_local().shape == (0,) and t.shape in ((4, 4), (4,))
+    assert out.to_local().tolist() == 0 and out.shape == () and not dist.group.WORLD.calls  # type: ignore[union-attr]
 
 
 def test_kernels_of_operators_run_on_parts(mesh: Any) -> None:

@@ -11,8 +11,11 @@ import pytest
 import flambeau as fl
 from flambeau import distributed as dist
 from flambeau import nn
+from flambeau._subclasses.fake_tensor import FakeTensorMode
 from flambeau.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from flambeau.distributed.fsdp import (
+    CPUOffload,
+    CPUOffloadPolicy,
     FullOptimStateDictConfig,
     FullStateDictConfig,
     FullyShardedDataParallel,
@@ -469,6 +472,40 @@ def told(torch: Any, rank: int, world: int) -> list:
 @needs_mpi
 def test_gradients_are_divided_and_replicas_added_up_as_told() -> None:
     assert run(told, 2) == [[True] * 4] * 2
+
+
+@pytest.mark.parametrize("kind", [None, fl.bfloat16])
+@pytest.mark.parametrize("way", ["fully_shard", "wrapped"])
+def test_parts_on_the_cpu(way: str, kind: Any) -> None:
+    """Of a module on a GPU, without its elements: parts, gradients and the optimizer's state lie on the CPU, and travel on the GPU."""
+    dist.init_process_group("fake", rank=1, world_size=4)
+    seen: list[tuple] = []
+    try:
+        mesh = init_device_mesh("cuda", (4,))
+        with FakeTensorMode():
+            net: Any = nn.Sequential(nn.Linear(8, 8, device="cuda"), nn.Tanh(), nn.Linear(8, 3, device="cuda"))
+            if way == "wrapped":
+                net = FullyShardedDataParallel(net, device_mesh=mesh, cpu_offload=CPUOffload(offload_params=True),
+                                               auto_wrap_policy=wrap.ModuleWrapPolicy({nn.Linear}),
+                                               mixed_precision=MixedPrecision(param_dtype=kind))
+            else:
+                for part in (net[0], net):
+                    fully_shard(part, mesh=mesh, offload_policy=CPUOffloadPolicy(), mp_policy=MixedPrecisionPolicy(param_dtype=kind))
+            group = mesh.get_group()
+            begin = group._begin
+            group._begin = lambda name, tensor, *rest: (seen.append((name, tensor.device.type, tensor.dtype)), begin(name, tensor, *rest))[1]
+            out = net(fl.ones(2, 8, device="cuda"))
+            out.sum().backward()
+            del group._begin
+            assert out.device.type == "cuda" and out.dtype is (kind or fl.float32)
+            params = list(net.parameters())
+            assert {t.device.type for p in params for t in (p, p.grad, p.to_local(), p.full_tensor())} == {"cpu"}
+            assert {t.dtype for p in params for t in (p, p.grad)} == {fl.float32}
+            assert [tuple(p.to_local().shape) for p in params] == [(2, 8), (2,), (1, 8), (1,)]
+        assert {name for name, *_ in seen} == {"all_gather_into_tensor", "reduce_scatter_tensor"}
+        assert {(where, dtype) for _, where, dtype in seen} == {("cuda", kind or fl.float32)}
+    finally:
+        dist.destroy_process_group()
 
 
 def test_what_is_gathered_ahead_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

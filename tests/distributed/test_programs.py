@@ -102,7 +102,58 @@ if __name__ == "__main__":
     if trainer.global_rank == 0 and name != "ddp_spawn":      # which runs in processes of its own
         print("losses", type(trainer.strategy).__name__ == "DDPStrategy", *model.seen)
 """
+SHARDED = """
+import os, torch, torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+alone, rank, rows = "RANK" not in os.environ, int(os.environ.get("RANK", 0)), 16
+
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(width), torch.nn.Linear(width, 2 * width), torch.nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        return x + self.down(self.up(self.norm(x)).relu())
+
+for way in ("shards", "tensors"):
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), Block(8), Block(8), torch.nn.Linear(8, 1))
+    with torch.no_grad():
+        for i, p in enumerate(net.parameters()):
+            p.copy_(torch.linspace(-0.5, 0.5, p.numel()).reshape(p.shape) * (1 + i / 10))
+    mine = slice(0, rows)
+    if not alone:
+        mesh = init_device_mesh("cpu", (2,))
+        for block in net[1:3]:
+            fully_shard(block, mesh=mesh) if way == "shards" else parallelize_module(
+                block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        if way == "shards":
+            fully_shard(net, mesh=mesh)
+            mine = slice(rank * rows // 2, (rank + 1) * rows // 2)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    x = torch.linspace(-1, 1, 256).reshape(64, 4)
+    target, seen = (x.sum(1, keepdim=True) * 3).sin(), []
+    for step in range(8):
+        part = slice(step % 4 * rows, (step % 4 + 1) * rows)
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(net(x[part][mine]), target[part][mine])
+        loss.backward()
+        if way == "shards":
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        mean = loss.detach().clone()
+        if not alone:
+            dist.all_reduce(mean)
+            mean /= 2
+        seen.append(mean.item())
+    whole = get_model_state_dict(net, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if rank == 0:
+        print("losses", *seen, *(float(whole[name].sum()) for name in sorted(whole)))
+"""
 TORCHRUN = ("-m", "{library}.distributed.run", "--standalone", "--nproc-per-node=2")
+LAUNCH = ("-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no")
 RUN = {"flambeau": ("-m", "flambeau", "run"), "torch": ()}
 
 
@@ -122,9 +173,10 @@ def compare(found: Sequence[str], expected: Sequence[str]) -> None:
 
 @needs_mpi
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize(("package", "program"), [("accelerate", ACCELERATE), ("transformers", TRAINER), ("lightning", LIGHTNING)])
-def test_losses(package: str, program: str, tmp_path: Path) -> None:
-    if find_spec(package) is None or find_spec("accelerate") is None:
+@pytest.mark.parametrize(("package", "program"), [
+    pytest.param(None, SHARDED, id="sharded"), ("accelerate", ACCELERATE), ("transformers", TRAINER), ("lightning", LIGHTNING)])
+def test_losses(package: str | None, program: str, tmp_path: Path) -> None:
+    if package is not None and not (find_spec(package) and find_spec("accelerate")):
         pytest.skip(f"needs {package} and accelerate")
     script = tmp_path / "program.py"
     script.write_text(program)
@@ -132,6 +184,8 @@ def test_losses(package: str, program: str, tmp_path: Path) -> None:
     found = losses(script, *(RUN["flambeau"] if starts_itself else (part.format(library="flambeau") for part in TORCHRUN)))
     if not starts_itself:
         compare(found, losses(script, *RUN["flambeau"]))
+    if package == "accelerate":
+        compare(found, losses(script, *RUN["flambeau"], *LAUNCH))
     if find_spec("torch") is not None:
         try:
             expected = losses(script, *(RUN["torch"] if starts_itself else (part.format(library="torch") for part in TORCHRUN)))

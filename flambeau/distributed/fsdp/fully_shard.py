@@ -12,7 +12,7 @@ from ...nn.modules.module import Module
 from ..device_mesh import DeviceMesh
 from ..groups import default_group
 from ..tensor.placement_types import Shard
-from .group import ParamGroup, stays_on_cpu
+from .group import ParamGroup
 from .policies import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 
 _classes: dict[type, type] = {}
@@ -132,7 +132,8 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     They are gathered before forward, and go afterwards (`reshard_after_forward`; those of the outermost module stay, if not told) until
     backward needs them; gradients are averaged as soon as all of a module are there. `dp_mesh_dims`: which dimensions of `mesh` are meant.
     `shard_placement_fn(parameter)` may say how one is spread: Shard(dim), or None, by its rows. A parameter that is a DTensor of another
-    dimension of the mesh's whole (`parallelize_module`) is spread further along `mesh`: it lies over both.
+    dimension of the mesh's whole (`parallelize_module`) is spread further along `mesh`: it lies over both. With
+    `offload_policy=CPUOffloadPolicy()` parameters, gradients and the optimizer's state lie on the CPU, whatever device `mesh` is of.
     """
     if dp_mesh_dims is not None:
         if mesh is None:
@@ -144,12 +145,11 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     for one in modules:
         if isinstance(one, (ModuleList, ModuleDict)):
             raise ValueError(f"fully_shard does not support containers that do not implement forward: {one}")
-    if isinstance(offload_policy, CPUOffloadPolicy):
-        stays_on_cpu(modules, "fully_shard(offload_policy=CPUOffloadPolicy())")
     where = mesh or _row_of_all(next((p.device.type for m in modules for p in m.parameters()), "cpu"))
     ignored = {id(p) for p in ignored_params or ()}
     group = ParamGroup(modules, where, mp_policy or MixedPrecisionPolicy(), reshard_after_forward is not False, ignored,
-                       dim_of=functools.partial(_dimension, shard_placement_fn))
+                       dim_of=functools.partial(_dimension, shard_placement_fn),
+                       offload=offload_policy if isinstance(offload_policy, CPUOffloadPolicy) else None)
     for one in modules:
         if isinstance(one, FSDPModule):
             raise AssertionError(f"fully_shard has been applied to this module: {type(one).__name__}")

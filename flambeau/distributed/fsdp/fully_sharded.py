@@ -20,11 +20,12 @@ from ..objects import all_gather_object
 from ..process_group import ProcessGroup
 from ..reduce_op import RedOpType
 from ..tensor.dtensor import DTensor
-from .group import ParamGroup, stays_on_cpu
+from .group import ParamGroup
 from .optim_state import OptimStateDicts
 from .policies import (
     BackwardPrefetch,
     CPUOffload,
+    CPUOffloadPolicy,
     MixedPrecision,
     MixedPrecisionPolicy,
     OptimStateDictConfig,
@@ -40,7 +41,8 @@ class FullyShardedDataParallel(OptimStateDicts, Module):
     """`module` with its parameters, gradients and the optimizer's state spread over the processes, as `sharding_strategy` says.
 
     `auto_wrap_policy` makes submodules units of their own, which are gathered one at a time. Parameters keep their names, and are
-    DTensors, whether `use_orig_params` or not. `sync_module_states`: all begin with those of the first process.
+    DTensors, whether `use_orig_params` or not. `sync_module_states`: all begin with those of the first process. With
+    `cpu_offload=CPUOffload(offload_params=True)` they lie on the CPU, and are brought to the module's device to compute.
     """
 
     _wraps = "_fsdp_wrapped_module"
@@ -66,8 +68,7 @@ class FullyShardedDataParallel(OptimStateDicts, Module):
             param_init_fn(module)
         if device_id is not None:
             _move(module, Device("cuda", device_id) if isinstance(device_id, int) else Device(device_id), ignored)
-        if cpu_offload is not None and cpu_offload.offload_params:
-            stays_on_cpu([module], "FullyShardedDataParallel(cpu_offload=)")
+        offload = CPUOffloadPolicy() if cpu_offload is not None and cpu_offload.offload_params else None
         self.sharding_strategy, self.mixed_precision = strategy, mixed_precision or MixedPrecision()
         mesh = device_mesh or _mesh_of(strategy, process_group, next((p.device.type for p in module.parameters()), "cpu"))
         one = process_group if isinstance(process_group, ProcessGroup) else None
@@ -75,7 +76,7 @@ class FullyShardedDataParallel(OptimStateDicts, Module):
                                      else mesh.get_group(mesh.ndim - 1))
         if auto_wrap_policy is not None:
             def make(child: Module) -> Module:
-                return FullyShardedDataParallel(child, one, strategy, None, None, mixed_precision=mixed_precision,
+                return FullyShardedDataParallel(child, one, strategy, cpu_offload, None, mixed_precision=mixed_precision,
                                                 sync_module_states=sync_module_states, ignored_states=ignored_list, device_mesh=mesh)
             ignored_list = [p for p in module.parameters() if id(p) in ignored]
             wrapped(module, auto_wrap_policy, make)
@@ -85,7 +86,8 @@ class FullyShardedDataParallel(OptimStateDicts, Module):
         keeps = strategy in (ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy.NO_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)
         if sync_module_states:
             _same_buffers(module, ignored, mesh)
-        self._fsdp_group = ParamGroup([module], mesh, policy, not keeps, ignored, 0 if sync_module_states else None)
+        self._fsdp_group = ParamGroup([module], mesh, policy, not keeps, ignored, 0 if sync_module_states else None,
+                                      offload=offload)
         self._settings = StateDictSettings()
         self._register_state_dict_hook(_leave)
         self.register_load_state_dict_pre_hook(_take)
@@ -172,7 +174,10 @@ class FullyShardedDataParallel(OptimStateDicts, Module):
             spread = [g._local_tensor for g in grads if isinstance(g, DTensor)]
             total = _power(spread, norm_type)
             how = RedOpType.MAX if norm_type == float("inf") else RedOpType.SUM
-            self._fsdp_group.shards.allreduce(total, how).wait()
+            group, where = self._fsdp_group.shards, total.device
+            total = total if where.type in group.backends else total.to(group.device())
+            group.allreduce(total, how).wait()
+            total = total.to(where)
             rest = _power([g for g in grads if not isinstance(g, DTensor)], norm_type)
             total = total.maximum(rest) if norm_type == float("inf") else (total + rest) ** (1 / norm_type)
             scale = (max_norm / (total + 1e-6)).clamp(max=1.0)

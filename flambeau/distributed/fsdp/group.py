@@ -31,7 +31,7 @@ from ..tensor.api import distribute_tensor
 from ..tensor.dtensor import DTensor, dtensor
 from ..tensor.placement_types import Placement, Replicate, Shard
 from ..work import Work
-from .policies import MixedPrecisionPolicy
+from .policies import CPUOffloadPolicy, MixedPrecisionPolicy
 
 # Whose reduction was begun last, by process group.
 _last: weakref.WeakKeyDictionary[Any, weakref.ref[ParamGroup]] = weakref.WeakKeyDictionary()
@@ -77,10 +77,11 @@ class _Sharded:
 class _Bundle:
     """Parameters of one dtype, whose parts lie one after another in `flat`, with zeros where the last process has fewer rows."""
 
-    def __init__(self, params: list[_Sharded]) -> None:
+    def __init__(self, params: list[_Sharded], pinned: bool) -> None:
         self.params, self.counts = params, [p.count for p in params]
         first = params[0].shard._local_tensor
-        self.flat = zeros(sum(self.counts), dtype=first.dtype, device=first.device)
+        self.flat = zeros(sum(self.counts), dtype=first.dtype, device=first.device,
+                          pin_memory=pinned and first.device.type == "cpu" and not first.is_fake)
         self.places = [p.back(part[: p.shard._local_tensor.numel()].view(p.rows, *p.shape[1:]))
                        for p, part in zip(params, self.flat.split(self.counts))]
         for p, place in zip(params, self.places):
@@ -115,10 +116,11 @@ class ParamGroup:
     """The parameters of `modules` that no group has yet."""
 
     def __init__(self, modules: Sequence[Module], mesh: DeviceMesh, policy: MixedPrecisionPolicy, reshard: bool, ignored: set[int],
-                 source: int | None = None, dim_of: Callable[[Any], int] = lambda p: 0) -> None:
+                 source: int | None = None, dim_of: Callable[[Any], int] = lambda p: 0, offload: CPUOffloadPolicy | None = None) -> None:
         if mesh.ndim > 2:
             raise ValueError(f"FSDP needs a mesh of one dimension, or of two (replicated, sharded), not {mesh}")
         self.mesh, self.policy, self.reshard_after_forward = mesh, policy, reshard
+        self.offload = offload if mesh.device_type != "cpu" else None
         self.shards, self.replicas = mesh.get_group(mesh.ndim - 1), mesh.get_group(0) if mesh.ndim == 2 else None
         self.syncs = self.reshard_after_backward = self.unshards_in_backward = self.reduces_replicas = True
         self.divisor: float | None = None       # of gradients; the number of processes, if None
@@ -153,10 +155,12 @@ class ParamGroup:
         given, within = p.detach(), None
         if isinstance(p, DTensor):
             given, within = p._local_tensor, p.__tensor_flatten__()[1]
-        shard = distribute_tensor(given, self.mesh, self._placements(dim), src_data_rank=source)
-        if within is not None:
-            outer = p.device_mesh._with(self.mesh)      # what that mesh splits is split again
-            shard = dtensor(shard._local_tensor, outer, (*p.placements, *shard.placements), tuple(p.shape))
+        shard = distribute_tensor(self._to_compute(given), self.mesh, self._placements(dim), src_data_rank=source)
+        outer = self.mesh if within is None else p.device_mesh._with(self.mesh)     # what that mesh splits is split again
+        if within is not None or self.offload is not None:
+            kept = shard._local_tensor if self.offload is None or given.device.type == "meta" else shard._local_tensor.to("cpu")
+            placed = shard.placements if within is None else (*p.placements, *shard.placements)
+            shard = dtensor(kept, outer, placed, tuple(p.shape))
         made = Parameter(shard, p.requires_grad)
         held = _Sharded(where, made, tuple(given.shape), self.shards.size(), dim, within)
         held.show(made)
@@ -182,9 +186,9 @@ class ParamGroup:
         with no_grad():
             if not self._bundles or not all(bundle.holds() for bundle in self._bundles):
                 kinds = dict.fromkeys((p.shard.dtype, p.shard._local_tensor.device) for p in self.params)
-                self._bundles = [_Bundle([p for p in self.params if (p.shard.dtype, p.shard._local_tensor.device) == kind])
-                                 for kind in kinds]
-            ready = [(bundle, self._cast(bundle.flat)) for bundle in self._bundles]
+                self._bundles = [_Bundle([p for p in self.params if (p.shard.dtype, p.shard._local_tensor.device) == kind],
+                                         self.offload is not None and self.offload.pin_memory) for kind in kinds]
+            ready = [(bundle, self._cast(self._to_compute(bundle.flat))) for bundle in self._bundles]
             with self.shards.together():
                 begun = [self._gather(p, part) for bundle, flat in ready
                          for p, part in zip(bundle.params, flat.split(bundle.counts))]
@@ -220,6 +224,10 @@ class ParamGroup:
                         p.leaf.register_post_accumulate_grad_hook(lambda leaf, held=p: self._came(held))
                 else:
                     p.leaf.data = whole
+
+    def _to_compute(self, x: Tensor) -> Tensor:
+        """`x` where modules compute, if parts lie elsewhere."""
+        return x if self.offload is None or x.device.type in ("meta", self.mesh.device_type) else x.to(self.mesh.device_type, non_blocking=True)
 
     def _cast(self, x: Tensor) -> Tensor:
         kind = self.policy.param_dtype
@@ -352,7 +360,7 @@ class ParamGroup:
             self.replicas.allreduce(mine, RedOpType.AVG if self.divisor is None else RedOpType.SUM).wait()
         for p, part in zip(params, mine.split([p.count for p in params])):
             local = p.shard._local_tensor
-            grad = p.back(part.reshape(p.full, *p.shape[1:])[: p.rows]).to(local.dtype)
+            grad = p.back(part.reshape(p.full, *p.shape[1:])[: p.rows]).to(local.device, local.dtype)
             made = dtensor(grad, p.shard.device_mesh, p.shard.placements, tuple(p.shard.shape))
             if p.shard.grad is None:
                 p.shard.grad = made
@@ -365,9 +373,3 @@ def _filled(x: Tensor, rows: int) -> Tensor:
     missing = rows - x.shape[0]
     return x.contiguous() if not missing else cat([x, x.new_zeros((missing, *x.shape[1:]))])
 
-
-def stays_on_cpu(modules: Sequence[Module], what: str) -> None:
-    """NotImplementedError if a parameter is on a GPU: shards stay where they are computed with."""
-    if places := {str(p.device) for m in modules for p in m.parameters() if p.device.type not in ("cpu", "meta")}:
-        raise NotImplementedError(f"{what} for parameters on {', '.join(sorted(places))} is not implemented; leave it out, or keep the module "
-                                  "on the CPU")

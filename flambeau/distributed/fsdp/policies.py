@@ -37,7 +37,7 @@ class OffloadPolicy:
 
 @dataclass
 class CPUOffloadPolicy(OffloadPolicy):
-    """Shards lie on the CPU: where everything is on the CPU, they do anyway."""
+    """Shards, their gradients and the optimizer's state lie on the CPU, in pinned memory if told; computing is where it was."""
 
     pin_memory: bool = True
 

@@ -19,7 +19,7 @@ from .redistribute import canonical, local_shape, redistributed
 def distribute_tensor(tensor: Tensor, device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] | None = None, *,
                       src_data_rank: int | None = 0) -> DTensor:
     """The tensor of the mesh's first process over all. With `src_data_rank=None` each process takes its part of its own; of `Partial()`, the
-    tensor or zeros."""
+    tensor or zeros. A process that is not in the mesh has nothing of it, nor of what is computed with it."""
     mesh = current_mesh() if device_mesh is None else device_mesh
     where = canonical(placements, mesh, tensor.ndim)
     if isinstance(tensor, DTensor):
@@ -34,6 +34,7 @@ def distribute_tensor(tensor: Tensor, device_mesh: DeviceMesh | None = None, pla
         for m in range(mesh.ndim) if src_data_rank is not None and mesh._coordinate is not None else ():
             local = operators.broadcast(local, src_data_rank if mesh.ndim == 1 else 0, mesh.get_group(m).group_name)
         local = redistributed(local, mesh, (Replicate(),) * mesh.ndim, where, tensor.shape)
+        local = local.new_empty(0) if mesh._coordinate is None else local
         made = dtensor(local.detach(), mesh, where, tuple(tensor.shape))
     made.requires_grad = tensor.requires_grad
     return made
@@ -50,7 +51,7 @@ def _made(make: Callable[[tuple], Tensor], size: tuple, mesh: DeviceMesh | None,
     if any(isinstance(p, Partial) for p in where):
         raise RuntimeError(f"a tensor is made with Shard and Replicate, not {where}")
     with no_grad():
-        local = make(local_shape(shape, mesh, where)) if alike else (
+        local = make((0,)) if mesh._coordinate is None else make(local_shape(shape, mesh, where)) if alike else (
             redistributed(make(shape), mesh, (Replicate(),) * mesh.ndim, where, shape))
     made = dtensor(local, mesh, where, shape)
     made.requires_grad = requires_grad

@@ -373,13 +373,17 @@ def compute(record: Any, args: tuple) -> Any:
     if record.kind == "inplace":
         return _written(args[0], args[1], mesh)
     now = [_placements(t, mesh) for t in tensors]
+    if "data_dependent" in record.tags:
+        return _of_whole(record, args, tensors, now, mesh)
     plans = [_plan(record, args, tensors, [p[m] for p in now], mesh, m) for m in range(mesh.ndim)]
     needs = [tuple(plan.needs[i] for plan in plans) for i in range(len(tensors))]
     if _Asked.depth and (any(a != b for a, b in zip(now, needs)) or any(isinstance(plan.gives, Partial) for plan in plans)):
         raise _Communicates
-    locals_ = iter([_local(t, mesh, n) for t, n in zip(tensors, needs)])
     specs = record.specs(args)
     gives = tuple(plan.gives for plan in plans)
+    if mesh._coordinate is None:
+        return _elsewhere(first, specs, mesh, gives)
+    locals_ = iter([_local(t, mesh, n) for t, n in zip(tensors, needs)])
     given = _replaced(args, locals_)
     shape = local_shape(specs.shape, mesh, gives) if type(specs) is not tuple else None
     given = tuple(shape if name in _SIZES and type(a) is tuple and shape is not None and tuple(a) == tuple(specs.shape) else a
@@ -394,6 +398,25 @@ def compute(record: Any, args: tuple) -> Any:
         made._view = ViewPath(root, (*chain, (record, args[1:])), 0 if root._grad is None else root._grad.generation, origin)
         out._view = None
     return made
+
+
+def _elsewhere(like: Tensor, specs: Any, mesh: DeviceMesh, gives: tuple[Placement, ...]) -> Any:
+    """Results for a process that is not in the mesh: of tensors nothing, of numbers a zero."""
+    if type(specs) is tuple:
+        return tuple(_elsewhere(like, spec, mesh, gives) for spec in specs)
+    local = like._store.local.new_zeros((0,) if specs.shape else (), dtype=specs.dtype)  # type: ignore[union-attr]
+    return dtensor(local, mesh, gives, specs.shape, specs.strides)
+
+
+def _of_whole(record: Any, args: tuple, tensors: Sequence[Tensor], now: Sequence[tuple[Placement, ...]], mesh: DeviceMesh) -> Any:
+    """What has a shape that only values tell: computed of whole operands, the same in all processes."""
+    where = (Replicate(),) * mesh.ndim
+    if _Asked.depth and any(places != where for places in now):
+        raise _Communicates
+    with dispatch.grad_enabled(False):
+        out = record(*_replaced(args, iter([_local(t, mesh, where) for t in tensors])))
+    made = [dtensor(o, mesh, where, tuple(o.shape), o.stride()) for o in (out if type(out) is tuple else (out,))]
+    return tuple(made) if type(out) is tuple else made[0]
 
 
 def _made_like(prim: Any, source: Tensor, args: tuple) -> Tensor:
@@ -461,15 +484,19 @@ def _written(target: Tensor, value: Any, mesh: DeviceMesh) -> Tensor:
     if not _is_spread(target):
         write(target, redistributed(value._store.local, mesh, _placements(value, mesh), (Replicate(),) * mesh.ndim, value.shape))
         return target
-    where = _placements(target, mesh)
-    write(target._store.local, _local(value, mesh, where) if isinstance(value, Tensor) else value)  # type: ignore[union-attr]
+    if mesh._coordinate is None:
+        return target
+    where, local = _placements(target, mesh), target._store.local  # type: ignore[union-attr]
+    if not isinstance(value, Tensor) and any(isinstance(p, Partial) for p in where):    # a number is each one's summand nowhere
+        value = dtensor(local.new_full(local.shape, value), mesh, _without_partial(where), tuple(target.shape))
+    write(local, _local(value, mesh, where) if isinstance(value, Tensor) else value)
     return target
 
 
 # -- operators with kernels of their own ---------------------------------------------------------------------------------------
 def _at_once(record: Any, args: tuple, tensors: list[Tensor], mesh: DeviceMesh) -> Any:
     """The operator on this process's parts, if its body would communicate nothing; else NotImplemented: the body is to run."""
-    if _Asked.depth or record.answers_views:
+    if _Asked.depth or record.answers_views or mesh._coordinate is None:
         return NotImplemented
     try:
         key = (record.name, mesh, tuple(_described(a, mesh) for a in args))
@@ -507,8 +534,9 @@ def _asked(record: Any, args: tuple, tensors: list[Tensor], mesh: DeviceMesh) ->
         except (_Communicates, NotImplementedError, RuntimeError):
             return None
     outs = out if type(out) is tuple else (out,)
-    if not all(_is_spread(o) for o in outs):
-        return None
+    split = {tuple(o.shape) for o in outs if _is_spread(o) and o.shape != o._store.local.shape}
+    if not all(_is_spread(o) for o in outs) or any(isinstance(a, (tuple, list)) and tuple(a) in split for a in args):
+        return None     # a kernel that is told the whole shape would not make a part
     return tuple((o._store.spec.placements, tuple(o.shape), o._layout.strides) for o in outs)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...autograd.grad_mode import no_grad
 from ...core.tensor import Tensor
-from ...ops.creation import zeros_like
+from ...ops.creation import ones_like, zeros_like
 from ...ops.joining import cat
 from .. import graph_operators as operators
 from ..device_mesh import DeviceMesh
@@ -83,9 +83,13 @@ def _combined(x: Tensor, op: str, group: ProcessGroup) -> Tensor:
     return operators.all_reduce(x, op, group.group_name)
 
 
+_NEUTRAL = {"sum": zeros_like, "product": ones_like}   # of the others, what all have alike is what they come to
+
+
 def _summand(x: Tensor, op: str, rank: int) -> Tensor:
     """A part whose combination with the others' is `x`."""
-    return zeros_like(x) if op == "sum" and rank else x.clone()
+    neutral = _NEUTRAL.get(op)
+    return neutral(x) if neutral is not None and rank else x.clone()
 
 
 def _step(x: Tensor, old: Placement, new: Placement, size: int, group: ProcessGroup) -> Tensor:
@@ -112,6 +116,9 @@ def redistributed(x: Tensor, mesh: DeviceMesh, old: Sequence[Placement], new: Se
     if tuple(old) == tuple(new) or mesh._coordinate is None:
         return x
     with no_grad():
+        group = mesh.get_group(0)
+        if x.device.type not in ("meta", *group.backends):      # parts that lie on the CPU, where the processes meet on GPUs
+            return redistributed(x.to(group.device()), mesh, old, new, shape).to(x.device)
         now, end = list(old), list(new)
         for m in reversed(range(mesh.ndim)):    # what is split several times comes together in reverse
             busy = _dims(*(p for k in range(mesh.ndim) if k != m for p in (now[k], end[k])))

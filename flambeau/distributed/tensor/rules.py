@@ -210,13 +210,17 @@ def _is_additive(prim: Any, args: tuple, which: frozenset[int]) -> bool:
 def _tried(prim: Any, args: tuple, which: frozenset[int]) -> bool:
     rng = np.random.default_rng(0)
     places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
-    if any(args[i].dtype.category != 2 for i in places):
-        return False
-    base: list = [rng.uniform(-2, 2, 64) if isinstance(a, Tensor) else a for a in args]
+    if prim.specs(args).dtype.category < 2 or any(args[i].dtype.category != 2 for i in places):
+        return False    # of truths and counts there is no sum
+
+    def drawn() -> np.ndarray:
+        """Few different numbers beside others, so that all that a body may ask of them (zero? equal?) is answered both ways."""
+        return np.concatenate([rng.uniform(-2, 2, 64), rng.integers(-2, 3, 192).astype(float)])
+    base: list = [drawn() if isinstance(a, Tensor) else a for a in args]
     other = list(base)
     total = list(base)
     for i in which:
-        other[places[i]] = rng.uniform(-2, 2, 64)
+        other[places[i]] = drawn()
         total[places[i]] = base[places[i]] + other[places[i]]
     with np.errstate(all="ignore"):
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,6 +112,11 @@ class DistributedDataParallel(Module, Joinable):
         if (policy := self.mixed_precision) is not None and (kind := policy.reduce_dtype or policy.param_dtype) is not None:
             self._narrow = default_hooks.in_dtype(default_hooks.allreduce_hook, kind)
             self.reducer.hook, self.reducer.hook_state = self._narrow, self.process_group
+
+    @staticmethod
+    def _set_params_and_buffers_to_ignore_for_model(module: Module, params_and_buffers_to_ignore: Iterable[str]) -> None:
+        """Of a module that is to be wrapped: those of these names are each process's own."""
+        module._ddp_params_and_buffers_to_ignore = list(params_and_buffers_to_ignore)
 
     def _get_ddp_logging_data(self) -> dict[str, Any]:
         """Facts for whoever writes them down."""

@@ -418,7 +418,7 @@ def linalg_cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = F
 
 
 def _with_info(name: str, compute: Callable[[], Tensor], like: Tensor, check_errors: bool) -> Any:
-    if like._data is None and like.device.type != "meta":
+    if like.is_fake and like.device.type != "meta":
         raise NotImplementedError(f"{name}() of a tensor without data (fake) cannot say whether it succeeds; it breaks the graph")
     batch = tuple(like.shape[:-2])
     try:
@@ -454,7 +454,7 @@ def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     """The inverse of A, given its Cholesky factor."""
     _check(input, "cholesky_inverse", square=True)
     regular = _diagonal(input) != 0
-    if input._data is None:
+    if input.is_fake:
         input = checked(input, regular)
     elif len(zero := (~regular).nonzero()):
         raise LinAlgError(f"cholesky_inverse: The diagonal element {int(zero[0, -1]) + 1} is zero, the inversion could not be completed "

@@ -118,7 +118,7 @@ def _rows(x: Tensor, rows: Tensor) -> Tensor:
 
 def _regular(factor: Tensor, info: Tensor, why: str) -> Tensor:
     """The factor; LinAlgError `why` (of which element is zero) where `info` tells of one."""
-    if info._data is None:
+    if info.is_fake:
         return checked(factor, info == 0)
     if bool((info != 0).any()):
         raise LinAlgError(why.format(int(info.max())))

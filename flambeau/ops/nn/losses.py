@@ -327,7 +327,7 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     answer = reduced(_weighed(like(_bce(input, target), input), weight), reduction)
     for name, x in (("input", input), ("target", target)):
         fits = (x >= 0) & (x <= 1)
-        if x._data is None:
+        if x.is_fake:
             answer = checked(answer, fits)
         elif x.numel() and not bool(fits.all()):
             raise RuntimeError(f"all elements of {name} should be between 0 and 1")

@@ -99,7 +99,9 @@ def _reshape_loop(o: Any, idx: Sequence, x: Any, shape: Sequence) -> Any:
 
 def _reshape_axes(x: Tensor, shape: Sequence) -> list:
     """Dimensions that begin alike: runs of old and of new ones with as many elements, of which the outermost correspond."""
-    old, axes, i, j = x._layout.shape, [], 0, 0
+    old, axes, i, j = x._layout.shape, list[tuple](), 0, 0
+    if 0 in old:
+        return axes     # of nothing there are no runs, and nothing is moved
     while i < len(old) and j < len(shape):
         if old[i] == 1 or shape[j] == 1:
             i, j = i + (old[i] == 1), j + (shape[j] == 1 and old[i] != 1)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from ....core.tensor import Tensor
 from ....futures import Future
+from ...groups import new_subgroups
 from ...process_group import ProcessGroup
 from ...reducer import GradBucket
 from .default_hooks import allreduce_hook, done
 
 
 class PostLocalSGDState:
-    """Gradients are averaged in `process_group` until step `start_localSGD_iter`, then in `subgroup` (given), or not at all without
-    `post_local_gradient_allreduce`."""
+    """Gradients are averaged in `process_group` until step `start_localSGD_iter`, then in `subgroup` (that of this machine's processes, if
+    not given: all make the state then), or not at all without `post_local_gradient_allreduce`."""
 
     def __init__(self, process_group: ProcessGroup | None, subgroup: ProcessGroup | None, start_localSGD_iter: int,
                  post_local_gradient_allreduce: bool = True) -> None:
         if post_local_gradient_allreduce and subgroup is None:
-            raise NotImplementedError("PostLocalSGDState(subgroup=None) is not implemented: give the group of this machine's processes "
-                                      "(torch.distributed.new_subgroups), or post_local_gradient_allreduce=False")
+            subgroup = new_subgroups()[0]
         self.process_group, self.subgroup, self.start_localSGD_iter = process_group, subgroup, start_localSGD_iter
         self.post_local_gradient_allreduce, self.iter = post_local_gradient_allreduce, 0
 
