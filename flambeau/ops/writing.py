@@ -61,6 +61,14 @@ def _assign(target: Tensor, value: Any, anew: bool, changes: bool) -> Tensor:
     return assign(target, value, anew=anew, changes=changes)
 
 
+def assign_uncounted(target: Tensor, value: Tensor) -> Tensor:
+    """`assign` that autograd isn't told of: what it saved of `target` counts as unchanged."""
+    if (noted := dispatch.asked_mode("in_place")) is not None:
+        return noted(assign_uncounted, target, (value,))
+    assign(target.data, value)
+    return target
+
+
 def refuse_repeated(x: Tensor) -> None:
     """RuntimeError if `x` was expanded: it has elements, and some dimension of more than one has stride 0."""
     shape, strides, _ = x._layout
