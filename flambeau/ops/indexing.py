@@ -17,7 +17,7 @@ from ..core.shared import is_shared
 from ..core.size import Size, canonical_dim, contiguous_strides
 from ..core.storage import view_of
 from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
-from ..core.warned import warn_once
+from ..core.warned import warn, warn_once
 from . import batching, prims
 from .checks import checked
 from .creation import filled_where_asked
@@ -698,6 +698,20 @@ def resize_(self: Tensor, *sizes: Any, size: Any = None, memory_format: Any = No
         filled_where_asked(prims.as_strided(self, (self.numel() - held,), (1,), lay.offset + held))
     bump_version(self)
     return self
+
+
+@method("resize")
+def _resized(self: Tensor, *sizes: Any) -> Tensor:
+    """The elements in another shape of as many."""
+    warn("non-inplace resize is deprecated; call reshape(), or resize_() to change the tensor itself")
+    return OPERATORS["reshape"](self, as_ints(sizes))
+
+
+@method("resize_as")
+def _resized_as(self: Tensor, other: Tensor) -> Tensor:
+    """The elements in the shape of `other`, which has as many."""
+    warn("non-inplace resize_as is deprecated; call reshape_as(), or resize_as_() to change the tensor itself")
+    return OPERATORS["reshape"](self, tuple(other.shape))
 
 
 @method("resize_as_")
