@@ -389,6 +389,11 @@ def _carried(tensor: Tensor, alias: Tensor) -> Tensor:
     return alias
 
 
+def _tangent_of(tensor: Tensor) -> Tensor | None:
+    level = _current()
+    return None if level is None else level.tangent(tensor)
+
+
 def _forget(tensor: Tensor) -> None:
     """Take its tangent away from a tensor that was detached."""
     level = _current()
@@ -396,5 +401,5 @@ def _forget(tensor: Tensor) -> None:
         level.tangents.items.pop(id(tensor), None)
 
 
-dispatch.carried, dispatch.forget = _carried, _forget
+dispatch.carried, dispatch.forget, dispatch.tangent_of = _carried, _forget, _tangent_of
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]

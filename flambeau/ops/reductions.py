@@ -198,6 +198,8 @@ def _differ(a: Any, b: Any) -> bool:
 # -- truth -------------------------------------------------------------------------------------------------
 def _truth(prim: Primitive, name: str) -> Callable:
     def fn(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+        if out is not None and out.dtype not in (bool_, uint8):
+            raise RuntimeError(f"{name} only supports bool tensor for result, got: {out.dtype}")
         x = cast(input, bool_)
         dims = () if isinstance(dim, (tuple, list)) and not dim else canonical_dims(dim, x.ndim)
         result = prim(x, dims)

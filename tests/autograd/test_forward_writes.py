@@ -102,3 +102,14 @@ def test_a_tensor_with_a_tangent_keeps_its_size() -> None:
             x = ad.make_dual(*_point(flambeau))
             change(x)
             ad.unpack_dual(x)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("of", ["lib.arange(40.0).reshape(4, 10)", "lib.arange(2.0).requires_grad_() * 1", "lib.tensor(2.0).double()"])
+def test_tangents_are_printed(of: str) -> None:
+    def program(lib: Any) -> str:
+        with lib.autograd.forward_ad.dual_level():
+            x = eval(of, {"lib": lib})
+            return repr(lib.autograd.forward_ad.make_dual(x, lib.ones_like(x)))
+
+    assert program(flambeau) == program(torch)
