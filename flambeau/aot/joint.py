@@ -79,7 +79,7 @@ class ViewOf:
 
     base: Result | SameInput
     chain: tuple
-    tracked: bool  # whether gradients flow through the view
+    tracked: bool  # whether gradients flow through the view, or would
     detached: bool = False  # whether it knows of no base
     history: Result | None = None  # whose history the view has, if it was written to where its base's history does not see
 
@@ -366,7 +366,8 @@ class _Finish:
         history = self._value(leaf) if leaf.requires_grad and not tracked else None
         chain = entry.chain or ((PRIMITIVES["alias"], ()),)
         steps = tuple((prim, map_aggregate(attrs, self._attribute)) for prim, attrs in chain)
-        return ViewOf(base, steps, tracked and leaf.requires_grad, leaf._view is None, history)
+        with_grad = leaf.requires_grad or (leaf._view is not None and leaf._view.origin is None)
+        return ViewOf(base, steps, tracked and with_grad, leaf._view is None, history)
 
     def _attribute(self, a: Any) -> Any:
         if isinstance(a, Tensor):

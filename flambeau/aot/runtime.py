@@ -56,7 +56,7 @@ class Part(NamedTuple):
         passed = {j for i, j, _ in outputs if i < 0 and j >= 0}
 
         def fill_in(inputs: list) -> list:
-            kept = {j: inputs[j] for j in passed}   # and no others: the graph frees each input after its last use
+            kept = {j: _seen(inputs[j]) for j in passed}    # and no others: the graph frees each input after its last use
             made = compiled(inputs)
             return [made[i] if i >= 0 else kept[j] if j >= 0 else constant for i, j, constant in outputs]
 
@@ -64,6 +64,11 @@ class Part(NamedTuple):
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
+
+
+def _seen(value: Any) -> Any:
+    """What a graph saved for another one, as users see it."""
+    return value.tensor() if isinstance(value, _C.SavedArray) else value
 
 
 CHANNELS_LAST = {4: channels_last, 5: channels_last_3d}
@@ -90,8 +95,7 @@ class CompiledBackward(Node):
         self.versions = [(i, version_to_save(self.saved[i])) for i in code.reachable if isinstance(self.saved[i], Tensor)]
         if dispatch.state.saved_hooks is not None:
             self.versions = []
-            self.saved = [value.tensor() if isinstance(value, _C.SavedArray) else value for value in self.saved]
-            self.saved = [Saved(value) if isinstance(value, Tensor) else value for value in self.saved]
+            self.saved = [Saved(value) if isinstance(value, Tensor) else value for value in map(_seen, self.saved)]
 
     def name(self) -> str:
         """As torch spells it."""

@@ -414,7 +414,7 @@ def from_array(array: Any, kind: dtype | None = None, where: device = CPU) -> Te
     return _C.tensor_around(array, kind, where)
 
 
-def laid_out(array: Any, kind: dtype, where: device, strides: tuple | None) -> Tensor:
+def laid_out(array: Any, kind: dtype, strides: tuple | None, where: device = CPU) -> Tensor:
     """`from_array` of an array that lies by these strides. In a dimension of at most one element it lies in any way: its strides are
     those that are told."""
     made = from_array(array, kind, where)

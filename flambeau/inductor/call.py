@@ -302,7 +302,7 @@ def _tensor(result: Look) -> str:
     strides = [s // result.dtype.itemsize for s in result.strides or ()]
     if result.strides is None or not tells_more(result.shape, tuple(strides)):
         return f"tensor({_text(result)}, {result.dtype.name})"
-    return f"laid_out({_text(result)}, {result.dtype.name}, CPU, {to_tuple(strides)})"
+    return f"laid_out({_text(result)}, {result.dtype.name}, {to_tuple(strides)})"
 
 
 def _tuple(items: Iterable[str]) -> str:

@@ -417,7 +417,7 @@ def _wrap(out: Any, spec: Spec, where: Any) -> Tensor:
         out = np.asarray(out, order="C")  # NumPy keeps its inputs' memory order where it can; the shape rule decides here
     if where.type == "cpu" and spec.strides is not None:
         out = _in_order(out, spec.strides)
-    return laid_out(out, spec.dtype, where, spec.strides)
+    return laid_out(out, spec.dtype, spec.strides, where)
 
 
 _UNKNOWN = (-1,)    # the size of what hangs on the values; such a kernel decides the memory order too

@@ -18,11 +18,11 @@ from .cubins import stream_pointer
 
 
 def _flat_bytes(array: Any) -> Any:
-    """The memory of a dense CuPy array as 1-D uint8; no copy."""
-    if array._c_contiguous:
-        return cupy.ndarray((array.nbytes,), np.uint8, array.data)
-    order = memory_order(array.strides, array.shape)
-    return cupy.ndarray((array.nbytes,), np.uint8, array.transpose(order).reshape(-1).data)
+    """The memory that a CuPy array spans as 1-D uint8; no copy."""
+    if array.size and min(array.strides, default=0) < 0:
+        raise ValueError(f"an array with negative strides is not supported: strides {array.strides}; make a copy with array.copy()")
+    span = sum((n - 1) * s for n, s in zip(array.shape, array.strides)) + array.itemsize if array.size else 0
+    return cupy.ndarray((span,), np.uint8, array.data)
 
 
 def _view_of(buffer: Any, numpy_dtype: np.dtype, shape: tuple, strides: tuple, offset: int) -> Any:

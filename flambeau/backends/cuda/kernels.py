@@ -29,11 +29,6 @@ Array = Any
 _NARROW = frozenset(d.numpy for d in DTYPES.values() if d.is_floating_point and d.itemsize < 4)
 
 
-def _in_rows(x: Array) -> Array:
-    """A contiguous array of x's shape; `cupy.ascontiguousarray` gives an array of no dimensions one."""
-    return x if x.flags.c_contiguous else cupy.array(x, order="C")
-
-
 def _to_integer(x: Array, kind: dtype) -> Array:
     """A float towards zero as an integer, defined for every float as in `flambeau/include/convert.h`."""
     bits = 31 if kind.itemsize < 4 or kind is int32 else 63
@@ -62,7 +57,7 @@ class CupyScalars:
     @staticmethod
     def to_dtype(x: Any, kind: dtype) -> Any:
         if x.dtype.kind == "c" and not kind.is_complex and kind is not bool_:
-            x = x.real
+            x = x.real.copy()
         if kind.category == INT and (x.dtype.kind == "f" or x.dtype in _NARROW):
             return _to_integer(_wide(x), kind)
         return x.astype(kind.numpy, copy=False)
@@ -73,11 +68,11 @@ class CupyScalars:
 
     @staticmethod
     def real(x: Any) -> Any:
-        return _in_rows(x.real)
+        return x.real.copy()
 
     @staticmethod
     def imag(x: Any) -> Any:
-        return _in_rows(x.imag)
+        return x.imag.copy()
 
     @staticmethod
     def logical_not(x: Any) -> Any:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from flambeau.core import dispatch
-from flambeau.core.device import CPU
 from flambeau.core.dtypes import DTYPES, uint8
 from flambeau.core.expr import Index, evaluate
 from flambeau.core.tensor import Tensor, from_array, laid_out
@@ -129,7 +128,7 @@ class NativeCode:
         scope: dict[str, Any] = {
             "__name__": __name__, **DTYPES,
             "empty": np.empty, "empty_strided": empty_strided, "fit": fit, "strided": strided_view, "tensor": from_array,
-            "laid_out": laid_out, "CPU": CPU,
+            "laid_out": laid_out,
             "extern": self._extern, "begin": functools.partial(_begin, under_way := calls.UnderWay()), "end": under_way.end,
             "constants": self.constants, "steps": [(s.step, k) for s, k in zip(self.call.of(calls.Primitive), self.in_python, strict=True)],
         }

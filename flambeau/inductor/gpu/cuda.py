@@ -30,7 +30,7 @@ from flambeau.core.device import CPU, at, device
 from flambeau.core.dtypes import DTYPES, dtype
 from flambeau.core.expr import Index
 from flambeau.core.lazy import LazyModule
-from flambeau.core.tensor import Tensor, from_array
+from flambeau.core.tensor import Tensor, from_array, laid_out
 from flambeau.core.windows import ROLES, by_role
 from flambeau.inductor import call as calls
 from flambeau.inductor.gpu.products import Product, print_product
@@ -344,7 +344,7 @@ class CudaCode:
         scope: dict[str, Any] = {
             "__name__": __name__, **DTYPES,
             "empty": cupy.ndarray, "current_stream": cubins.stream_pointer(), "strided": _strided(cupy), "fit": _fit(cupy),
-            "tensor": _tensor, "constants": self.constants, "extern": _extern(call_primitive, _fit(cupy)),
+            "tensor": _tensor, "laid_out": _laid_out, "constants": self.constants, "extern": _extern(call_primitive, _fit(cupy)),
             "begin": _begin(under_way := calls.UnderWay(), _fit(cupy)), "end": under_way.end, "strays": Places(),
             "steps": {s.number: s.step for call in self.calls() for s in call.of(calls.Primitive)},
             "product": lambda *arrays: _LIBRARIES["blas"].matmul(*arrays), "convolve": lambda *args: _LIBRARIES["dnn"].run(*args),
@@ -371,8 +371,16 @@ def _gpu(index: int) -> device:
     return device("cuda", index)
 
 
+def _place(array: Any) -> device:
+    return CPU if type(array) is np.ndarray else _gpu(array.data.device_id)
+
+
 def _tensor(array: Any, kind: dtype | None = None) -> Tensor:
-    return from_array(array, kind, CPU if type(array) is np.ndarray else _gpu(array.data.device_id))
+    return from_array(array, kind, _place(array))
+
+
+def _laid_out(array: Any, kind: dtype, strides: tuple) -> Tensor:
+    return laid_out(array, kind, strides, _place(array))
 
 
 def _strided(cupy: Any) -> Callable:

@@ -37,7 +37,7 @@ class FactoryPrimitive(Primitive):
             return pretended(spec, where)
         kernel = self.kernels.get(where.type) or kernel_for(self, where)
         try:
-            return laid_out(kernel(*args), spec.dtype, where, spec.strides)
+            return laid_out(kernel(*args), spec.dtype, spec.strides, where)
         except ValueError as error:
             if math.prod(spec.shape) * spec.dtype.itemsize < 1 << 63:
                 raise
