@@ -305,7 +305,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     return prims.digamma(x) if n == 0 else trigamma_prim(x) if n == 1 else polygamma_prim(x, n)
 
 
-Tensor.polygamma = lambda self, n: polygamma(n, self)  # type: ignore[method-assign]
+Tensor.polygamma = lambda self, n: polygamma(n, self)  # type: ignore[method-assign, arg-type]
 Tensor.polygamma.__doc__ = polygamma.__doc__
 Tensor.polygamma_ = lambda self, n: assign(self, new_value(lambda x: polygamma(n, x), self, (), {}))  # type: ignore[arg-type, method-assign]
 Tensor.polygamma_.__doc__ = f"{polygamma.__doc__} In place."

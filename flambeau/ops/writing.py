@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from .order import in_rows
 from .primitives import PRIMITIVES, InAten, Primitive, register
 from .promotion import cast, times_alpha
 from .registry import operator
+
+F = TypeVar("F", bound=Callable)
 
 
 class InPlace:
@@ -208,6 +210,10 @@ def _fit(out: Tensor, result: Tensor) -> None:
             out.as_strided_(*result._layout[:2], out._layout.offset)    # an empty one lies as the result would
 
 
+@overload
+def with_out(fn: F, *, exact: bool = ..., apart: bool = ..., rows: bool = ...) -> F: ...
+@overload
+def with_out(*, exact: bool = ..., apart: bool = ..., rows: bool = ...) -> Callable[[F], F]: ...
 def with_out(fn: Any = None, *, exact: bool = False, apart: bool = False, rows: bool = False) -> Any:
     """Mark the body of an operator: it takes `out=`, a tensor to write the result into, or a tuple of them for a named tuple's.
 

@@ -365,14 +365,15 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     if input.ndim < 2:
         return input.clone()    # of no element
     input = in_images(input)
-    if not training and (running_mean is None or running_var is None):
-        raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
-    _check_running(running_mean, running_var)
     if not training:
+        if running_mean is None or running_var is None:
+            raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
+        _check_running(running_mean, running_var)
         return _batch_norm_eval(input, weight, bias, running_mean, running_var, sym_float(eps))
     n = _count(input.shape, _over(input.ndim))
     if type(n) is int and n == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
+    _check_running(running_mean, running_var)
     return _train(input, weight, bias, running_mean, running_var, momentum, eps)[0]
 
 
