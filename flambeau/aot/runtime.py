@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from flambeau import _C
-from flambeau.aot.joint import Constant, FromArgument, FromAttribute, FromSize, Interface, Result, SameInput, Slot, ViewOf
+from flambeau.aot.joint import Constant, FromArgument, FromAttribute, FromSize, Interface, OutputPlace, Result, SameInput, ViewOf
 from flambeau.autograd.graph import SECOND_TIME, Node, Output, Saved, bare, edge_of, version_to_save
 from flambeau.core import dispatch, watching
 from flambeau.core.memory_format import channels_last, channels_last_3d, contiguous_format
@@ -319,7 +319,7 @@ def deliverer(interface: Interface) -> Callable[[list, list], Any] | None:
     """A function from the graph's inputs and results to what the caller gets; None if it is the tuple of the results."""
     outputs, structure, written = interface.outputs, interface.structure, interface.written
     plain = [output.index for output in outputs if isinstance(output, Result)]
-    flat = isinstance(structure, tuple) and all(isinstance(leaf, Slot) for leaf in structure)
+    flat = isinstance(structure, tuple) and all(isinstance(leaf, OutputPlace) for leaf in structure)
     if flat and not written and not interface.other_mode and plain == list(range(len(outputs))) == [leaf.index for leaf in structure]:
         return None
 

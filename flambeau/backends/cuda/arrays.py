@@ -57,6 +57,12 @@ def to_gpu(array: np.ndarray, where: device, non_blocking: bool = False) -> Any:
         return out.transpose(back)
 
 
+def of_others(array: Any, where: device, non_blocking: bool = False) -> Any:
+    """The memory of another library's array on a GPU, through DLPack or the CUDA array interface."""
+    with cupy.cuda.Device(where.index or 0):
+        return cupy.from_dlpack(array) if hasattr(array, "__dlpack__") else cupy.asarray(array)
+
+
 def to_host(array: Any, where: device, non_blocking: bool = False) -> np.ndarray:
     """A copy in host memory with the same memory order. With `non_blocking` it is pinned, and the copy is only queued."""
     if not array.ndim:

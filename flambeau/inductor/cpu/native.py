@@ -14,6 +14,7 @@ import numpy as np
 from flambeau.core import dispatch
 from flambeau.core.dtypes import DTYPES, uint8
 from flambeau.core.expr import Index, evaluate
+from flambeau.core.size import extent
 from flambeau.core.tensor import Tensor, from_array, laid_out
 from flambeau.core.watching import unwatched
 from flambeau.inductor import call as calls
@@ -212,7 +213,7 @@ def fit(array: np.ndarray, strides: tuple[int, ...]) -> np.ndarray:
 
 def empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype) -> np.ndarray:
     """New memory with these strides, in bytes."""
-    room = np.empty(sum((n - 1) * s // kind.itemsize for n, s in zip(shape, strides, strict=True)) + 1 if 0 not in shape else 0, kind)
+    room = np.empty(extent(shape, [s // kind.itemsize for s in strides]), kind)
     return np.lib.stride_tricks.as_strided(room, shape, strides)
 
 
@@ -221,9 +222,9 @@ def strided_view(array: np.ndarray, shape: tuple[int, ...], strides: tuple[int, 
     if 0 in shape:
         return np.empty(shape, array.dtype)
     size = array.itemsize
-    last = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // size + 1
-    flat = np.ndarray((last,), array.dtype, array, 0, (size,)) if array.flags.c_contiguous else \
-        np.lib.stride_tricks.as_strided(array, (last,), (size,))
+    count = extent(array.shape, [s // size for s in array.strides])
+    flat = np.ndarray((count,), array.dtype, array, 0, (size,)) if array.flags.c_contiguous else \
+        np.lib.stride_tricks.as_strided(array, (count,), (size,))
     return np.lib.stride_tricks.as_strided(flat[offset // size :], shape, strides)
 
 

@@ -314,8 +314,8 @@ class TritonPrinter(KernelPrinter):
         if v.op == "constant":
             if isinstance(v.attr, SymFloat):
                 return f"tl.full([1, 1], {self._float(v.attr)}, {kind})"
-            full = f"tl.full([1, 1], {number(v.attr)}, {kind})"
-            return f"negative({full})" if isinstance(v.attr, float) and v.attr == 0 and math.copysign(1, v.attr) < 0 else full
+            text = number(v.attr)
+            return f"negative(tl.full([1, 1], 0.0, {kind}))" if text == "-0.0" else f"tl.full([1, 1], {text}, {kind})"    # one zero there
         if v.op == "index":
             text = self.expr(v.attr, dict(zip(computed_names(v.attr), v.args, strict=True)))
             return f"({text}).to({kind})" if isinstance(v.attr, Expr) and self._uses_loops(v.attr) else f"tl.full([1, 1], {text}, {kind})"
@@ -468,6 +468,11 @@ def largest(a, b):
     if a.dtype == tl.float32:
         return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
     return tl.where((a > b) | (a != a), a, b)
+
+
+@triton.jit
+def relu(x):
+    return tl.maximum(x, 0, tl.PropagateNan.ALL) if x.dtype.is_floating() else tl.where(x > 0, x, 0).to(x.dtype)
 
 
 @triton.jit
