@@ -66,7 +66,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "put_": f"{_V}.put_(torch.tensor([0]), torch.tensor([9.0]))", "saddmm": f"~(torch.ones(2, 2), {_M}.to_sparse(), torch.eye(2))",
         "Generator": "torch.rand(2, generator=~().manual_seed(0))", "Size": "~([2, 3]).numel()", "Tensor": "~(2, 3).shape",
         "SymInt": "isinstance(3, ~)", "SymFloat": "isinstance(3.0, ~)", "SymBool": "isinstance(True, ~)",
-        "TypedStorage": "torch.ones(2).storage().dtype",
+        "TypedStorage": "torch.ones(2)._typed_storage().dtype",
         "UntypedStorage": "~(8).nbytes()", "dtype": "isinstance(torch.float32, ~)", "layout": "isinstance(torch.strided, ~)",
         "memory_format": "isinstance(torch.channels_last, ~)", "qscheme": "isinstance(torch.per_tensor_affine, ~)",
         "device": '~("cuda", 1).index',
@@ -498,7 +498,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "get_unsafe_globals_in_checkpoint": "import io\nfile = io.BytesIO()\ntorch.save([1], file)\nfile.seek(0)\n~(file)",
         "location_tag": "~(torch.ones(2).untyped_storage())",
         "normalize_storage_type": "~(torch.FloatStorage)", "set_crc32_options": "~(torch.serialization.get_crc32_options())",
-        "storage_to_tensor_type": "~(torch.ones(2).storage())",
+        "storage_to_tensor_type": "~(torch.ones(2)._typed_storage())",
         "set_default_load_endianness": "~(torch.serialization.get_default_load_endianness())", "validate_cuda_device": '~("cuda:0")',
 
     },

@@ -169,7 +169,7 @@ def is_tensor_like(inp: Any) -> bool:
 
 def is_tensor_method_or_property(func: Callable) -> bool:
     """Whether `func` is an attribute of Tensor."""
-    return any(member_of(value) is func for value in vars(Tensor).values()) or getattr(func, "__name__", None) == "__get__"
+    return any(member_of(value) is member_of(func) for value in vars(Tensor).values()) or getattr(func, "__name__", None) == "__get__"
 
 
 def wrap_torch_function(dispatcher: Callable) -> Callable[[Callable], Callable]:
@@ -241,6 +241,7 @@ def resolve_name(f: Any) -> str | None:
         name = next((n for n, fn in functions.items() if fn is f), None)
         if name is not None:
             return ".".join(filter(None, ("torch", space, name)))
+    f = member_of(f)
     owner, suffix = (f.__self__, f".{f.__name__}") if getattr(f, "__name__", "") in ("__get__", "__set__") else (f, "")
     found = next((n for kind in Tensor.__mro__ for n, value in vars(kind).items() if member_of(value) is owner), None)
     return None if found is None else f"torch.Tensor.{found}{suffix}"
@@ -271,9 +272,9 @@ def redispatch_function(func: Callable, types: Any, args: tuple, kwargs: dict | 
     in: operators give plain tensors; what a function in Python calls inside asks them again."""
     if not all(isinstance(kind, type) for kind in types):
         raise TypeError(f"redispatch_function(): types are classes, got {types!r}")
-    if getattr(func, "_operator", None) is not None or member_of(vars(Tensor).get(getattr(func, "__name__", ""))) is func:
+    if getattr(func, "_operator", None) is not None or member_of(vars(Tensor).get(getattr(func, "__name__", ""))) is member_of(func):
         with dispatch.classes_off(), _NoModes():
-            return getattr(func, "_plain", func)(*args, **(kwargs or {}))
+            return getattr(func, "_plain", member_of(func))(*args, **(kwargs or {}))
     _here.skip = True
     try:
         return func(*args, **(kwargs or {}))

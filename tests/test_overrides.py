@@ -229,6 +229,56 @@ def test_modes_are_told_of_attributes_and_methods(name: str) -> None:
     assert shown(fl, ACCESSES[name]) == shown(torch, ACCESSES[name])
 
 
+def _in_turn(t: Any, access: Callable[[Any], Any]) -> list[tuple]:
+    """Who of two modes and a class is told of what, in which order."""
+    told: list[tuple] = []
+
+    class Mode(t.overrides.TorchFunctionMode):  # type: ignore[name-defined, misc]
+        def __init__(self, place: str) -> None:
+            super().__init__()
+            self.place = place
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            told.append((self.place, func.__name__, [kind.__name__ for kind in types if kind is not t.Tensor]))
+            return func(*args, **(kwargs or {}))
+
+    class Class(t.Tensor):  # type: ignore[name-defined, misc]
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            told.append(("class", func.__name__))
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    for x in (t.ones(1, 1), t.ones(1, 1).as_subclass(Class)):
+        with Mode("outer"), Mode("inner"):
+            access(x)
+    return told
+
+
+@pytest.mark.parametrize("name", ACCESSES)
+def test_modes_are_told_in_turn_and_then_the_class(name: str) -> None:
+    torch = pytest.importorskip("torch", reason="torch is the oracle")
+    found, expected = _in_turn(fl, ACCESSES[name]), _in_turn(torch, ACCESSES[name])
+    assert found == expected
+
+
+def test_what_a_mode_is_told_of_is_found_as_the_member() -> None:
+    handled = {fl.Tensor.shape.__get__: "shape", fl.Tensor.size: "size", fl.Tensor.requires_grad.__set__: "set"}
+    told: list[Any] = []
+
+    class Mode(overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            told.append((handled[func], func is fl.Tensor.size, func == fl.Tensor.shape.__get__, overrides.resolve_name(func), types))
+            return func(*args, **(kwargs or {}))
+
+    x = fl.ones(2)
+    with Mode():
+        assert x.shape == (2,) and x.size() == (2,)
+        x.requires_grad = True
+    kinds = (fl.Tensor,)
+    assert told == [("shape", False, True, "torch.Tensor.shape.__get__", kinds), ("size", True, False, "torch.Tensor.size", kinds),
+                    ("set", False, False, "torch.Tensor.requires_grad.__set__", kinds)]
+
+
 def test_an_interrupt_at_the_end_of_a_mode_leaves_no_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Tensor has follows from the modes that are on, whatever was kept from being done."""
     before, settle = dict(vars(fl.Tensor)), asked.shown.settle
@@ -252,7 +302,7 @@ def test_modes_are_told_of_every_member_and_none_is_changed() -> None:
 
     before, x = {kind: dict(vars(kind)) for kind in fl.Tensor.__mro__}, fl.ones(2)
     with Told(), Told():
-        assert all(getattr(fl.Tensor, name) is member for name, member in asked.members().items())
+        assert all(getattr(fl.Tensor, name) == member for name, member in asked.members().items())
         for name, member in asked.members().items():
             told.clear()
             found = getattr(x, name)

@@ -75,6 +75,9 @@ class DualLevel(Transform):
         found = self.tangents.get(tensor)
         if found is None and tensor._view is not None and (of_base := self.tangents.get(tensor._view.base)) is not None:
             found = self.tangents[tensor] = graph.replay(of_base, tensor._view.chain)
+        if found is not None and found.shape != tensor.shape:
+            raise RuntimeError(f"a tensor that has a tangent was resized, or given other memory: it has shape {list(tensor.shape)} now, its "
+                               f"tangent {list(found.shape)}; do that to its detach(), or before make_dual()")
         return found
 
     def holds(self, value: Any) -> Any:
@@ -103,9 +106,10 @@ class DualLevel(Transform):
             out = record(*args)
             if record.derivative is not None:
                 outs = out if type(out) is tuple else (out,)
+                shared = () if "view" in record.tags else {id(t._storage) for t in _flat(tangents) if t is not None}
                 for o, t in zip(outs, pushed(record, args, outs, tangents)):
-                    if t is not None:
-                        self.keep(o, t)
+                    if t is not None:   # what is written to a result is not written to what it was made of
+                        self.keep(o, t.clone() if id(t._storage) in shared else t)
                 self._keep_saved(outs)
         return out
 
@@ -378,11 +382,16 @@ def give(name: str, outs: Sequence[Any], tangents: Any) -> None:
 
 
 def _carried(tensor: Tensor, alias: Tensor) -> Tensor:
-    """The alias that the tape made of a tensor, with its tangent."""
+    """The alias that was made of a tensor, with its tangent."""
     level = _current()
     if level is not None and (tangent := level.tangent(tensor)) is not None:
         level.tangents[alias] = tangent
     return alias
+
+
+def _tangent_of(tensor: Tensor) -> Tensor | None:
+    level = _current()
+    return None if level is None else level.tangent(tensor)
 
 
 def _forget(tensor: Tensor) -> None:
@@ -392,5 +401,5 @@ def _forget(tensor: Tensor) -> None:
         level.tangents.items.pop(id(tensor), None)
 
 
-graph.carried, dispatch.forget = _carried, _forget
+dispatch.carried, dispatch.forget, dispatch.tangent_of = _carried, _forget, _tangent_of
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]

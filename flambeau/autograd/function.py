@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 import weakref
 from collections.abc import Callable
@@ -219,7 +220,11 @@ class Function(metaclass=FunctionMeta):
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Run the function and record it."""
+        """Run the function and record it. A `forward` that does not take the context is given all its arguments by place, defaults too."""
+        if cls.setup_context is not Function.setup_context and (kwargs or len(args) < _most(cls.forward)):
+            bound = inspect.signature(cls.forward).bind(*args, **kwargs)
+            bound.apply_defaults()
+            args, kwargs = bound.args, bound.kwargs
         if dispatch.batched is not None and levels():
             cls._check_vmap()
         if dispatch.batched is not None and cls.vmap is not Function.vmap:
@@ -266,6 +271,13 @@ class Function(metaclass=FunctionMeta):
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
         """Tangents of the outputs from those of the inputs (None for an input that has none)."""
         raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+
+
+@functools.lru_cache(256)
+def _most(forward: Callable) -> int:
+    """How many arguments a function takes by place, `*args` aside."""
+    kinds = [p.kind for p in inspect.signature(forward).parameters.values()]
+    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
 
 
 def _nested_map(condition: Callable[[Any], bool], fn: Callable[[Any], Any], condition_msg: str | None = None) -> Callable[[Any], Any]:

@@ -222,7 +222,7 @@ class Saved:
             attached._grad.accumulator = weakref.ref(edge[0])
         else:
             _C.attach(attached, *edge)
-        return carried(tensor, attached) if dispatch.state.modes else attached
+        return dispatch.carried(tensor, attached) if dispatch.state.modes else attached
 
 
 def version_to_save(tensor: Tensor) -> int:
@@ -273,17 +273,13 @@ class save_on_cpu(saved_tensors_hooks):
         super().__init__(pack, lambda packed: packed[1].to(packed[0]))
 
 
-# Slot that forward mode fills: (tensor, alias of it) -> the alias, with the tangent that the tensor has.
-carried: Callable[[Tensor, Tensor], Tensor] = lambda _, alias: alias  # noqa: E731
-
-
 def _copy_with_history(tensor: Tensor) -> Tensor:
     """What an in-place operation is about to overwrite but its own gradient needs."""
     with dispatch.grad_enabled(False):
         copy = bare(tensor).clone()
     if tensor._grad is not None:
         copy._grad = AutogradMeta(False, tensor._grad.grad_fn, tensor._grad.output_nr)
-    return carried(tensor, copy) if dispatch.state.modes else copy
+    return dispatch.carried(tensor, copy) if dispatch.state.modes else copy
 
 
 def operation_name(node: Node) -> str:

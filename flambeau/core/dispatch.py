@@ -43,8 +43,11 @@ record: Callable[[Any, tuple], Any]
 batched: Callable[[Any, tuple], Any] | None = None
 # classes of users with `__torch_function__`: overriding_class(cls), told of each when it is defined.
 overriding_class: Callable[[type], None] = lambda cls: None  # noqa: E731
-# forward mode: forget(tensor), told of what was detached.
+# forward mode: forget(tensor), told of what was detached; carried(tensor, alias) -> alias, which has the tangent of the tensor;
+# tangent_of(tensor) -> its tangent or None.
 forget: Callable[[Any], None] = lambda tensor: None  # noqa: E731
+carried: Callable[[Any, Any], Any] = lambda tensor, alias: alias  # noqa: E731
+tangent_of: Callable[[Any], Any] = lambda tensor: None  # noqa: E731
 # classes with `__torch_dispatch__`: wrapped(prim, args) -> outputs, or NotImplemented where no argument is of one; asked where a call would
 # end in a shape rule, once there is such a class; and with `whole=True` by operators with facets, whose bodies run if nobody answers.
 wrapped: Callable[..., Any] = lambda prim, args, whole=False: NotImplemented  # noqa: E731

@@ -54,10 +54,10 @@ def apply_function(tx: Any, cls: type, args: Args, kwargs: Kwargs) -> Variable:
     recorded = dispatch.state.grad_enabled and any(
         isinstance(arg, TensorVariable) and arg.fake.requires_grad for arg in args
     )
-    if not recorded:
-        return _forward(tx, cls, args, kwargs)[0]
     if kwargs:
         graph_break("autograd inside a compiled function", f"{cls.__name__}.apply() with keyword arguments")
+    if not recorded:
+        return _forward(tx, cls, args, kwargs)[0]
     args = [_in_graph(arg.realize(tx)) for arg in args]
     _check_pure(tx, cls, args)
     return tx.emit(cls.apply, args, {})  # type: ignore[attr-defined]

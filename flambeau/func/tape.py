@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..autograd import engine, graph
+from ..autograd import engine
 from ..autograd.batched import levels, lowered, raised, stripped
 from ..autograd.graph import AccumulateGrad, Node, edge_of
 from ..core import dispatch
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, no_view
 
 
 class recording(dispatch.scope):
@@ -40,7 +40,17 @@ def fresh(x: Tensor) -> Tensor:
 
 
 def _fresh(x: Tensor) -> Tensor:
-    return x.view_as(x) if x.requires_grad else graph.carried(x, x.detach()).requires_grad_()
+    return x.view_as(x) if x.requires_grad else dispatch.carried(x, x.detach()).requires_grad_()
+
+
+def opened(x: Tensor) -> Tensor:
+    """A fresh tensor as a function may write to it: the same memory, neither a leaf nor a view of one."""
+    through = levels()
+    return raised(_opened(lowered(x, through)), through) if through else _opened(x)
+
+
+def _opened(x: Tensor) -> Tensor:
+    return no_view(x.view_as(x))
 
 
 def leaf(x: Tensor) -> Tensor:
@@ -110,7 +120,7 @@ def released(results: Sequence[Any], inputs: Sequence[Tensor]) -> list[Any]:
     """A transform's results for its caller: with their graph if it leads to anything but the fresh `inputs`, or else without."""
     own = {edge.node for x in inputs if (edge := edge_of(stripped(x)[0])) is not None}
     done: set[Node] = set()
-    return [graph.carried(r, r.detach())
+    return [dispatch.carried(r, r.detach())
             if isinstance(r, Tensor) and stripped(r)[0].requires_grad and not _leads_out(stripped(r)[0], own, done) else r
             for r in results]
 

@@ -133,7 +133,7 @@ def _linearized(func: Callable, primals: tuple, has_aux: bool, name: str, strict
     own transpose is the pushforward. `strict`: RuntimeError for outputs that don't depend on the primals."""
     replaced = tuple(map_tree(_fresh, p) for p in primals)
     leaves = flatten(replaced)[0]
-    out, aux = _split_aux(func(*replaced), has_aux, "jvp(f, primals, tangents)")
+    out, aux = _split_aux(func(*map_tree(tape.opened, replaced)), has_aux, "jvp(f, primals, tangents)")
     outs, out_spec = _tensors(out, "jvp(f, primals, tangents)")
     if strict and tape.independent(outs, leaves):
         raise RuntimeError(f"{name}(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not "

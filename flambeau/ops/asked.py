@@ -1,4 +1,4 @@
-"""What classes with `__torch_function__` are asked beside operators: the attributes and the other methods of tensors.
+"""What modes and classes with `__torch_function__` are asked beside operators, in turn: the attributes and the other methods of tensors.
 
 Plain tensors pay nothing for it: a class that overrides gets descriptors of its own, over those that it has from Tensor as they are.
 """
@@ -43,73 +43,78 @@ def unasked() -> Iterator[None]:
         _unasked.blocks -= 1
 
 
-def _as_it_is() -> bool:
-    return bool(dispatch.state.classes_off or _unasked.blocks)
-
-
-class AskedAttribute:
-    """An attribute whose class is asked with `Tensor.NAME.__get__`, `__set__` or `__delete__` as the function."""
-
-    as_it_is = staticmethod(_as_it_is)  # whether nobody is to be asked now
-
-    def __init__(self, plain: Any) -> None:
-        self.plain = plain
-
-    def _ask(self, which: str, instance: Any, *value: Any) -> Any:
-        access = getattr(self.plain, which)
-        if self.as_it_is():
-            return access(instance, *value)
-        return handle_torch_function(access, (instance, *value), instance, *value)
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self.plain if instance is None else self._ask("__get__", instance)
-
-    def __set__(self, instance: Any, value: Any) -> None:
-        self._ask("__set__", instance, value)
-
-    def __delete__(self, instance: Any) -> None:
-        self._ask("__delete__", instance)
-
-
-def _no_mode_asks() -> bool:
+def _mode_asks() -> bool:
     modes = dispatch.state.function_modes
     if not modes:
         shown.settle()      # an interrupt may have come between the last mode's end and ours
-    return not modes or _unasked.blocks > 0 or getattr(modes[-1], "operators_only", False)
+    return bool(modes) and not getattr(modes[-1], "operators_only", False)
 
 
-class _ShownAttribute(AskedAttribute):
-    """An attribute that modes are asked for, of tensors of any class."""
-
-    as_it_is = staticmethod(_no_mode_asks)
-
-
-class _ShownMethod:
-    """A method that modes are asked for; of the class it is the method itself."""
+class Asked:
+    """A function of a tensor, `plain`, for which the innermost mode, or else the tensor's class, is asked. Modes are told of this object,
+    which is equal to `plain`: who calls it asks whoever comes next. Classes, which are the last, are told of `plain`."""
 
     def __init__(self, plain: Callable) -> None:
-        self.plain, self.asked = plain, _asked_method(plain, _no_mode_asks)
+        self.plain = plain
+
+    def __call__(self, instance: Any, *args: Any, **kwargs: Any) -> Any:
+        if _unasked.blocks:
+            return self.plain(instance, *args, **kwargs)
+        if _mode_asks():
+            return handle_torch_function(self, (instance,), instance, *args, **kwargs)
+        kind: Any = type(instance)
+        if dispatch.state.classes_off or not getattr(kind, "_asked", False) or kind._plain_torch_function:
+            return self.plain(instance, *args, **kwargs)
+        return handle_torch_function(self.plain, (instance,), instance, *args, **kwargs)
+
+    def __eq__(self, other: Any) -> bool:
+        return self.plain == member_of(other)
+
+    def __hash__(self) -> int:
+        return hash(self.plain)
+
+
+class _AskedAccess(Asked):
+    """`__get__`, `__set__` or `__delete__` of an attribute."""
+
+    def __init__(self, attribute: Any, name: str) -> None:
+        super().__init__(getattr(attribute, name))
+        self.__self__, self.__name__ = attribute, name
+
+
+class AskedAttribute:
+    """An attribute whose accesses are asked for: `Tensor.NAME.__get__` is the function."""
+
+    def __init__(self, plain: Any) -> None:
+        self.plain = plain
+        self.get, self.set, self.delete = [_AskedAccess(plain, name) for name in ("__get__", "__set__", "__delete__")]
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self.plain if instance is None else MethodType(self.asked, instance)
+        return self.plain if instance is None else self.get(instance)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        self.set(instance, value)
+
+    def __delete__(self, instance: Any) -> None:
+        self.delete(instance)
 
 
-def _asked_method(plain: Callable, as_it_is: Callable[[], bool] = _as_it_is) -> Callable:
-    @functools.wraps(plain)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if as_it_is():
-            return plain(self, *args, **kwargs)
-        return handle_torch_function(plain, (self, *args), self, *args, **kwargs)
+class AskedMethod(Asked):
+    """A method that is asked for."""
 
-    method.plain = plain    # type: ignore[attr-defined]
-    return method
+    def __init__(self, plain: Callable) -> None:
+        super().__init__(plain)
+        functools.update_wrapper(self, plain)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
 
 
 def plain_of(entry: Any) -> Any:
     """What a class is asked for where an entry of it asks: the function, or the attribute's `__get__`; None of any other entry."""
     if isinstance(entry, AskedAttribute):
         return entry.plain.__get__
-    return getattr(entry, "plain", None) if isinstance(entry, (FunctionType, _ShownMethod)) else None
+    return entry.plain if isinstance(entry, AskedMethod) else None
 
 
 @functools.cache
@@ -128,16 +133,24 @@ def accesses() -> dict[str, Any]:
     return {name: attribute.__get__ for name, attribute in attributes.items()}
 
 
+@functools.cache
+def asking(name: str) -> AskedAttribute | AskedMethod:
+    """The entry of a class that asks, in the place of the member of that name."""
+    member = members()[name]
+    return AskedAttribute(member) if inspect.isdatadescriptor(member) else AskedMethod(member)
+
+
 def _install(cls: type) -> None:
     """Let a class be asked for what it has as it is from Tensor."""
     for name, member in members().items():
         if member_of(inspect.getattr_static(cls, name, None)) is member:
-            setattr(cls, name, AskedAttribute(member) if inspect.isdatadescriptor(member) else _asked_method(member))
+            setattr(cls, name, asking(name))
+    cls._asked = True   # type: ignore[attr-defined]
 
 
 def member_of(entry: Any) -> Any:
-    """What stands in an entry of a class that asks; another entry as it is."""
-    return getattr(entry, "plain", entry)
+    """What stands in an entry of a class that asks, or what a mode was told of; another one as it is."""
+    return entry.plain if isinstance(entry, (Asked, AskedAttribute)) else entry
 
 
 class _Shown:
@@ -169,8 +182,8 @@ class _Shown:
         if not self.places:
             self.places = [(next(kind for kind in Tensor.__mro__ if name in vars(kind)), name, member) for name, member in members().items()]
         self.begun = True
-        for _, name, member in self.places:
-            setattr(Tensor, name, _ShownAttribute(member) if inspect.isdatadescriptor(member) else _ShownMethod(member))
+        for _, name, _ in self.places:
+            setattr(Tensor, name, asking(name))
         self.done = True
 
     def _hide(self) -> None:

@@ -14,6 +14,7 @@ from ..core.dtypes import complex64
 from ..core.memory_format import memory_format, preserve_format, strided
 from ..core.size import contiguous_strides, elementwise_order
 from ..core.tensor import Tensor, from_array
+from ..core.warned import warn_once
 from . import prims
 from .conversions import _set_data
 from .creation import from_data, holds_data
@@ -245,9 +246,17 @@ def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
     return (other if assign else self.copy_(other)).detach()
 
 
-@method("storage", "_typed_storage")
+@method("_typed_storage")
 def _typed_storage(self: Tensor) -> TypedStorage:
     """The bytes this tensor looks into, as elements of its dtype."""
     return TypedStorage(wrap_storage=self.untyped_storage(), dtype=self.dtype)
+
+
+@method("storage")
+def _storage(self: Tensor) -> TypedStorage:
+    """The bytes this tensor looks into, as elements of its dtype; `untyped_storage()` has taken its place."""
+    warn_once("TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class; use "
+              "tensor.untyped_storage() instead of tensor.storage()")
+    return _typed_storage(self)
 
 

@@ -18,7 +18,7 @@ from .joining import roll
 from .order import laid
 from .promotion import cast, default_dtype
 from .registry import Linear, Spec, operator, primitive
-from .writing import with_out, with_out_in_rows
+from .writing import with_out
 
 _WHY = {"loop": "a transform is not a loop over independent elements; inductor calls the kernel"}
 # The transpose of a transform runs the other way with the same factor, which that way has the other name.
@@ -206,7 +206,7 @@ def _one(name: str, transform: Callable, doc: str) -> Callable:
         return transform(input, (n,), (dim,), norm, name=name)
 
     fn.__name__, fn.__doc__ = name, doc
-    return operator(with_out_in_rows(fn), name=f"fft_{name}", autocast={"cpu": "wide"})
+    return operator(with_out(fn, rows=True), name=f"fft_{name}", autocast={"cpu": "wide"})
 
 
 def _many(name: str, transform: Callable, default: Any, doc: str) -> Callable:
@@ -214,7 +214,7 @@ def _many(name: str, transform: Callable, default: Any, doc: str) -> Callable:
         return transform(input, s, dim, norm, name=name)
 
     fn.__name__, fn.__doc__ = name, doc
-    return operator(with_out_in_rows(fn), name=f"fft_{name}", autocast={"cpu": "wide"})
+    return operator(with_out(fn, rows=True), name=f"fft_{name}", autocast={"cpu": "wide"})
 
 
 def _hermitian(x: Tensor, s: Sequence | None, dim: Any, norm: str | None, name: str) -> Tensor:

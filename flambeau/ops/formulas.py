@@ -133,7 +133,7 @@ def _logaddexp(x: Tensor, y: Tensor) -> Tensor:
 
 
 @operator(method=True)
-@with_out
+@with_out(exact=True)
 def float_power(input: Any, exponent: Any) -> Tensor:
     """input ** exponent in double precision, complex if either is."""
     a_tensor("float_power", input, exponent)
@@ -193,7 +193,7 @@ def _sine_over(input: Tensor) -> Tensor:
 
 
 @operator(method=True, fused=True, vjp=lambda g: (g,), tags=("keeps_zero",))
-@with_out
+@with_out(exact=True)
 def frac(input: Tensor) -> Tensor:
     """The part after the point: input - trunc(input)."""
     if input.dtype.category != FLOAT:
@@ -202,7 +202,7 @@ def frac(input: Tensor) -> Tensor:
 
 
 @operator(method=True, fused=True, tags=("keeps_zero",), node=True)
-@with_out
+@with_out(exact=True)
 def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """NaN, inf and -inf replaced (by 0 and the dtype's largest and smallest numbers unless given)."""
     if input.dtype.category < FLOAT:
@@ -217,7 +217,7 @@ def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = N
 
 
 @operator(method=True)
-@with_out
+@with_out(exact=True)
 @elementwise
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 below zero, 1 above, `values` at zero."""

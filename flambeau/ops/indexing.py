@@ -17,7 +17,7 @@ from ..core.shared import is_shared
 from ..core.size import Size, canonical_dim, contiguous_strides, extent
 from ..core.storage import view_of
 from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
-from ..core.warned import warn_once
+from ..core.warned import warn, warn_once
 from . import batching, prims
 from .checks import checked
 from .creation import filled_where_asked
@@ -31,7 +31,7 @@ from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, prepare, together
 from .registry import OPERATORS, Linear, Spec, method, on_tape, operator, primitive
 from .subscript import _check_broadcast, _value_for, check_step, index_list, put_, slice_bounds
-from .writing import assign, inplace, refuse_repeated, store_apart, with_out, with_out_apart, with_out_in_rows
+from .writing import assign, inplace, refuse_repeated, store_apart, with_out
 
 
 # -- gather and scatter ----------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def _from_end(index: Tensor, size: Any) -> Tensor:
 
 
 @operator(method=True)
-@with_out
+@with_out(exact=True)
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """gather with `indices`, of which negative ones count from the end, broadcast against `input` along the other dimensions; in the
     flattened input without dim."""
@@ -133,7 +133,7 @@ def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, mode: str, by: Ca
 
 
 @operator(method=True)
-@with_out
+@with_out(exact=True)
 def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
     """A copy of `input` with `src` (a tensor or number) written at `index` along `dim`, or added or multiplied there."""
     dim = canonical_dim(dim, input.ndim)
@@ -145,7 +145,7 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
 
 
 @operator(method=True, autocast={"cuda": "promote"}, node=True)
-@with_out
+@with_out(exact=True)
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with `src` added at `index` along `dim`."""
     if not isinstance(src, Tensor):
@@ -154,7 +154,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 
 @operator(method=True, node=True)
-@with_out
+@with_out(exact=True)
 def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """A copy of `input` with `src` combined at `index` along `dim`: sum, prod, mean, amax or amin."""
     dim = canonical_dim(dim, input.ndim)
@@ -232,7 +232,7 @@ def _check_slices(name: str, input: Tensor, d: int, index: Tensor, source: Tenso
 
 
 @operator(method=True, node=True)
-@with_out
+@with_out(exact=True)
 @functools.partial(along_a_number, alike=True)
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """A copy of `input` with alpha * the slices of `source` added at `index` along `dim`."""
@@ -244,7 +244,7 @@ def _at(dim: int, index: Tensor) -> list:
 
 
 @operator(method=True, autocast="promote", node=True)
-@with_out
+@with_out(exact=True)
 @functools.partial(along_a_number, alike=False)
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices of `source` written at `index` along `dim`."""
@@ -297,7 +297,7 @@ def index_put_(self: Tensor, indices: Sequence, values: Tensor, accumulate: bool
 
 
 @operator(method=True)
-@with_out
+@with_out(exact=True)
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Indices of the elements that are not zero: one row each, or, as_tuple, a tensor for each dimension."""
     if as_tuple and not input.ndim:
@@ -327,7 +327,7 @@ def argwhere(input: Tensor) -> Tensor:
 
 
 @operator(method=True, node=True)
-@with_out_apart
+@with_out(exact=True, apart=True)
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements of `input` where `mask` (broadcast against it) is true, as a 1-D tensor."""
     if mask.dtype is not bool_:
@@ -359,7 +359,7 @@ inplace(masked_scatter, "masked_scatter_")
 
 
 @operator(method=True, node=True)
-@with_out_apart
+@with_out(exact=True, apart=True)
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at `index` of the flattened input."""
     _long(index, "take()")
@@ -417,7 +417,7 @@ def _searchsorted(edges: Tensor, values: Tensor, right: bool) -> Spec:
 
 
 @operator
-@with_out
+@with_out(exact=True)
 def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
                  sorter: Tensor | None = None) -> Tensor:
     """Insertion points of `input` into the innermost dimension of `sorted_sequence`; right: after equal elements."""
@@ -438,7 +438,7 @@ def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False
 
 
 @operator
-@with_out
+@with_out(exact=True)
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """searchsorted with the arguments the other way round."""
     if boundaries.ndim != 1:
@@ -447,7 +447,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 
 @operator
-@with_out
+@with_out(exact=True)
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Whether each element is among `test_elements`."""
     if is_number(elements):
@@ -589,7 +589,7 @@ def _same_region(src: Tensor, view: Tensor, name: str) -> Tensor:
 
 
 @operator(method=True, node=True)
-@with_out_in_rows
+@with_out(exact=True, rows=True)
 def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
     """A copy of `input` with input[start:end:step] along `dim` replaced by `src`."""
     d = canonical_dim(dim, input.ndim)
@@ -698,6 +698,20 @@ def resize_(self: Tensor, *sizes: Any, size: Any = None, memory_format: Any = No
         filled_where_asked(prims.as_strided(self, (self.numel() - held,), (1,), lay.offset + held))
     bump_version(self)
     return self
+
+
+@method("resize")
+def _resized(self: Tensor, *sizes: Any) -> Tensor:
+    """The elements in another shape of as many."""
+    warn("non-inplace resize is deprecated; call reshape(), or resize_() to change the tensor itself")
+    return OPERATORS["reshape"](self, as_ints(sizes))
+
+
+@method("resize_as")
+def _resized_as(self: Tensor, other: Tensor) -> Tensor:
+    """The elements in the shape of `other`, which has as many."""
+    warn("non-inplace resize_as is deprecated; call reshape_as(), or resize_as_() to change the tensor itself")
+    return OPERATORS["reshape"](self, tuple(other.shape))
 
 
 @method("resize_as_")

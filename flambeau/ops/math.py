@@ -25,7 +25,7 @@ from .promotion import broadcast, cast, default_dtype, prepare, result_type, rou
 from .reductions import _differ, linalg_vector_norm, vector_norm_vjp
 from .registry import OPERATORS, PRIMITIVES, Absent, General, Pointwise, Primitive, Spec, operator, pointwise, primitive
 from .return_types import named
-from .writing import assign, inplace, new_value, with_out, with_out_in_rows
+from .writing import assign, inplace, new_value, with_out
 
 special = LazyFunctions("scipy.special")
 
@@ -86,7 +86,7 @@ def _refuse_complex(x: Tensor, name: str) -> None:
 
 
 @operator(method=True, tags=("keeps_zero",))
-@with_out
+@with_out(exact=True)
 def isposinf(input: Tensor) -> Tensor:
     """Whether each element is +inf."""
     _refuse_complex(input, "isposinf")
@@ -94,7 +94,7 @@ def isposinf(input: Tensor) -> Tensor:
 
 
 @operator(method=True, tags=("keeps_zero",))
-@with_out
+@with_out(exact=True)
 def isneginf(input: Tensor) -> Tensor:
     """Whether each element is -inf."""
     _refuse_complex(input, "isneginf")
@@ -305,7 +305,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     return prims.digamma(x) if n == 0 else trigamma_prim(x) if n == 1 else polygamma_prim(x, n)
 
 
-Tensor.polygamma = lambda self, n: polygamma(n, self)  # type: ignore[method-assign]
+Tensor.polygamma = lambda self, n: polygamma(n, self)  # type: ignore[method-assign, arg-type]
 Tensor.polygamma.__doc__ = polygamma.__doc__
 Tensor.polygamma_ = lambda self, n: assign(self, new_value(lambda x: polygamma(n, x), self, (), {}))  # type: ignore[arg-type, method-assign]
 Tensor.polygamma_.__doc__ = f"{polygamma.__doc__} In place."
@@ -416,7 +416,7 @@ frexp_prim = primitive("frexp", doc="(mantissa, exponent) of floats.", samples=l
 
 
 @operator(method=True)
-@with_out
+@with_out(exact=True)
 def frexp(input: Tensor) -> Any:
     """(mantissa in [0.5, 1), exponent) with input = mantissa * 2 ** exponent."""
     if input.dtype.category != FLOAT:
@@ -520,7 +520,7 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
 
 
 @operator(method=True, autocast={"cuda": "wide"})
-@with_out
+@with_out(exact=True)
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """The slices along `dim` scaled down to a p-norm of at most `maxnorm`."""
     if input.ndim < 2:
@@ -555,7 +555,7 @@ inplace(renorm, "renorm_")
 
 # -- the rest of torch.special -----------------------------------------------------------------------------------------
 @operator(node="mul.1")
-@with_out_in_rows
+@with_out(rows=True)
 def special_ndtr(input: Tensor) -> Tensor:
     """The area under the standard normal density up to each element."""
     return 0.5 * prims.erfc(-to_float(input) * math.sqrt(0.5))

@@ -20,7 +20,7 @@ from .primitives import read
 from .prims.views import _diagonal_back
 from .promotion import broadcast, cast, default_dtype, prepare, result_type
 from .registry import OPERATORS, operator
-from .writing import store_out, with_out
+from .writing import with_out
 
 
 def _band(x: Tensor, rows: Any, columns: Any, compare: Callable) -> Tensor:
@@ -51,15 +51,14 @@ def _triangle(name: str, compare: Callable) -> Callable:
 
     fused = operator(body, name=f"_{name}", fused=True)
 
-    def fn(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
+    def fn(input: Tensor, diagonal: int = 0) -> Tensor:
         if input.ndim < 2:
             raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got {list(input.shape)}")
-        result = fused(in_rows(input), diagonal)
-        return result if out is None else store_out(out, result)
+        return fused(in_rows(input), diagonal)
 
     side = "lower" if name == "tril" else "upper"
     fn.__name__, fn.__doc__ = name, f"The {side} triangle of the last two dimensions; zeros elsewhere."
-    return operator(fn, method=True, node=True)
+    return operator(with_out(fn, exact=True), method=True, node=True)
 
 
 tril, triu = _triangle("tril", lambda gap, k: gap <= k), _triangle("triu", lambda gap, k: gap >= k)
@@ -96,7 +95,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 
 @operator(method=True)
-@with_out
+@with_out(exact=True)
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
     if input.ndim == 1:
@@ -178,7 +177,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 
 @operator(autocast={"cpu": "wide"})
-@with_out
+@with_out(exact=True)
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """abs * exp(i angle)."""
     if not (isinstance(abs, Tensor) and isinstance(angle, Tensor)):

@@ -33,7 +33,7 @@ from .promotion import (
     to_float,
 )
 from .registry import OPERATORS, PRIMITIVES, Autocast, Pointwise, Primitive, as_dunder, on_tape, operator
-from .writing import inplace, store_out, with_out, with_out_apart
+from .writing import inplace, store_out, with_out
 
 
 # -- builders ------------------------------------------------------------------------------------------
@@ -47,10 +47,12 @@ def _unary(prim: PointwisePrimitive, name: str, floats: bool) -> Callable:
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name}" + (" (integers become the default float)." if floats else ".")
     row = TABLE[name]
-    return operator(with_out(fn), name=name, method=(name, *_DUNDERS.get(name, ())), tags=("keeps_zero",) if row.keeps_zero else (),
-                    autocast={"cuda": "wide"} if row.wide_on_gpu else None, shortcut=prim)
+    return operator(with_out(fn, exact=name in _OF_OWN_DTYPE), name=name, method=(name, *_DUNDERS.get(name, ())),
+                    tags=("keeps_zero",) if row.keeps_zero else (), autocast={"cuda": "wide"} if row.wide_on_gpu else None, shortcut=prim)
 
 
+_OF_OWN_DTYPE = frozenset(("neg", "abs", "signbit", "bitwise_not"))
+"""Whose `out=` has the result's dtype."""
 _DUNDERS = {"neg": ("__neg__",), "abs": ("__abs__",)}
 _NOT_OF_BOOLS = {
     "neg": (RuntimeError, "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the "
@@ -91,7 +93,7 @@ def _rounding(name: str) -> Callable:
         return prim(input) if input.dtype.category >= FLOAT else input.clone()
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name}; integers stay as they are."
-    made = operator(with_out(fn), method=True, tags=("keeps_zero",))
+    made = operator(with_out(fn, exact=True), method=True, tags=("keeps_zero",))
     inplace(made, name + "_")
     return made
 
@@ -100,7 +102,7 @@ floor, ceil, trunc = (_rounding(n) for n in ("floor", "ceil", "trunc"))
 
 
 @operator(method=True, tags=("keeps_zero",), node=lambda input, *, decimals=None: "round" if decimals is None else "round.1")
-@with_out
+@with_out(exact=True)
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """To the nearest integer (or multiple of 10^-decimals), halves to even."""
     if input.dtype is bool_ or (decimals and input.dtype.category < FLOAT):
@@ -114,7 +116,7 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 
 
 @operator(method=True, tags=("keeps_zero",))
-@with_out
+@with_out(exact=True)
 def sign(input: Tensor) -> Tensor:
     """-1, 0 or 1 by sign; bools stay as they are."""
     if input.dtype.is_complex:
@@ -123,7 +125,7 @@ def sign(input: Tensor) -> Tensor:
 
 
 @operator(method=True, tags=("keeps_zero",), node=True)
-@with_out
+@with_out(exact=True)
 @elementwise
 def sgn(input: Tensor) -> Tensor:
     """sign for real numbers; x / |x| (0 at 0) for complex ones."""
@@ -484,7 +486,7 @@ bitwise_right_shift = _binary(prims.shr, "bitwise_right_shift", ("bitwise_right_
 
 # -- selection and conversion ----------------------------------------------------------------------------
 @operator(shortcut=prims.where)
-@with_out
+@with_out(exact=True)
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where `condition` is true, else `other`; with the condition alone, the indices where it is true."""
     if input is None and other is None:
@@ -534,7 +536,7 @@ def clamp(input: Tensor, min: Any = None, max: Any = None, *, out: Tensor | None
             min is None and isinstance(max, Tensor))):
         raise NotImplementedError(f'"clamp" not implemented for \'{wide}\': its numbers have no order to be clamped by')
     result = _clamped(cast(input, wide), *(_bound(b, wide) for b in (min, max)))
-    return result if out is None else store_out(out, result)
+    return result if out is None else store_out(out, result, exact=not (isinstance(min, Tensor) or isinstance(max, Tensor)))
 
 
 def _as_bounds(low: Any, high: Any) -> Sequence:
@@ -591,7 +593,7 @@ def _limited(extremum: Primitive, beyond: Primitive, within: Primitive, x: Tenso
 
 
 @operator(method=True, node=lambda input, min: "clamp_min.1" if isinstance(min, Tensor) else "clamp_min")
-@with_out
+@with_out(exact=True)
 def clamp_min(input: Tensor, min: Any) -> Tensor:
     """clamp with a lower bound alone."""
     if not isinstance(input, Tensor) or min is None:
@@ -643,7 +645,7 @@ def conj(input: Tensor) -> Tensor:
 
 
 @operator(method=True)
-@with_out
+@with_out(exact=True)
 def conj_physical(input: Tensor) -> Tensor:
     """The complex conjugate in memory of its own; real tensors as they are."""
     return prims.conj(input) if input.dtype.is_complex else input
@@ -656,7 +658,7 @@ def _neg_view(input: Tensor) -> Tensor:
 
 
 @operator
-@with_out_apart
+@with_out(exact=True, apart=True)
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """real + i imag."""
     if not (real.dtype.is_floating_point and real.dtype is imag.dtype):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core import dispatch
 from ..core.dtypes import COMPLEX, bool_, dtype, int64
 from ..core.storage import Storage, view_of
 from ..core.tensor import AutogradMeta, Layout, Tensor, fake, is_example
@@ -203,6 +204,8 @@ def _suffixes(x: Tensor) -> list[str]:
         found.append(f"grad_fn=<{name}>")
     elif x.requires_grad:
         found.append("requires_grad=True")
+    if dispatch.state.modes and (tangent := dispatch.tangent_of(x)) is not None:
+        found.append(f"tangent={tangent}")
     return found
 
 

@@ -20,7 +20,7 @@ from .primitives import InAten, told_by_dimensions
 from .promotion import apart, broadcast, cast, result_type, to_float
 from .registry import OPERATORS, Absent, General, Primitive, method, on_tape, operator
 from .return_types import named
-from .writing import assign, new_value, store_out, with_out, with_out_apart
+from .writing import assign, into_out, new_value, store_out, with_out
 
 Dims = int | Sequence[int] | None
 
@@ -198,6 +198,8 @@ def _differ(a: Any, b: Any) -> bool:
 # -- truth -------------------------------------------------------------------------------------------------
 def _truth(prim: Primitive, name: str) -> Callable:
     def fn(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+        if out is not None and out.dtype not in (bool_, uint8):
+            raise RuntimeError(f"{name} only supports bool tensor for result, got: {out.dtype}")
         x = cast(input, bool_)
         dims = () if isinstance(dim, (tuple, list)) and not dim else canonical_dims(dim, x.ndim)
         result = prim(x, dims)
@@ -220,15 +222,15 @@ def _check_ordered(x: Tensor, name: str) -> None:
 def _amax_like(name: str) -> Callable:
     prim = getattr(prims, name)
 
-    def fn(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+    def fn(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
         if 0 not in input._layout.shape:
             _check_ordered(input, name)
         if (dim is None or dim == ()) and _is_zero(input.shape.numel()):
             raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0, got shape {list(input.shape)}")
-        return _finish(_reduce(prim, input, dim, keepdim), out)
+        return _reduce(prim, input, dim, keepdim)
 
     fn.__name__, fn.__doc__ = name, f"The {name[1:]}imum over `dim`; ties share the gradient evenly."
-    return operator(fn, method=True)
+    return operator(with_out(fn, exact=True), method=True)
 
 
 amax, amin = _amax_like("amax"), _amax_like("amin")
@@ -243,7 +245,7 @@ def _arg_like(name: str) -> Callable:
         return place(input, dim, keepdim)
 
     fn.__name__, fn.__doc__ = name, f"Index of the first {name[3:]}imum along `dim` (int64), or in the flattened input."
-    return operator(with_out(fn), method=True)
+    return operator(with_out(fn, exact=True), method=True)
 
 
 def _place_of(name: str) -> Callable:
@@ -299,10 +301,8 @@ def _extremum(name: str) -> Callable:
         if input.ndim and _is_zero(input.shape[d]):
             raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
         values, places = _pick(input, d, arg_of(input, d), keepdim)
-        pair = on_tape(name, values), places
-        if out is not None:
-            pair = tuple(store_out(o, r) for o, r in zip(out, pair))  # type: ignore[assignment]
-        return named(name, *pair)
+        pair = named(name, on_tape(name, values), places)
+        return pair if out is None else into_out(pair, out, exact=True)
 
     fn.__name__ = name
     fn.__doc__ = f"{name}(input), {name}(input, dim, keepdim) -> (values, indices), or {name}(input, other) elementwise."
@@ -313,7 +313,7 @@ max, min = _extremum("max"), _extremum("min")
 
 
 @operator(method=True, node=True)
-@with_out_apart
+@with_out(exact=True, apart=True)
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
     """(minimum, maximum) over `dim` or over everything."""
     return named("aminmax", amin(input, dim, keepdim), amax(input, dim, keepdim))
@@ -475,15 +475,15 @@ def _vector_norm(input: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
 
 
 @operator(autocast={"cuda": "wide"})
-def linalg_vector_norm(x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None,
-                       out: Tensor | None = None) -> Tensor:
+@with_out(exact=True)
+def linalg_vector_norm(x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     """The p-norm over `dim` of the elements (of the flattened input if `dim` is None)."""
     wide = in_norm_dtype(x, x.dtype if dtype is None else dtype)
     dims = canonical_dims(dim, x.ndim)
     if (ord < 0 or math.isinf(ord)) and builtins.any(_is_zero(x.shape[d]) for d in dims):
         raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an "
                            f"identity: shape {list(x.shape)}, dimensions {list(dims)}")
-    return _finish(_vector_norm(wide, float(ord), dim, keepdim), out)
+    return _vector_norm(wide, float(ord), dim, keepdim)
 
 
 def in_norm_dtype(x: Tensor, wanted: dtype) -> Tensor:
@@ -503,18 +503,18 @@ def in_norm_dtype(x: Tensor, wanted: dtype) -> Tensor:
 
 
 @operator(method=True, autocast={"cuda": "wide"})
-def norm(input: Tensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None,
-         out: Tensor | None = None) -> Tensor:
+@with_out(exact=True)
+def norm(input: Tensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     """torch.norm: the p-norm over `dim` (over everything if None); 'fro' is the 2-norm of all elements."""
     if p == "nuc":
-        return OPERATORS["linalg_matrix_norm"](input, "nuc", (-2, -1) if dim is None else dim, keepdim, dtype=dtype, out=out)
+        return OPERATORS["linalg_matrix_norm"](input, "nuc", (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
     if isinstance(p, str):
         if p != "fro":
             raise RuntimeError(f"torch.norm: order {p!r} is not known; strings are 'fro' and 'nuc'")
         if isinstance(dim, (tuple, list)) and len(dim) > 2:
             raise RuntimeError(f"torch.norm: the Frobenius norm is over at most 2 dimensions, got dim={tuple(dim)}")
         p = 2.0
-    return linalg_vector_norm(input, 2.0 if p is None else p, dim, keepdim, dtype=dtype, out=out)
+    return linalg_vector_norm(input, 2.0 if p is None else p, dim, keepdim, dtype=dtype)
 
 
 @operator(method=True, autocast={"cuda": "wide"}, node=True)
@@ -561,14 +561,14 @@ def _running_extremum(name: str) -> Callable:
         return named(name, *prim(input, d))
 
     fn.__name__, fn.__doc__ = name, f"Running {name[3:]}imum along `dim` and where it stands (the last of equals)."
-    return operator(with_out(fn), method=True, node=True)
+    return operator(with_out(fn, exact=True), method=True, node=True)
 
 
 cummax, cummin = _running_extremum("cummax"), _running_extremum("cummin")
 
 
 @operator(method=True)
-@with_out
+@with_out(exact=True)
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """Running log(sum(exp(input))) along `dim`, without overflow."""
     d = canonical_dim(dim, input.ndim)

@@ -104,6 +104,11 @@ def has_torch_function(args: Iterable) -> bool:
     return bool(_overriding(args))
 
 
+def _told_types(args: Iterable) -> tuple:
+    """The classes of tensors among what a mode is asked about, plain ones too."""
+    return tuple(dict.fromkeys(type(a) for a in args if isinstance(a, Tensor) or has_torch_function((a,))))
+
+
 def handle_torch_function(public_api: Callable, relevant_args: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
     """Ask the modes, then each overriding class of `relevant_args`, to answer `public_api(*args, **kwargs)`.
 
@@ -114,7 +119,7 @@ def handle_torch_function(public_api: Callable, relevant_args: Iterable[Any], *a
     if dispatch.state.function_modes:
         mode = dispatch.state.function_modes[-1]
         with without_top_mode():
-            answer = mode.__torch_function__(public_api, tuple(type(owner) for owner in owners), args, kwargs)
+            answer = mode.__torch_function__(public_api, _told_types(relevant_args), args, kwargs)
         if answer is not NotImplemented:
             return answer
     name = f"{getattr(public_api, '__module__', '')}.{getattr(public_api, '__name__', public_api)}"

@@ -52,7 +52,7 @@ def adjoint(input: Tensor) -> Tensor:
 
 
 @operator(method=True, node=True)
-@with_out
+@with_out(exact=True)
 def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """narrow, copied."""
     if dim >= input.ndim:
@@ -93,7 +93,7 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: 
 
 
 @operator(method=True, node=True)
-@with_out
+@with_out(exact=True)
 def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """A copy of `input` with the slices of `source` combined at `index` along `dim`: prod, mean, amax or amin."""
     if reduce not in ("prod", "mean", "amax", "amin"):
@@ -139,7 +139,7 @@ def _copy_of(view: Tensor) -> Tensor:
     return copy
 
 
-def _copied(name: str, mark: Callable[[Callable], Callable] = with_out) -> None:
+def _copied(name: str, mark: Callable[[Callable], Callable] = with_out(exact=True)) -> None:
     fn = OPERATORS[name]
 
     def copy(input: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -158,7 +158,7 @@ for _name in ("split", "unbind"):
 
 
 @operator
-@with_out
+@with_out(exact=True)
 def view_copy(input: Tensor, *shape: Ints, **named: Any) -> Tensor:
     """view, copied: also of what lies so that it has no such view."""
     shape = _by_name(shape, named, "view_copy", "size", "dtype")

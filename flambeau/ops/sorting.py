@@ -23,11 +23,11 @@ from .promotion import apart, cast
 from .reductions import _is_zero, _pick, keep_dims
 from .registry import OPERATORS, Absent, General, Spec, on_tape, operator, primitive
 from .return_types import named
-from .writing import with_out, with_out_apart, with_out_in_rows
+from .writing import with_out
 
 
 @operator(method=True, node=lambda input, *args, stable=None, **_: "sort" if stable is None and len(args) < 3 else "sort.1")
-@with_out
+@with_out(exact=True)
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool | None = False) -> Any:
     """(values, indices) in order along `dim`; NaN counts as the largest. Always stable."""
     return named("sort", *prims.sort(input, canonical_dim(dim, input.ndim), bool(descending), True))
@@ -41,14 +41,14 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 
 
 @operator(method=True)
-@with_out
+@with_out(exact=True)
 def msort(input: Tensor) -> Tensor:
     """The values in ascending order along the first dimension."""
     return sort(input, 0)[0]
 
 
 @operator(method=True)
-@with_out
+@with_out(exact=True)
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The `k` largest (or smallest) values along `dim`, in order, and their indices."""
     d = canonical_dim(dim, input.ndim)
@@ -63,7 +63,7 @@ def _needs_elements(input: Tensor, dim: int, name: str) -> None:
 
 
 @operator(method=True, node=True)
-@with_out_apart
+@with_out(exact=True, apart=True)
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th smallest value along `dim` (k counts from 1) and its index."""
     d = canonical_dim(dim, input.ndim)
@@ -125,14 +125,14 @@ def _lowest(x: Tensor) -> int:
 
 
 @operator(method=True)
-@with_out
+@with_out(exact=True)
 def median(input: Tensor, dim: int | Absent = None, keepdim: bool = False) -> Any:
     """The lower median of everything, or (values, indices) along `dim`; a NaN makes the answer NaN."""
     return _median(input, dim, keepdim, "median")
 
 
 @operator(method=True)
-@with_out
+@with_out(exact=True)
 def nanmedian(input: Tensor, dim: int | Absent = None, keepdim: bool = False) -> Any:
     """The lower median of the elements that are not NaN."""
     return _median(input, dim, keepdim, "nanmedian")
@@ -182,14 +182,14 @@ _BETWEEN: dict[str, Any] = {
 
 
 @operator(method=True, autocast={"cpu": "wide"})
-@with_out_in_rows
+@with_out(exact=True, rows=True)
 def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
     """The q-th quantiles (q in [0, 1], a number or 1-D tensor) along `dim` or of everything."""
     return _quantile(input, q, dim, keepdim, interpolation, False)
 
 
 @operator(method=True, autocast={"cpu": "wide"})
-@with_out_in_rows
+@with_out(exact=True, rows=True)
 def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
     """The quantiles of the elements that are not NaN."""
     return _quantile(input, q, dim, keepdim, interpolation, True)
@@ -215,7 +215,7 @@ def mode_index(x: Tensor, dim: int) -> Spec:
 
 
 @operator(method=True, node=True)
-@with_out
+@with_out(exact=True)
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The most frequent value along `dim` and an index where it stands."""
     d = canonical_dim(dim, input.ndim)
@@ -353,7 +353,7 @@ def _histc(x: Tensor, bins: int, low: float, high: float) -> Spec:
 
 
 @operator(method=True)
-@with_out
+@with_out(exact=True)
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Counts in `bins` equal intervals of [min, max] (of the data's range if both are 0), in input's dtype."""
     if bins <= 0:
@@ -423,7 +423,7 @@ def _histogram(input: Tensor, bins: Sequence, range: Sequence[float] | None, wei
 
 
 @operator(method=True)
-@with_out
+@with_out(exact=True)
 def histogram(input: Tensor, bins: Any = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
               density: bool = False) -> Any:
     """(hist, bin_edges): how many elements, or how much `weight`, lie in each bin: [a, b), and [a, b] for the last one.

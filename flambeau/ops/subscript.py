@@ -29,8 +29,12 @@ _FULL = slice(None)
 # -- reading an index ----------------------------------------------------------------------------------------
 def _as_items(index: Any) -> list:
     """The index as a list of items, sequences made tensors."""
-    if isinstance(index, tuple) or (isinstance(index, list) and len(index) < 32 and any(_makes_tuple(item) for item in index)):
+    if isinstance(index, tuple):
         items = list(index)
+    elif isinstance(index, list) and len(index) < 32 and any(_makes_tuple(item) for item in index):
+        warn("Using a non-tuple sequence for multidimensional indexing is deprecated: x[seq] will mean x[torch.tensor(seq)]; use "
+             "x[tuple(seq)]")
+        items = index
     else:
         items = [index]
     return [_as_item(item) for item in items]

@@ -542,7 +542,7 @@ def _laid_out(self: Tensor, of: Callable, args: tuple, kwargs: dict) -> Tensor:
     for slot in ("_data", "_lay", "_store", "_grad"):
         setattr(self, slot, getattr(out, slot))
     bump_version(self)
-    return self
+    return dispatch.carried(out, self)
 
 
 _RELAID: tuple[tuple[str, Callable], ...] = (

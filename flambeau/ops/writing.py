@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from .order import in_rows
 from .primitives import PRIMITIVES, InAten, Primitive, register
 from .promotion import cast, times_alpha
 from .registry import operator
+
+F = TypeVar("F", bound=Callable)
 
 
 class InPlace:
@@ -59,6 +61,14 @@ def assign(target: Tensor, value: Any, *, anew: bool = False, changes: bool = Fa
 
 def _assign(target: Tensor, value: Any, anew: bool, changes: bool) -> Tensor:
     return assign(target, value, anew=anew, changes=changes)
+
+
+def assign_uncounted(target: Tensor, value: Tensor) -> Tensor:
+    """`assign` that autograd isn't told of: what it saved of `target` counts as unchanged."""
+    if (noted := dispatch.asked_mode("in_place")) is not None:
+        return noted(assign_uncounted, target, (value,))
+    assign(target.data, value)
+    return target
 
 
 def refuse_repeated(x: Tensor) -> None:
@@ -169,12 +179,15 @@ def _shaped(value: Tensor, target: Tensor, name: str) -> Tensor:
     return value
 
 
-def store_out(out: Tensor, result: Tensor) -> Tensor:
+def store_out(out: Tensor, result: Tensor, exact: bool = False) -> Tensor:
     """Write `result` into the tensor given as `out=`, resized with a warning if it has another shape; what a view then reaches of its
-    storage, elements around it too, is written. One whose storage would have to grow is refused: others look into it."""
+    storage, elements around it too, is written. One whose storage would have to grow is refused: others look into it. `exact`: so is one
+    of another dtype; else it is one that the result's can be cast to."""
     if dispatch.state.grad_enabled and (out.requires_grad or result.requires_grad):
         raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
                            "grad; use the function's result, or torch.no_grad()")
+    if exact and out.dtype is not result.dtype:
+        raise RuntimeError(f"Expected out tensor to have dtype {result.dtype}, but got {out.dtype} instead")
     _fit(out, result)
     return assign(out, result, anew=True)
 
@@ -197,9 +210,21 @@ def _fit(out: Tensor, result: Tensor) -> None:
             out.as_strided_(*result._layout[:2], out._layout.offset)    # an empty one lies as the result would
 
 
-def with_out(fn: Callable) -> Callable:
-    """Mark the body of an operator: it takes `out=`, a tensor to write the result into, or a tuple of them for a named tuple's."""
-    vars(fn)["into_out"] = _into_out
+@overload
+def with_out(fn: F, *, exact: bool = ..., apart: bool = ..., rows: bool = ...) -> F: ...
+@overload
+def with_out(*, exact: bool = ..., apart: bool = ..., rows: bool = ...) -> Callable[[F], F]: ...
+def with_out(fn: Any = None, *, exact: bool = False, apart: bool = False, rows: bool = False) -> Any:
+    """Mark the body of an operator: it takes `out=`, a tensor to write the result into, or a tuple of them for a named tuple's.
+
+    `exact`: of the result's own dtype. `apart`: it shares no memory with an argument, for an operator that writes while it reads. `rows`:
+    the result lies otherwise by itself than in an empty `out=`, where it is in rows.
+    """
+    if fn is None:
+        return functools.partial(with_out, exact=exact, apart=apart, rows=rows)
+    vars(fn)["into_out"] = functools.partial(into_out, exact=exact, rows=rows)
+    if apart:
+        vars(fn)["checks_out"] = refuse_shared
     return fn
 
 
@@ -210,45 +235,28 @@ def with_out_of_pieces(fn: Callable) -> Callable:
 
 
 def _into_pieces(result: Any, out: Any) -> None:
-    _into_out(result, out)
+    if isinstance(out, (tuple, list)) and len(out) != len(result):
+        raise RuntimeError(f"expected {len(result)} tensors as out=, got {len(out)}")
+    into_out(result, out)
 
 
-def _into_out(result: Any, out: Any) -> Any:
+def into_out(result: Any, out: Any, exact: bool = False, rows: bool = False) -> Any:
     """Into a tensor, or those of a tuple, which must be as many."""
-    if not isinstance(result, tuple):
-        return store_out(out, result)
-    if not isinstance(out, (tuple, list)) or len(out) != len(result):
-        kind = TypeError if isinstance(out, Tensor) else RuntimeError
-        raise kind(f"expected {len(result)} tensors as out=, got {len(out) if isinstance(out, (tuple, list)) else type(out).__name__}")
-    made = [store_out(o, r) for o, r in zip(out, result)]
-    return type(result)(*made) if hasattr(result, "_make") else tuple(made)
-
-
-def with_out_apart(fn: Callable) -> Callable:
-    """As `with_out`, for an operator that writes while it reads: `out=` shares no memory with an argument and has the result's dtype."""
-    vars(fn)["into_out"], vars(fn)["checks_out"] = _into_out_exactly, refuse_shared
-    return fn
+    several = isinstance(result, tuple)
+    if several != isinstance(out, (tuple, list)) or (several and len(out) != len(result)):
+        raise TypeError(f"argument 'out' must be {f'a tuple of {len(result)} Tensors' if several else 'Tensor'}, not "
+                        f"{f'{len(out)} of them' if isinstance(out, (tuple, list)) else type(out).__name__}")
+    made = [store_out(o, in_rows(r) if rows else r, exact) for o, r in (zip(out, result) if several else ((out, result),))]
+    return made[0] if not several else type(result)(*made) if hasattr(result, "_make") else tuple(made)
 
 
 def store_apart(out: Tensor, result: Tensor, *args: Tensor) -> Tensor:
-    """`store_out`, with `with_out_apart`'s checks."""
+    """`store_out` of an `out=` that shares no memory with an argument, of the result's own dtype."""
     refuse_shared(out, args)
-    same_dtype(out, result)
-    _fit(out, result)       # it may reach into an argument now
-    refuse_shared(out, args)
-    return store_out(out, result)
-
-
-def _into_out_exactly(result: Any, out: Any) -> Any:
-    for x, y in zip(result, out) if isinstance(result, tuple) else ((result, out),):
-        same_dtype(y, x)
-    return _into_out(result, out)
-
-
-def same_dtype(out: Tensor, result: Tensor) -> None:
-    """RuntimeError if `out=` has another dtype than what is to be stored."""
-    if out.dtype is not result.dtype:
-        raise RuntimeError(f"Expected out tensor to have dtype {result.dtype}, but got {out.dtype} instead")
+    if out.dtype is result.dtype:
+        _fit(out, result)       # it may reach into an argument now
+        refuse_shared(out, args)
+    return store_out(out, result, exact=True)
 
 
 def refuse_shared(out: Any, args: Any) -> None:
@@ -261,13 +269,3 @@ def refuse_shared(out: Any, args: Any) -> None:
             elif x is y or (isinstance(x, Tensor) and isinstance(x._data, np.ndarray) and np.may_share_memory(x._data, y._data)):
                 raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
                                    "memory location. Please clone() the tensor before performing the operation.")
-
-
-def with_out_in_rows(fn: Callable) -> Callable:
-    """As `with_out`, for an operator whose result lies otherwise by itself than in an empty `out=`, where it is in rows."""
-    def into(result: Any, out: Any) -> Any:
-        if not isinstance(result, tuple):
-            return store_out(out, in_rows(result))
-        return _into_out(result._make(map(in_rows, result)) if hasattr(result, "_make") else tuple(map(in_rows, result)), out)
-    vars(fn)["into_out"] = into
-    return fn

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..core.tensor import Tensor
+from ..core.warned import warn
 from .optimizer import Optimizer
 
 EPOCH_DEPRECATION_WARNING = ("The epoch parameter in `scheduler.step()` was not necessary and is being deprecated "
@@ -83,7 +84,12 @@ class LRScheduler:
         return self._last_lr
 
     def get_lr(self) -> list[Any]:
-        """The rates for `last_epoch`."""
+        """The rates for `last_epoch`, as `step` asks for them."""
+        if not self._get_lr_called_within_step:
+            warn("To get the last learning rate computed by the scheduler, please use `get_last_lr()`.")
+        return self._lr()
+
+    def _lr(self) -> list[Any]:
         raise NotImplementedError(f"{type(self).__name__} does not give its rates")
 
     def _rates(self) -> list[Any]:
@@ -109,9 +115,11 @@ class LRScheduler:
         if epoch is not None:
             warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self._ask(None if epoch is None else getattr(self, "_get_closed_form_lr", None))
+
+    def _ask(self, closed: Callable | None = None) -> None:
         self._get_lr_called_within_step = True
         try:
-            closed = None if epoch is None else getattr(self, "_get_closed_form_lr", None)
             self._apply(self.get_lr() if closed is None else closed())
         finally:
             self._get_lr_called_within_step = False
@@ -156,14 +164,14 @@ class _Lambdas(LRScheduler):
 class LambdaLR(_Lambdas):
     """base_lr * lr_lambda(epoch)."""
 
-    def get_lr(self) -> list[Any]:
+    def _lr(self) -> list[Any]:
         return [base * f(self.last_epoch) for f, base in zip(self.lr_lambdas, self.base_lrs)]
 
 
 class MultiplicativeLR(_Lambdas):
     """The rate times lr_lambda(epoch), each epoch."""
 
-    def get_lr(self) -> list[Any]:
+    def _lr(self) -> list[Any]:
         if self._is_initial:
             return self._rates()
         return [lr * f(self.last_epoch) for f, lr in zip(self.lr_lambdas, self._rates())]
@@ -176,7 +184,7 @@ class StepLR(LRScheduler):
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def _lr(self) -> list[Any]:
         if self.last_epoch == 0 or self.last_epoch % self.step_size:
             return self._rates()
         return [lr * self.gamma for lr in self._rates()]
@@ -192,7 +200,7 @@ class MultiStepLR(LRScheduler):
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def _lr(self) -> list[Any]:
         times = self.milestones.get(self.last_epoch, 0)
         return [lr * self.gamma**times for lr in self._rates()] if times else self._rates()
 
@@ -210,7 +218,7 @@ class ConstantLR(LRScheduler):
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def _lr(self) -> list[Any]:
         if self.last_epoch == 0:
             return [lr * self.factor for lr in self._rates()]
         if self.last_epoch == self.total_iters:
@@ -233,7 +241,7 @@ class LinearLR(LRScheduler):
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def _lr(self) -> list[Any]:
         if self.last_epoch == 0:
             return [lr * self.start_factor for lr in self._rates()]
         if self._is_initial or self.last_epoch > self.total_iters:
@@ -254,7 +262,7 @@ class ExponentialLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def _lr(self) -> list[Any]:
         return self._rates() if self._is_initial else [lr * self.gamma for lr in self._rates()]
 
     def _get_closed_form_lr(self) -> list[Any]:
@@ -268,7 +276,7 @@ class PolynomialLR(LRScheduler):
         self.total_iters, self.power = total_iters, power
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def _lr(self) -> list[Any]:
         if self._is_initial or self.last_epoch == 0 or self.last_epoch > self.total_iters:
             return self._rates()
         now, before = 1.0 - self.last_epoch / self.total_iters, 1.0 - (self.last_epoch - 1) / self.total_iters
@@ -285,7 +293,7 @@ class CosineAnnealingLR(LRScheduler):
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def _lr(self) -> list[Any]:
         if self._is_initial or self.last_epoch == 0:
             return self._rates()
         if self._step_count == 1 and self.last_epoch > 0:
@@ -315,7 +323,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.T_0, self.T_i, self.T_mult, self.eta_min, self.T_cur = T_0, T_0, T_mult, eta_min, last_epoch
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def _lr(self) -> list[Any]:
         share = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
 
@@ -340,7 +348,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             self.T_cur = epoch - self.T_0 * (self.T_mult**restarts - 1) / (self.T_mult - 1)
             self.T_i = self.T_0 * self.T_mult**restarts
         self.last_epoch = math.floor(epoch)
-        self._apply(self.get_lr())
+        self._ask()
 
 
 def _check_members(made: LRScheduler, schedulers: Sequence[LRScheduler], optimizer: Optimizer, called: str) -> None:
@@ -522,7 +530,7 @@ class CyclicLR(LRScheduler):
             return self._custom_scale(x)
         return {"triangular": 1.0, "triangular2": 1 / 2.0 ** (x - 1), "exp_range": self.gamma**x}[self.mode]
 
-    def get_lr(self) -> list[Any]:
+    def _lr(self) -> list[Any]:
         cycle = math.floor(1 + self.last_epoch / self.total_size)
         x = 1.0 + self.last_epoch / self.total_size - cycle
         height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
@@ -619,7 +627,7 @@ class OneCycleLR(LRScheduler):
             return (end - start) * share + start
         return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
 
-    def get_lr(self) -> list[Any]:
+    def _lr(self) -> list[Any]:
         step = self.last_epoch
         if step > self.total_steps:
             raise ValueError(f"Tried to step {step} times. The total number of steps is {self.total_steps}")

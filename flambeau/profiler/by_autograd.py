@@ -24,6 +24,9 @@ class profile(_profile):
                  use_kineto: bool = False, use_cpu: bool = True, acc_events: bool = False, **others: Any) -> None:
         super().__init__(record_shapes=record_shapes, with_stack=with_stack, with_flops=with_flops, profile_memory=profile_memory,
                          with_modules=with_modules, acc_events=acc_events, **others)
+        if use_cuda:
+            warnings.warn("The attribute `use_cuda` will be deprecated soon, please use ``use_device = 'cuda'`` instead.", FutureWarning,
+                          stacklevel=2)
         if (use_cuda or use_device == "cuda") and ProfilerActivity.CUDA not in self.activities:
             warnings.warn("CUDA is not available, disabling CUDA profiling", UserWarning, stacklevel=2)
         self.enabled = enabled
@@ -62,7 +65,7 @@ class profile(_profile):
         return self.events().total_average()
 
     def __str__(self) -> str:
-        return self.table()
+        return self.table() if not self.enabled or self._trace_id else "<unfinished torch.autograd.profile>"
 
 
 class _Ranges:

@@ -203,3 +203,29 @@ def test_checkpoints_warn_of_the_default_and_of_inputs_without_gradients():
             checkpoint(lambda x: x.sin(), leaf(lib))
         with pytest.warns(UserWarning, match="None of the inputs have requires_grad=True"):
             checkpoint(lambda x: x.sin(), lib.ones(2), use_reentrant=True)
+
+
+@pytest.mark.parametrize("call", [lambda f, x: f.apply(x=x), lambda f, x: f.apply(x, k=3.0), lambda f, x: f.apply(k=3.0, x=x),
+                                  lambda f, x: f.apply(x), lambda f, x: f.apply(x, 2.0, x)])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_arguments_by_name_are_differentiated(call, compiled):
+    def program(lib):
+        class Scaled(lib.autograd.Function):
+            @staticmethod
+            def forward(x, k=2.0, *more):
+                return x * k
+
+            @staticmethod
+            def setup_context(ctx, inputs, output):
+                ctx.given, ctx.k = len(inputs), inputs[1]
+
+            @staticmethod
+            def backward(ctx, g):
+                return g * ctx.k * 7, *(None,) * (ctx.given - 1)
+
+        x = lib.ones(2, requires_grad=True)
+        step = lib.compile(lambda x: call(Scaled, x), backend="eager") if compiled and lib is not torch else lambda x: call(Scaled, x)
+        step(x).sum().backward()
+        return x.grad.tolist()
+
+    assert program(fl) == program(torch)

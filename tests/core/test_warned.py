@@ -41,6 +41,14 @@ CALLS: dict[str, Callable] = {
     "upsample": lambda t, x: t.nn.functional.upsample(x[None, None], 5), "gumbel": lambda t, x: t.nn.functional.gumbel_softmax(x, eps=0.1),
     "mse_loss": lambda t, x: t.nn.functional.mse_loss(x, x[0]), "kl_div": lambda t, x: t.nn.functional.kl_div(x, x),
     "clip_grad_norm": lambda t, x: t.nn.utils.clip_grad_norm([t.nn.Parameter(x)], 1.0), "NLLLoss2d": lambda t, x: t.nn.NLLLoss2d(),
+    "list of indices": lambda t, x: x[[[0, 1], [1, 0]]],
+    "list of slices": lambda t, x: x[[slice(0, 1), 0]], "list of places": lambda t, x: x[[0, 1]],
+    "list of places to set": lambda t, x: x.__setitem__([[0, 1], [1, 0]], 5.0), "resize": lambda t, x: x.resize(9),
+    "resize_as": lambda t, x: x.resize_as(t.ones(9)), "storage": lambda t, x: x.storage(), "untyped": lambda t, x: x.untyped_storage(),
+    "even kernel": lambda t, x: t.nn.functional.conv1d(x[:1], t.ones(1, 1, 2), padding="same"),
+    "odd kernel": lambda t, x: t.nn.functional.conv1d(x[:1], t.ones(1, 1, 3), padding="same"),
+    "even dilation": lambda t, x: t.nn.functional.conv1d(x[:1], t.ones(1, 1, 2), padding="same", dilation=2),
+    "use_cuda": lambda t, x: t.autograd.profiler.profile(use_cuda=True),
     "cuda.amp.GradScaler": lambda t, x: t.cuda.amp.GradScaler(enabled=False), "resized": lambda t, x: t.add(x, 1, out=t.ones(2)),
 }
 
@@ -51,6 +59,23 @@ def _given(lib: Any, call: Callable) -> list[warnings.WarningMessage]:
         warnings.simplefilter("always")
         call(lib, x)
     return given
+
+
+SCHEDULES = {"StepLR": (1,), "MultiStepLR": ([1],), "ExponentialLR": (0.5,), "CosineAnnealingLR": (5,), "LambdaLR": (lambda epoch: 1.0,),
+             "PolynomialLR": (5,), "OneCycleLR": (5.0, 5), "CyclicLR": (0.1, 1.0), "ConstantLR": (), "LinearLR": (),
+             "MultiplicativeLR": (lambda epoch: 1.0,), "CosineAnnealingWarmRestarts": (5,)}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_rates_are_asked_for_by_steps(name: str) -> None:
+    def call(lib: Any, x: Any) -> list:
+        optimizer = lib.optim.SGD([lib.ones(1, requires_grad=True)], lr=1.0, momentum=0.9)
+        schedule = getattr(lib.optim.lr_scheduler, name)(optimizer, *SCHEDULES[name])
+        optimizer.step()
+        schedule.step()
+        return schedule.get_lr()
+
+    assert [w.category for w in _given(fl, call)] == [w.category for w in _given(torch, call)] == [UserWarning]
 
 
 @pytest.mark.parametrize("name", CALLS)

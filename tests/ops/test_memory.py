@@ -51,7 +51,7 @@ def test_results_share_memory_where_they_do_in_torch(values: Any) -> None:
 @pytest.mark.parametrize("typed", [False, True])
 def test_set_from_a_storage_shares_it(typed):
     a = fl.arange(6.0)
-    storage = a.storage() if typed else a.untyped_storage()
+    storage = a._typed_storage() if typed else a.untyped_storage()
     whole = fl.empty(0).set_(storage)
     part = fl.ones(2, 3).set_(storage, 1, (2, 2), (2, 1))
     assert whole.shape == (6,) and part.tolist() == [[1, 2], [3, 4]] and part.storage_offset() == 1

@@ -7,6 +7,7 @@ from typing import Any
 from ...core.tensor import Tensor
 from ...ops.creation import full
 from ...ops.joining import cat
+from ...ops.nn.norms import move
 from .. import graph_operators as operators
 from .._functional_collectives import facts_of_group
 from ..groups import GroupMember
@@ -23,10 +24,8 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     number. Gradients are those of the sum of the processes' losses."""
     wide = input if input.dtype.itemsize > 2 else input.float()
     mean, var, count = _statistics(wide, group)
-    if running_mean is not None:
-        running_mean.lerp_(mean.detach().to(running_mean.dtype), momentum)
-    if running_var is not None:
-        running_var.lerp_((var.detach() * (count / (count - 1))).to(running_var.dtype), momentum)
+    move(running_mean, mean.detach(), momentum)
+    move(running_var, var.detach() * (count / (count - 1)), momentum)
     factor = (var + eps).rsqrt() if weight is None else (var + eps).rsqrt() * weight
     out = (wide - _along(mean, input)) * _along(factor, input)
     return (out if bias is None else out + _along(bias, input)).to(input.dtype)

@@ -87,17 +87,20 @@ def register_module_full_backward_hook(hook: Callable) -> RemovableHandle:
 
 
 class _Identity(Function):
-    """Passes tensors through; in backward hands all their gradients to `seen` at once, which may return others."""
+    """Passes tensors through; in backward hands all their gradients to `seen` at once, which may return others. `filled`: zeros for those
+    that there are none of."""
 
     @staticmethod
-    def forward(ctx: Any, seen: Callable, *tensors: Tensor) -> Any:
+    def forward(ctx: Any, seen: Callable, filled: bool, *tensors: Tensor) -> Any:
         ctx.seen = seen
-        ctx.set_materialize_grads(False)
-        return tuple(t.view_as(t) for t in tensors)
+        ctx.set_materialize_grads(filled)
+        passed = tuple(t.view_as(t) for t in tensors)
+        ctx.mark_non_differentiable(*[p for p, t in zip(passed, tensors) if not t.requires_grad])
+        return passed
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple:
-        return (None, *ctx.seen(grads))
+        return (None, None, *ctx.seen(grads))
 
 
 class BackwardHooks:
@@ -113,14 +116,12 @@ class BackwardHooks:
     def wrap_inputs(self, args: tuple) -> tuple:
         """The arguments with their tensors behind an identity that sees grad_input."""
         self.input_count = len(args)
-        if not self.post:
-            return args
         self.input_positions = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         tensors = [args[i] for i in self.input_positions]
         if not dispatch.state.grad_enabled or not any(t.requires_grad for t in tensors):
             return args
         self.wraps_input = True
-        return _replaced(args, self.input_positions, _Identity.apply(self._saw_grad_inputs, *tensors))
+        return _replaced(args, self.input_positions, _Identity.apply(self._saw_grad_inputs, True, *tensors))
 
     def wrap_output(self, output: Any) -> Any:
         """The output (a tensor or tuple) behind an identity that sees grad_output."""
@@ -140,7 +141,7 @@ class BackwardHooks:
         def saw(grads: tuple) -> tuple:
             return self._saw_grad_outputs(grads, positions, len(outputs))
 
-        wrapped = _replaced(outputs, positions, _Identity.apply(saw, *tensors))
+        wrapped = _replaced(outputs, positions, _Identity.apply(saw, False, *tensors))
         return wrapped[0] if single else wrapped
 
     def _saw_grad_outputs(self, grads: tuple, positions: list[int], count: int) -> tuple:

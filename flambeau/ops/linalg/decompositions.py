@@ -30,7 +30,7 @@ from ..promotion import cast, expand_to
 from ..reductions import _differ
 from ..registry import General, Spec, operator, primitive
 from ..return_types import named
-from ..writing import with_out, with_out_in_rows
+from ..writing import with_out
 
 scipy_linalg = LazyFunctions("scipy.linalg")
 _COMPUTED = (float32, float64, complex64, complex128)
@@ -165,7 +165,7 @@ inv_prim = _routine("inv", np.linalg.inv, _inv_vjp, lambda x: columns(x), "The i
 
 
 @operator(method="inverse", autocast={"cpu": "wide"})
-@with_out
+@with_out(exact=True)
 def linalg_inv(A: Tensor) -> Tensor:
     """The inverse of square matrices (..., n, n)."""
     _check(A, "linalg.inv", square=True)
@@ -184,7 +184,7 @@ solve_prim = _routine("solve", np.linalg.solve, _solve_vjp, lambda a, b: columns
 
 
 @operator(autocast={"cpu": "wide"}, node="linalg_solve_ex")
-@with_out
+@with_out(exact=True)
 def linalg_solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """X with A X = B (X A = B if not left); B is a matrix, or a vector (a batch of them if its shape is A's without the last)."""
     _check(A, "linalg.solve", square=True)
@@ -240,7 +240,7 @@ triangular_prim = _routine("solve_triangular", _triangular_kernel, _triangular_v
 
 
 @operator(node=True)
-@with_out
+@with_out(exact=True)
 def linalg_solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     """X with A X = B (X A = B if not left) for triangular A."""
     _check(A, "linalg.solve_triangular", square=True)
@@ -329,7 +329,7 @@ det_prim = _routine("det", _det, lambda g, x: (_for_each(g) * cofactor_prim(x).c
 
 
 @operator(method="det")
-@with_out
+@with_out(exact=True)
 def linalg_det(A: Tensor) -> Tensor:
     """Determinants of square matrices."""
     _check(A, "linalg.det", square=True)
@@ -353,7 +353,7 @@ slogdet_prim = _routine("slogdet", _slogdet, _slogdet_vjp,
 
 
 @operator(method="slogdet")
-@with_out
+@with_out(exact=True)
 def linalg_slogdet(A: Tensor) -> Any:
     """(sign, log of the absolute value) of the determinant."""
     _check(A, "linalg.slogdet", square=True)
@@ -392,7 +392,7 @@ cholesky_prim = _routine(
 
 
 @operator(autocast={"cpu": "wide"}, node="linalg_cholesky_ex")
-@with_out
+@with_out(exact=True)
 def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """L with A = L L^H for hermitian positive-definite A (only its lower triangle is read); U = L^H if `upper` (only the upper one)."""
     _check(A, "linalg.cholesky", square=True)
@@ -401,7 +401,7 @@ def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 
 
 @operator(method=True, autocast={"cpu": "wide"}, node=True)
-@with_out_in_rows
+@with_out(rows=True)
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """torch.cholesky: see linalg.cholesky. What is empty, of any shape and dtype, is its own factor."""
     deprecated("cholesky", "linalg.cholesky")
@@ -411,7 +411,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
 
 
 @operator(autocast={"cpu": "wide"}, node=True)
-@with_out
+@with_out(exact=True)
 def linalg_cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """(L, info): info is 0 where the factorization succeeded, 1 where it did not (L is then NaN)."""
     return _with_info("linalg_cholesky_ex", lambda: linalg_cholesky(A, upper=upper), A, check_errors)
@@ -430,7 +430,7 @@ def _with_info(name: str, compute: Callable[[], Tensor], like: Tensor, check_err
 
 
 @operator(method=True, autocast={"cpu": "wide"}, node=True)
-@with_out_in_rows
+@with_out(rows=True)
 def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with A X = input, given the Cholesky factor of A."""
     for name, x in (("b", input), ("A", L)):
@@ -508,7 +508,7 @@ qr_prim = _routine("qr", _qr_kernel, _qr_vjp, _qr_shape, "", lambda r: (r.standa
 
 
 @operator(autocast={"cpu": "wide"})
-@with_out
+@with_out(exact=True)
 def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
     """(Q, R) with A = Q R, Q with orthonormal columns, R upper triangular."""
     _check(A, "linalg.qr")
@@ -518,7 +518,7 @@ def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
 
 
 @operator(method=True, autocast={"cpu": "wide"})
-@with_out
+@with_out(exact=True)
 def qr(input: Tensor, some: bool = True) -> Any:
     """torch.qr: see linalg.qr."""
     deprecated("qr", "linalg.qr")
@@ -608,7 +608,7 @@ def _check_driver(A: Tensor, driver: str | None) -> None:
 
 
 @operator(autocast={"cpu": "wide"})
-@with_out
+@with_out(exact=True)
 def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
     """(U, S, Vh): A = U diag(S) Vh, singular values in descending order."""
     _check(A, "linalg.svd")
@@ -617,7 +617,7 @@ def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = No
 
 
 @operator(autocast={"cpu": "wide"})
-@with_out
+@with_out(exact=True)
 def linalg_svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Singular values in descending order."""
     _check(A, "linalg.svdvals")
@@ -626,7 +626,7 @@ def linalg_svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
 
 
 @operator(method=True, autocast={"cpu": "wide"})
-@with_out
+@with_out(exact=True)
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     """torch.svd: (U, S, V), V not transposed; without `compute_uv` U and V are square and zero."""
     if not compute_uv:
@@ -658,7 +658,7 @@ eigh_prim = _routine("eigh", lambda x, uplo: tuple(np.linalg.eigh(x, uplo)), _ei
 
 
 @operator(autocast={"cpu": "wide"})
-@with_out
+@with_out(exact=True)
 def linalg_eigh(A: Tensor, UPLO: str = "L") -> Any:
     """(eigenvalues in ascending order, eigenvectors as columns) of hermitian matrices, of which one triangle is read."""
     _check(A, "linalg.eigh", square=True)
@@ -670,7 +670,7 @@ def linalg_eigh(A: Tensor, UPLO: str = "L") -> Any:
 
 
 @operator(autocast={"cpu": "wide"})
-@with_out
+@with_out(exact=True)
 def linalg_eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """Eigenvalues of hermitian matrices in ascending order."""
     return linalg_eigh(A, UPLO)[0]

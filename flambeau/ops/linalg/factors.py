@@ -24,7 +24,7 @@ from ..primitives import InAten
 from ..promotion import apart, cast, expand_to
 from ..registry import General, Spec, operator, primitive
 from ..return_types import named
-from ..writing import with_out, with_out_in_rows
+from ..writing import with_out
 from .decompositions import (
     _WHY,
     LinAlgError,
@@ -136,7 +136,7 @@ def _lu(A: Tensor, pivot: bool, name: str, check: bool) -> tuple[Tensor, Tensor,
 
 
 @operator(node=True)
-@with_out
+@with_out(exact=True)
 def linalg_lu(A: Tensor, *, pivot: bool = True) -> Any:
     """(P, L, U) with A = P L U, by partial pivoting."""
     lu, pivots, _ = _lu(A, pivot, "linalg.lu", False)
@@ -144,21 +144,21 @@ def linalg_lu(A: Tensor, *, pivot: bool = True) -> Any:
 
 
 @operator
-@with_out
+@with_out(exact=True)
 def linalg_lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
     """(LU, pivots): both factors in one matrix, and the row exchanges, counted from 1."""
     return named("linalg_lu_factor", *_lu(A, pivot, "linalg.lu_factor", True)[:2])
 
 
 @operator
-@with_out
+@with_out(exact=True)
 def linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
     """lu_factor and info: for each matrix 0, or which element of U's diagonal is zero, counted from 1."""
     return named("linalg_lu_factor_ex", *_lu(A, pivot, "linalg.lu_factor_ex", check_errors))
 
 
 @operator(method=True)
-@with_out_in_rows
+@with_out(rows=True)
 def lu(A: Tensor, pivot: bool = True, get_infos: bool | None = False) -> tuple:
     """linalg.lu_factor, with lu_factor_ex's info if `get_infos`."""
     deprecated("lu", "linalg.lu_factor / torch.linalg.lu_factor_ex")
@@ -166,7 +166,7 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool | None = False) -> tuple:
 
 
 @operator(node=True)
-@with_out
+@with_out(exact=True)
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
     """(P, L, U) out of lu_factor's answer; empty tensors for what isn't asked for."""
     if LU_pivots.dtype is not int32:
@@ -222,7 +222,7 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
 
 
 @operator(method=True, autocast={"cpu": "wide"}, node="linalg_lu_solve")
-@with_out
+@with_out(exact=True)
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """linalg.lu_solve with the right side first."""
     deprecated("lu_solve", "linalg.lu_solve")
@@ -230,7 +230,7 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 
 
 @operator(method=True, autocast={"cpu": "wide"}, node=True)
-@with_out
+@with_out(exact=True)
 def triangular_solve(b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False) -> Any:
     """(X with A X = b, or A^T X = b, for triangular A; a copy of A)."""
     if b.ndim < 2 or A.ndim < 2:
@@ -254,14 +254,14 @@ def _with_lu(name: str, compute: Callable[[], Tensor], A: Tensor, B: Callable[[]
 
 
 @operator(autocast={"cpu": "wide"}, node=True)
-@with_out
+@with_out(exact=True)
 def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     """(inverse, info): for each matrix info is 0 where it exists, else which element of U's diagonal is zero (NaN then)."""
     return _with_lu("linalg_inv_ex", lambda: linalg_inv(A), A, lambda: _identity(A, A.shape[-1]), True, check_errors)
 
 
 @operator(node=True)
-@with_out
+@with_out(exact=True)
 def linalg_solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """(solution, info) of linalg.solve: for each matrix info is 0, or which element of U's diagonal is zero (NaN then)."""
     vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and tuple(B.shape) == tuple(A.shape[:-1]))
@@ -305,14 +305,14 @@ def _ldl(A: Tensor, hermitian: bool, name: str, check: bool) -> tuple[Tensor, Te
 
 
 @operator
-@with_out
+@with_out(exact=True)
 def linalg_ldl_factor(A: Tensor, *, hermitian: bool = False) -> Any:
     """(LD, pivots) of symmetric (hermitian if asked for) matrices by the Bunch-Kaufman algorithm, as LAPACK packs them."""
     return named("linalg_ldl_factor", *_ldl(A, hermitian, "linalg.ldl_factor", True)[:2])
 
 
 @operator
-@with_out
+@with_out(exact=True)
 def linalg_ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
     """ldl_factor and info: for each matrix 0, or which element of D is zero, counted from 1."""
     return named("linalg_ldl_factor_ex", *_ldl(A, hermitian, "linalg.ldl_factor_ex", check_errors))
@@ -428,7 +428,7 @@ def linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
 
 
 @operator(method=True, autocast={"cpu": "wide"}, node=True)
-@with_out
+@with_out(exact=True)
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """Q other (other Q if not left; Q^H if transpose) for the square Q that geqrf's answer (input, tau) stands for."""
     _check_reflections(input, tau, "ormqr")

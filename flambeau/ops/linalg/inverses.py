@@ -19,7 +19,7 @@ from ..promotion import apart, cast
 from ..reductions import _differ
 from ..registry import Spec, operator
 from ..return_types import named
-from ..writing import with_out, with_out_in_rows
+from ..writing import with_out
 from .decompositions import (
     _COMPUTED,
     _check,
@@ -164,7 +164,7 @@ def linalg_matrix_rank(A: Tensor, tol: Any = None, *, atol: Any = None, rtol: An
 
 
 @operator(method="matrix_power", autocast="inside")
-@with_out_in_rows
+@with_out(exact=True, rows=True)
 def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
     """A to an integer power, by repeated squaring (of the inverse if n < 0)."""
     if n < 0 or A.ndim < 2 or A.shape[-1] != A.shape[-2]:
@@ -231,7 +231,7 @@ def linalg_matrix_exp(A: Tensor) -> Tensor:
 
 # -- tensors as matrices ------------------------------------------------------------------------------------------------
 @operator(autocast={"cpu": "wide"})
-@with_out_in_rows
+@with_out(rows=True)
 def linalg_tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of A as a map from its last dimensions to its first `ind`."""
     if not 0 < ind <= A.ndim:

@@ -44,7 +44,7 @@ def _matrix_norm(x: Tensor, ord: Any, dims: tuple[int, int], keepdim: bool) -> T
 
 
 @operator
-@with_out
+@with_out(exact=True)
 def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *,
                        dtype: dtype | None = None) -> Tensor:
     """A matrix norm over two dimensions: fro, nuc, 1, -1, 2, -2, inf, -inf."""
@@ -55,7 +55,7 @@ def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1
 
 
 @operator(autocast={"cuda": "wide"})
-@with_out
+@with_out(exact=True)
 def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     """A vector norm over one dimension (or of the flattened input), a matrix norm over two."""
     x = A if dtype is None else in_norm_dtype(A, dtype)
@@ -88,7 +88,7 @@ def linalg_cond(A: Tensor, p: Any = None) -> Tensor:
 
 
 @operator(autocast="narrow")
-@with_out
+@with_out(exact=True)
 def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Sums of products of conj(x) and y along `dim`."""
     for t in (x, y):

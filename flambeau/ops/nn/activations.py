@@ -119,14 +119,14 @@ def _along(kernel: Callable, input: Tensor, dim: int, kind: dtype | None, name: 
 
 
 @operator(method=True, autocast={"cuda": "wide"})
-@with_out
+@with_out(exact=True)
 def softmax(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`, without overflow; `dtype` converts the input first."""
     return _along(_softmax, input, dim, dtype, "softmax")
 
 
 @operator(method=True, autocast={"cuda": "wide"})
-@with_out
+@with_out(exact=True)
 def log_softmax(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
     """log(softmax(x)) along `dim`, formed without the quotient."""
     return _along(_log_softmax, input, dim, dtype, "log_softmax")

@@ -182,7 +182,9 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
 
 
 def _shorten_rows(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> None:
+    """Scale rows that are too long down; no part of what is differentiated."""
     with dispatch.grad_enabled(False):
+        weight = weight.detach()
         used = _counts(cast(indices, int64), weight.shape[0], weight) > 0
         norms = weight.norm(norm_type, 1)
         scale = (max_norm / (norms + 1e-7)).masked_fill(~(used & (norms > max_norm)), 1)

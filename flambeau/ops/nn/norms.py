@@ -18,9 +18,8 @@ from ..order import as_images, has_images, in_images, in_rows
 from ..primitives import InAten
 from ..promotion import cast
 from ..registry import operator
-from ..writing import with_out
+from ..writing import assign, assign_uncounted, with_out
 from .activations import check_float, widened
-from .steps import add_scaled
 
 
 def _count(shape: Sequence, dims: Sequence[int]) -> Any:
@@ -345,6 +344,10 @@ def _check_channels(input: Tensor, **vectors: Tensor | None) -> None:
 def _check_running(mean: Tensor | None, var: Tensor | None) -> None:
     if (mean is None) != (var is None):
         raise ValueError("running_mean and running_var must either both be None or neither be None")
+    for name, x in (("running_mean", mean), ("running_var", var)):
+        if x is not None and dispatch.state.grad_enabled and x.requires_grad:
+            raise RuntimeError(f"batch_norm is not differentiable with respect to argument '{name}'. This input cannot have requires_grad "
+                               "True; give its detach()")
 
 
 @operator(name="functional_batch_norm")
@@ -365,6 +368,7 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     if not training:
         if running_mean is None or running_var is None:
             raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
+        _check_running(running_mean, running_var)
         return _batch_norm_eval(input, weight, bias, running_mean, running_var, sym_float(eps))
     n = _count(input.shape, _over(input.ndim))
     if type(n) is int and n == 1:
@@ -381,17 +385,17 @@ def _train(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_me
     if type(n) is int and n == 0:   # nothing to learn from
         return out, mean, var
     with dispatch.grad_enabled(False):
-        _move(running_mean, mean, momentum)
+        move(running_mean, mean, momentum)
         if running_var is not None:
-            _move(running_var, var * (math.nan if type(n) is int and n == 1 else n / (n - 1)), momentum)
+            move(running_var, var * (math.nan if type(n) is int and n == 1 else n / (n - 1)), momentum)
     return out, mean, var
 
 
-def _move(running: Tensor | None, statistic: Tensor, momentum: Any) -> None:
-    if running is not None and running.dtype.itemsize < 4:     # rounded once
-        running.copy_(widened(running) * (1 - momentum) + widened(statistic) * momentum)
-    elif running is not None:
-        add_scaled(running.mul_(1 - momentum), statistic.to(running.dtype), momentum)
+def move(running: Tensor | None, statistic: Tensor, momentum: Any, store: Callable = assign_uncounted) -> None:
+    """A running statistic comes `momentum` nearer to that of a batch, if there is one; a narrow one is rounded once."""
+    if running is not None:
+        wide = widened(running)
+        store(running, cast(wide * (1 - momentum) + statistic.to(wide.dtype) * momentum, running.dtype))
 
 
 # -- group_norm, instance_norm ------------------------------------------------------------------------------------
@@ -443,8 +447,9 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
                   weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
                   momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
     """Normalise each channel of each sample by its own statistics, or by the running ones."""
-    if not use_input_stats:
-        return batch_norm(in_rows(input), running_mean, running_var, weight, bias, False, momentum, eps)
+    if not use_input_stats:     # a write to the statistics, which counts, must not be one to what is saved of them
+        mean, var = [None if x is None else x.clone() for x in (running_mean, running_var)]
+        return batch_norm(in_rows(input), mean, var, weight, bias, False, momentum, eps)
     shape = tuple(input.shape)
     spatial = math.prod(shape[2:])
     if type(spatial) is int and spatial == 1:
@@ -456,9 +461,9 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
     if type(spatial) is int and spatial == 0:
         running_mean = running_var = None       # nothing to learn from
     with dispatch.grad_enabled(False):
-        _move(running_mean, mean.mean(0), momentum)
+        move(running_mean, mean.mean(0), momentum, assign)
         if running_var is not None:
-            _move(running_var, ((rstd.detach() ** -2 - eps) * (spatial / (spatial - 1))).mean(0), momentum)
+            move(running_var, ((rstd.detach() ** -2 - eps) * (spatial / (spatial - 1))).mean(0), momentum, assign)
     out = out.reshape(shape)
     return out if weight is None and bias is None else channel_affine(out, weight, bias)
 

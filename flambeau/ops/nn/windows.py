@@ -23,6 +23,7 @@ from ...core.scalar import compute_dtype
 from ...core.settings import alert_not_deterministic
 from ...core.symbolic import is_symbolic
 from ...core.tensor import Tensor
+from ...core.warned import warn_once
 from ...core.windows import unwound, window_count
 from .. import prims
 from ..batching import merged
@@ -121,6 +122,7 @@ def _same_padding(input: Tensor, kernel: Sequence, stride: tuple, dilation: tupl
     total = [d * (k - 1) for d, k in zip(dilation, kernel)]
     if all(t % 2 == 0 for t in total):
         return input, tuple(t // 2 for t in total)
+    warn_once("Using padding='same' with even kernel lengths and odd dilation may require a zero-padded copy of the input be created")
     low = (0, 0, *(t // 2 for t in total))
     high = (0, 0, *(t - t // 2 for t in total))
     return prims.pad_zeros(input, low, high, (0,) * input.ndim), (0,) * len(total)
