@@ -230,7 +230,7 @@ class GraphBuilder:
     def numbers_as_sizes(self, graph: fx.Graph) -> bool:
         """Are there numbers among the sizes of the graph's tensors, which are 2 or more? They are noted with what they are at least, for
         that; one that is less now is fixed."""
-        least: dict[str, int] = {}
+        least: dict[str, float] = {}
         numbers = set(self.shape_env.numbers()) - self.shape_env.replacements.keys()
         for node in graph.nodes if numbers else ():
             for tensor in _tensors_in(node.meta.get("val")):

@@ -120,8 +120,8 @@ class Operations:
         """`function(*args)` of known values, or of numbers that change."""
         if getattr(function, "__name__", "") == "join":     # of what may change later, or is there once
             args = [TupleVariable(list(self.iterate(arg))) if isinstance(arg, (ListVariable, IteratorVariable)) else arg for arg in args]
-        if not kwargs and (found := text_of(self, function, args)) is not None:
-            return found
+        if not kwargs and (text := text_of(self, function, args)) is not None:
+            return text
         if not kwargs and any(isinstance(arg, SymVariable) for arg in args) and (found := of_floats(self, function, args)) is not None:
             return found
         try:
