@@ -529,3 +529,21 @@ def test_a_shortened_size_may_become_one(name) -> None:
         o = torch.randperm(n)
         assert same(g(o, b), SHORTENED[name](o, b))
     assert len(counter.graphs) == 2
+
+
+def test_packed_sequences_of_other_lengths_need_no_other_graphs() -> None:
+    """Steps that a sequence hasn't are masked, in the one loop over all steps."""
+    net = torch.nn.GRU(2, 3)
+
+    def f(x, lengths):
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+        out, last = net(packed)
+        return torch.nn.utils.rnn.pad_packed_sequence(out)[0].sum() + last.sum()
+
+    g, counter = compiled(f)
+    counts = []
+    for lengths in ([4, 2], [3, 3], [2, 5], [6, 4], [3, 7], [8, 8]):
+        x = torch.arange(4.0 * max(lengths)).reshape(-1, 2, 2) / 20
+        assert torch.allclose(g(x, torch.tensor(lengths)), f(x, torch.tensor(lengths)))
+        counts.append(len(counter.graphs))
+    assert counts[2] == counts[-1]
