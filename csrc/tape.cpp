@@ -476,9 +476,7 @@ bool release_node(PyObject* node) {
 struct Ready {
     int64_t number;
     PyObject* node;     // a reference
-    bool operator<(const Ready& other) const {  // the last recorded comes first
-        return number != other.number ? number < other.number : node > other.node;
-    }
+    bool operator<(const Ready& other) const { return number < other.number; }     // the last recorded comes first, leaves before all
 };
 
 struct Walk {

@@ -52,10 +52,11 @@ class FromSize:
 
 @dataclass(frozen=True, slots=True)
 class FromGenerator:
-    """A graph input that is the state of the default generator, as a tensor on `device`; it moves on by `blocks`."""
+    """A graph input that is the state of the default generator, as a tensor on `device`; it moves on by `blocks`, of so many `draws`."""
 
     blocks: Any
     device: Any
+    draws: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,9 +309,11 @@ class _Finish:
         interface.other_mode = self.other_mode
         program = TracedProgram(self.mode.graph, self.mode.constants, interface)
         gradients = self._backward(program) if self.with_gradients else ()
-        if self.mode.random is not None:
-            interface.sources.append(FromGenerator(self.mode.drawn, self.mode.random.device))
         self.mode.graph.output((*self.results, *gradients))
+        if self.mode.random is not None:
+            eliminate_dead_code(self.mode.graph)
+            assert self.mode.random_state is not None
+            interface.sources.append(FromGenerator(self.mode.drawn, self.mode.random.device, len(self.mode.random_state.users)))
         interface.names = [str(n.meta["val"]) if isinstance(n.meta["val"], (SymInt, SymFloat)) else n.name for n in program.inputs]
         if interface.no_backward is not None:
             eliminate_dead_code(self.mode.graph)

@@ -309,7 +309,7 @@ def gatherer(interface: Interface, attributes: Sequence[Tensor]) -> Callable[[tu
                 sizes = dict(zip(names, inputs, strict=False))
                 blocks = source.blocks
                 count = evaluate(blocks.expr, sizes) if is_symbolic(blocks) else blocks
-                inputs.append(take_state(count, None, source.device))
+                inputs.append(take_state(count, None, source.device, source.draws))
         return inputs
 
     return gather

@@ -91,6 +91,7 @@ class TraceMode:
         self.sizes = SizeNodes(self.graph, self.symbols)
         self.constants: dict[str, Tensor] = {}
         self.random: Tensor | None = None  # the input with the generator's state, once something is drawn
+        self.random_state: Node | None = None
         self.drawn: Any = 0  # how much of the random stream the graph uses up
         self.stack: tuple = ()  # the user's frames that the next nodes belong to
         self.place = -1     # the number of the captured graph's node that they belong to
@@ -147,7 +148,7 @@ class TraceMode:
             self.random = fake((2,), int64, where)
             first = next((n for n in self.graph.nodes if n.op != "placeholder"), None)
             with self.graph.inserting_before(first) if first is not None else nullcontext():
-                self.input("rng_state", self.random)
+                self.random_state = self.input("rng_state", self.random).cell.node
         if self.random.device != where:
             raise NotImplementedError(
                 f"random numbers on {self.random.device} and on {where} in one graph; compile the parts apart"

@@ -233,7 +233,7 @@ def _walk(
 ) -> None:
     """Run what is ready and what becomes so, the last recorded first. Gradients are plain tensors to what is run `plainly`."""
     counts = current.counts
-    ready = [n for n in {e.node for e in start} if not counts.get(n)]
+    ready = [n for n in dict.fromkeys(e.node for e in start) if not counts.get(n)]
     plainly = not Settings.anomaly and not (dispatch.override_classes and not dispatch.state.classes_off)
     _C.walk(ready, counts, current.buffers, current.targets, current.accumulate, useful, captured, retain_graph, plainly, current)
 

@@ -469,7 +469,9 @@ def _extreme(kind: str, args: Iterable[Index]) -> Index:
     kept = [x for x in flat if not any(y is not x and _dominates(kind, y, x) for y in flat)] or flat[:1]
     if len(kept) == 1:
         return kept[0]
-    lows, highs = zip(*(bounds(x) for x in kept), strict=True)
+    lows, highs = (list(ends) for ends in zip(*(bounds(x) for x in kept), strict=True))
+    if any(-x in kept for x in kept):   # an absolute value
+        (lows if kind == "max" else highs).append(0)
     return _of_atom(Atom.make(kind, "", tuple(kept), better(lows), better(highs)))
 
 

@@ -202,13 +202,13 @@ class ShapeEnv:
     guess: Callable[[Exception], bool] | None = None  # answers, instead of raising, what data would decide
     _ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     _by_hint: dict[tuple[int, Any], str] = field(default_factory=dict)
-    _least: dict[str, int] = field(default_factory=dict)  # what a symbol with a source is at least: a size 2
+    _least: dict[str, float] = field(default_factory=dict)  # what a symbol with a source is at least: a size 2
     _known: dict[Relation, bool] = field(default_factory=dict)
 
     def create_symint(self, hint: int, source: str, dynamic: bool | None = None, *, alone: bool = False, seen: Any = None,
-                      least: int = 2) -> SymInt | int:
+                      least: float = 2) -> SymInt | int:
         """A symbol for the size `hint` read at `source`; sizes 0 and 1 are specialised (returned as ints, guarded), numbers only below
-        their `least`.
+        their `least` (-inf: all are).
 
         `dynamic=False` asks for specialisation; the caller guards it. One that is `alone` shares its symbol with no equal size, others
         with those of which the same has been `seen`.
@@ -229,7 +229,7 @@ class ShapeEnv:
         """A symbol with a source, with the bound that it was made with."""
         return var(name, lo=self._least[name])
 
-    def least(self, name: str) -> int:
+    def least(self, name: str) -> float:
         """What a symbol with a source is at least."""
         return self._least[name]
 
@@ -409,7 +409,7 @@ class ShapeEnv:
         """The guards as Python expressions over the sources."""
         names = {name: found[0] for name, found in self.sources.items() if found and found[0]}
         out = [f"{other} == {found[0]}" for found in self.sources.values() for other in found[1:] if other != found[0]]
-        out += [f"{self._least.get(name, 2)} <= {names[name]}" for name in self.hints if name in names]
+        out += [f"{least} <= {names[name]}" for name in self.hints if name in names and (least := self._least.get(name, 2)) > -math.inf]
         out += [self.text(guard.relation, names) for guard in self.guards]
         return list(dict.fromkeys(out))
 
@@ -541,7 +541,8 @@ class SymInt:
         return self
 
     def __abs__(self) -> Any:
-        return self if self >= 0 else -self
+        positive = self.env.static_value(Relation(">=", self.expr, 0))
+        return self.env.symint(maximum(self.expr, -self.expr) if positive is None else self.expr if positive else -self.expr)
 
     def _relation(self, op: str, other: Any) -> Any:
         if isinstance(other, SymInt):

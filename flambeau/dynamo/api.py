@@ -91,14 +91,18 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
 
 
 def _compile_function(function: Callable[..., Any], compiler: Compiler) -> Callable[..., Any]:
-    inner = getattr(function, "_flambeau_original", None)
-    if inner is not None:
-        function = inner
+    function = _original_of(function)
     compiled = optimize(_with_a_frame(function), compiler)
     functools.update_wrapper(compiled, function, updated=())
     compiled._flambeau_original = function  # type: ignore[attr-defined]
     compiled._torchdynamo_orig_callable = function  # type: ignore[attr-defined]
     return compiled
+
+
+def _original_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a compiled function, or a bound method that is one, was made of; any other function itself."""
+    inner = getattr(function, "_flambeau_original", function)
+    return types.MethodType(inner, function.__self__) if isinstance(function, types.MethodType) and inner is not function else inner
 
 
 def _with_a_frame(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -296,7 +300,7 @@ class Explanation:
 
 def observe_call(explanation: Explanation, f: Any, args: tuple, kwargs: dict) -> None:
     """Run f once with capture; what is met is in the explanation, also where f raises."""
-    function = f.__call__ if policy.is_nn_module(f) else getattr(f, "_flambeau_original", f)
+    function = f.__call__ if policy.is_nn_module(f) else _original_of(f)
     with observing(explanation):
         optimize(function, Compiler("eager", False, None, {}))(*args, **kwargs)
 

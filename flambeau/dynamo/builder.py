@@ -76,6 +76,7 @@ from .variables.sequences import (
 )
 from .variables.spread import computes, wrap_spread
 from .variables.tensor import SymVariable
+from .variables.texts import UnreadText
 from .variables.wrappers import wrap_existing
 
 IMMUTABLE = (dtype, device, layout, memory_format, types.CodeType, types.UnionType, types.GenericAlias)
@@ -118,31 +119,6 @@ class OpaqueMethod(NamedMethod):
 
     def call(self, tx: Any, args: Any, kwargs: Any) -> Variable:
         graph_break("call of C function", f"{self.describe()}()")
-
-
-class UnreadText(ConstantVariable):
-    """A text that the frame was given: guarded once somebody reads it, and not where it is only passed on."""
-
-    def __init__(self, tx: Any, text: str | bytes, source: Source) -> None:
-        self.tx, self.text, self.source = tx, text, source
-        self.is_read = False
-
-    @property
-    def value(self) -> Any:
-        assert self.source is not None
-        if not self.is_read:
-            self.is_read = True
-            self.tx.guard("{0} == {1}", self.source, constant_source(self.text))
-        return self.text
-
-    def python_type(self) -> type:
-        return type(self.text)
-
-    def describe(self) -> str:
-        return super().describe() if self.is_read or self.source is None else f"text {self.source.words}"
-
-    def build(self, w: Any) -> str:
-        return super().build(w) if self.is_read else str(w.fetch(self.source))
 
 
 class NumpyFunction(ValueVariable):

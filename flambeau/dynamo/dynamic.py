@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..core.size import is_dense
@@ -26,7 +27,7 @@ class Shapes:
         """May what needs the value of a float be done between two graphs? Not with fullgraph."""
         self._sizes: dict[str, list[int | None]] = {}
         self._ints: dict[str, float | None] = {}
-        self._sizes_among_ints: dict[str, int] = {}
+        self._sizes_among_ints: dict[str, float] = {}
         self.marked: set[str] = set()
         """Sizes that the user says vary in this capture, as `x.shape[0]`."""
         self.begun: set[int] = set()
@@ -99,11 +100,11 @@ class Shapes:
         """Was an int below this source seen to change, or will it?"""
         return name in self.changing or any(known is None and other.startswith(name) for other, known in self._ints.items())
 
-    def least(self, name: str) -> int:
-        """What an int is at least that was found to be a size of tensors, or one of which sizes are made; 0 of others."""
-        return self._sizes_among_ints.get(name, 0)
+    def least(self, name: str) -> float:
+        """What an int is at least that was found to be a size of tensors, or one of which sizes are made; -inf of others."""
+        return self._sizes_among_ints.get(name, -math.inf)
 
-    def note_size(self, name: str, least: int) -> None:
+    def note_size(self, name: str, least: float) -> None:
         """An int is a size of tensors, or sizes are made of it."""
         self._sizes_among_ints[name] = max(least, self.least(name))
 

@@ -18,7 +18,7 @@ from .. import fx
 from ..aot.joint import give_history
 from ..core import dispatch
 from ..core.dtypes import bool_
-from ..core.expr import Atom, Expr, _of_atom, free_variables, var
+from ..core.expr import Atom, Expr, _of_atom, bounds, free_variables, var
 from ..core.size import contiguous_strides, is_contiguous
 from ..core.symbolic import (
     DataDependentFloat,
@@ -28,7 +28,6 @@ from ..core.symbolic import (
     SymBool,
     SymFloat,
     SymInt,
-    bounds_lo,
     hint_of,
     names_in,
     settled,
@@ -44,7 +43,7 @@ from ..ops.generators import fake_draws
 from ..ops.promotion import limits
 from .break_kinds import graph_break
 from .exceptions import PRESUMING, RestartTrace
-from .source import Source, braced, constant_source
+from .source import Source, braced, constant_source, opposite
 from .stance import Exporting
 from .surroundings import MISSING
 from .variables.autocast import Settings, enter_autocast, exit_autocast
@@ -214,14 +213,13 @@ class GraphBuilder:
         return made
 
     def int_input(self, value: int, source: Source) -> Variable:
-        """A Python int that is a variable of the graph: a number from 0 on, or a size where an earlier attempt has found it to be one. Of a
-        negative one, its opposite is."""
-        name, sign = (str(source), 1) if value >= 0 else (str(negated := source.derive("(-{0})")), -1)
-        least = self.shapes.least(name)
-        if abs(value) < least:      # perhaps it is the size of no tensor this time
-            least = 0
-        token = self.size_token(source if sign > 0 else negated)
-        symbol = sign * self.shape_env.create_symint(abs(value), token, alone=True, least=least)
+        """A Python int that is a variable of the graph: any number, or a size where an earlier attempt has found it, or its opposite, to
+        be one."""
+        size, sign = (source, 1) if value >= 0 else (opposite(source), -1)
+        least = self.shapes.least(str(size))
+        if abs(value) < least or least < 0:     # perhaps it is the size of no tensor this time
+            size, sign, least = source, 1, -math.inf
+        symbol = sign * self.shape_env.create_symint(abs(value) if sign < 0 else value, self.size_token(size), alone=True, least=least)
         return SymVariable(symbol, source) if isinstance(symbol, SymInt) else ConstantVariable(symbol)
 
     def numbers_alone(self, values: Iterable[Any]) -> bool:
@@ -232,20 +230,33 @@ class GraphBuilder:
     def numbers_as_sizes(self, graph: fx.Graph) -> bool:
         """Are there numbers among the sizes of the graph's tensors, which are 2 or more? They are noted with what they are at least, for
         that; one that is less now is fixed."""
-        least: dict[str, int] = {}
+        least: dict[str, float] = {}
         numbers = set(self.shape_env.numbers()) - self.shape_env.replacements.keys()
         for node in graph.nodes if numbers else ():
             for tensor in _tensors_in(node.meta.get("val")):
                 for size in (*tensor.shape, *tensor.stride()):
                     for name in free_variables(size.expr) & numbers if isinstance(size, SymInt) else ():
-                        least[name] = max(least.get(name, 0), _least_for(size.expr, name))
+                        least[name] = max(least.get(name, -math.inf), self._least_for(size.expr, name))
         found = {name: bound for name, bound in least.items() if bound > self.shape_env.least(name)}
         for name, bound in found.items():
-            source = str(self.symbol_source(name))
-            self.shapes.note_size(source, bound)
-            if self.shape_env.hints[name] < bound:
-                self.pinned.add(source)
+            source, value = self.symbol_source(name), self.shape_env.hints[name]
+            size = str(source if value >= 0 else opposite(source))
+            self.shapes.note_size(size, bound)
+            if abs(value) < bound:
+                self.pinned.add(size)
         return bool(found)
+
+    def _least_for(self, size: Expr, name: str) -> float:
+        """What a number, or its opposite where that is positive, is at least for a size that is made of it to be 2 or more: for n + 1, 1.
+        -inf where the size is never negative anyway (n % 5), or no bound of the number helps."""
+        def smallest(least: float) -> float:
+            sign = 1 if self.shape_env.hints[name] >= 0 else -1
+            others = {other: var(other, lo=2) for other in free_variables(size)}
+            return bounds(substitute(size, others | {name: sign * var(name, lo=least)}))[0]
+        anyhow = smallest(-math.inf)
+        if anyhow >= 0 or smallest(2) == anyhow:
+            return -math.inf
+        return next((least for least in (0, 1) if smallest(least) >= 2), 2)
 
     def float_input(self, source: Source, example: float) -> SymFloat:
         """A Python float that is a variable of the graph: an input, once something in the graph uses it."""
@@ -749,12 +760,6 @@ def _leaves(value: Any) -> list[Any]:
     if isinstance(value, (list, tuple)):
         return [leaf for item in value for leaf in _leaves(item)]
     return _leaves(list(value.values())) if isinstance(value, dict) else [value]
-
-
-def _least_for(size: Expr, name: str) -> int:
-    """What a number is at least for a size that is made of it to be 2 or more: for n + 1, 1."""
-    rest = size - var(name, lo=bounds_lo(size, name))
-    return max(0, 2 - rest) if isinstance(rest, int) and rest >= 0 else 2
 
 
 def _tensors_in(value: Any) -> list[Tensor]:

@@ -43,6 +43,7 @@ from .variables.sequences import (
     TupleVariable,
 )
 from .variables.tensor import SymVariable, TensorVariable, operand_of
+from .variables.texts import UnreadText, text_of
 
 _SPECIAL_NAMES = {
     getattr(operator, name): f"__{name.strip('_')}__"
@@ -116,7 +117,11 @@ class Operations:
 
     # -- known values -------------------------------------------------------------------------------------------------------
     def fold(self, function: Callable[..., Any], args: Args, kwargs: Kwargs | None = None) -> Variable:
-        """`function(*args)` of known values, or of floats that change."""
+        """`function(*args)` of known values, or of numbers that change."""
+        if getattr(function, "__name__", "") == "join":     # of what may change later, or is there once
+            args = [TupleVariable(list(self.iterate(arg))) if isinstance(arg, (ListVariable, IteratorVariable)) else arg for arg in args]
+        if not kwargs and (text := text_of(self, function, args)) is not None:
+            return text
         if not kwargs and any(isinstance(arg, SymVariable) for arg in args) and (found := of_floats(self, function, args)) is not None:
             return found
         try:
@@ -257,6 +262,8 @@ class Operations:
         """A binary operator, in place or not."""
         if left.is_constant() and right.is_constant() and not self._has_operator(left):
             return self.fold(op, [left, right])
+        if isinstance(left, ConstantVariable) and left.python_type() is str and (text := text_of(self, op, [left, right])) is not None:
+            return text
         for variable, other, reflected in self._operand_order(left, right):
             answer = variable.binary(self, op, other, reflected)
             if answer is not None:
@@ -424,7 +431,7 @@ class Operations:
                 return self.text(value, str)
             if value.beneath is not None and not self.known(spec):
                 return self.text(value, str)
-        return ConstantVariable(self.checked(format, self._plain_text(value), self.known(spec)))
+        return text_of(self, format, [value, spec]) or ConstantVariable(self.checked(format, self.plain_text(value), self.known(spec)))
 
     def text(self, value: Variable, conversion: Callable[[Any], str]) -> Variable:
         """`str`, `repr` or `ascii` of a value."""
@@ -436,10 +443,11 @@ class Operations:
                 text = self.call(self.trusted(entry), [value], {})
                 return ConstantVariable(ascii(self.known(text))[1:-1]) if conversion is ascii else text
         if isinstance(value, ExceptionVariable):
-            return ConstantVariable(self._exception_text(value, conversion is not str))
-        return ConstantVariable(self.checked(conversion, self._plain_text(value)))
+            return self._exception_text(value, conversion is not str)
+        return text_of(self, conversion, [value]) or ConstantVariable(self.checked(conversion, self.plain_text(value)))
 
-    def _plain_text(self, value: Variable) -> Any:
+    def plain_text(self, value: Variable) -> Any:
+        """A value of which a text is to be known."""
         if isinstance(value, FloatVariable):
             return value.known(self, "text").value
         if isinstance(value, SymVariable):
@@ -449,15 +457,18 @@ class Operations:
         except NotConstant as unknown:
             graph_break("print or logging", f"text of {unknown.args[0].describe()}")
 
-    def _exception_text(self, error: ExceptionVariable, exact: bool) -> str:
+    def _exception_text(self, error: ExceptionVariable, exact: bool) -> Variable:
         """What `str` or `repr` of an exception gives, by the built-in class that it comes from."""
-        args = self.known(self.attr(error, "args"))
+        given = self.attr(error, "args")
         kind = next(base for base in error.cls.__mro__ if base.__module__ == "builtins")
+        if not exact and isinstance(given, TupleVariable) and len(given.items) == 1 and kind.__str__ is BaseException.__str__:
+            return self.text(given.items[0], str)
+        args = self.known(given)
         text = repr(kind(*args)) if exact else str(kind(*args))
-        return error.cls.__name__ + text.removeprefix(kind.__name__) if exact else text
+        return ConstantVariable(error.cls.__name__ + text.removeprefix(kind.__name__) if exact else text)
 
     def concatenate(self, parts: Args) -> Variable:
-        return ConstantVariable("".join(part.as_constant() for part in parts))
+        return self.fold("".join, [TupleVariable(parts)])
 
     # -- types --------------------------------------------------------------------------------------------------------------
     def class_variable(self, cls: type) -> Variable:
@@ -467,7 +478,8 @@ class Operations:
         if isinstance(kind, TupleVariable):
             return any(self.is_instance(value, item.realize(self)) for item in kind.items)
         wanted = self.known(kind)
-        if isinstance(value, (ConstantVariable, ClassVariable)) and not isinstance(wanted, types.UnionType):
+        known = isinstance(value, (ConstantVariable, ClassVariable)) and not isinstance(value, UnreadText)
+        if known and not isinstance(wanted, types.UnionType):
             return bool(self.checked(isinstance, value.as_constant(), wanted))
         if isinstance(wanted, type):
             check = self.lookup(type(wanted), "__instancecheck__")

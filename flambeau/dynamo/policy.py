@@ -13,8 +13,8 @@ from ..ops.registry import Primitive
 
 PACKAGE = __name__.split(".")[0]
 
-INLINED = (f"{PACKAGE}.compiler.captured", f"{PACKAGE}.nn", f"{PACKAGE}.ops.nn.recurrent", f"{PACKAGE}.optim", f"{PACKAGE}.utils",
-           f"{PACKAGE}.distributions", f"{PACKAGE}.autograd.handles",
+INLINED = (f"{PACKAGE}.compiler.captured", f"{PACKAGE}.nn", f"{PACKAGE}.ops.nn.recurrent", f"{PACKAGE}.ops.telling",
+           f"{PACKAGE}.optim", f"{PACKAGE}.utils", f"{PACKAGE}.distributions", f"{PACKAGE}.autograd.handles",
            f"{PACKAGE}._higher_order_ops", f"{PACKAGE}._torch_c", f"{PACKAGE}.func", f"{PACKAGE}.signal", f"{PACKAGE}.backends._flags",
            f"{PACKAGE}.core.device", f"{PACKAGE}.distributed._functional_collectives", f"{PACKAGE}.distributed.captured",
            f"{PACKAGE}.distributed.tensor.loss", f"{PACKAGE}.distributed.tensor.parallel",

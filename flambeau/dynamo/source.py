@@ -162,6 +162,11 @@ def argument_name(index: int, name: str) -> str:
     return f"_argument_{name}" if name.startswith("_") or hasattr(builtins, name) else name
 
 
+def opposite(source: Source) -> Source:
+    """The number with the other sign."""
+    return source.derive("(-{0})")
+
+
 def constant_source(value: Any, *, trusted: bool = False) -> Source:
     """An object that the compiled entry keeps alive."""
     return Source("{constant}", constant=value, is_constant=True, trusted=trusted)

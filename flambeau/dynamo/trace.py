@@ -32,7 +32,7 @@ from .higher_order import call_higher_order, hooked
 from .operations import Operations
 from .overriding import DEFAULT, ClassesOffScope, Overriding, overrides
 from .side_effects import SideEffects
-from .source import Source, constant_source
+from .source import Source, constant_source, opposite
 from .surroundings import Surroundings, setting_at, write_setting
 from .variables import copying, toolbox  # noqa: F401 - they register their handlers
 from .variables.arrays import DTYPES, ArrayVariable, call_function, takes_arrays, to_tensor
@@ -173,7 +173,7 @@ class Trace(Builder, GraphBuilder, Operations, Overriding):
         """The variable of an int that varies, or None for one that is taken as a constant."""
         if source.is_constant or not self.shapes.varies(str(source), value, presumed):
             return None
-        if abs(value) >> 63 or not self.pinned.isdisjoint((str(source), f"(-{source})")):
+        if abs(value) >> 63 or not self.pinned.isdisjoint((str(source), str(opposite(source)))):
             return None
         variable = self.int_input(value, source)
         exactly = f" and {{0}} == {value}" if isinstance(variable, ConstantVariable) else ""  # a size of 0 or 1

@@ -126,12 +126,13 @@ class Generator:
 
     graphsafe_get_state, graphsafe_set_state = get_state, set_state
 
-    def take(self, count: Any) -> Tensor:
-        """A Philox state (seed, offset), as int64, for a draw of `count` blocks; the stream moves on. A CPU's gives a new seed."""
+    def take(self, count: Any, draws: int = 1) -> Tensor:
+        """A Philox state (seed, offset), as int64, for `draws` of `count` blocks together; the stream moves on. A CPU's gives a seed to each
+        draw; the first one's is that of all."""
         if isinstance(self.engine, Philox):
             seed, start = self.engine.take(int(count))
         else:
-            seed, start = self.engine.bits64(), 0
+            seed, start = ([self.engine.bits64() for _ in range(draws)] or [0])[0], 0
         return from_array(np.array([_signed(seed), _signed(start)], np.int64))
 
     def __reduce__(self) -> tuple:
@@ -213,9 +214,10 @@ def take_place(count: int, generator: Generator | None, where: device) -> tuple[
     return state, _signed(start)
 
 
-def take_state(count: int, generator: Generator | None, where: device) -> Tensor:
-    """The Philox state (seed, offset) for a draw of `count` blocks, on its device; a recorded CUDA graph draws anew at each replay."""
+def take_state(count: int, generator: Generator | None, where: device, draws: int = 1) -> Tensor:
+    """The Philox state (seed, offset) for `draws` of `count` blocks together, on its device; a recorded CUDA graph draws anew at each
+    replay."""
     if where.type == "cuda" and under_way and generator in (None, default_gpu_generator):
         return under_way[-1].draw(count)
-    state = (generator or default_for(where)).take(count)
+    state = (generator or default_for(where)).take(count, draws)
     return state if where.type == "cpu" else state.to(where)

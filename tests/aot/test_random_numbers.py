@@ -40,14 +40,36 @@ def test_a_seed_fixes_the_numbers(grad):
     assert not torch.equal(runs[0][0][0], runs[0][1][0]) and not torch.equal(runs[0][0][1], runs[0][1][1])
 
 
-def test_a_compiled_call_takes_a_seed_from_the_eager_stream():
-    compiled = aot_eager(opaque(f), [torch.ones(4)])
+SEEDS = {
+    # name: (a function of 8 numbers, the draws in it)
+    "none": (lambda x: x * 2, 0),
+    "rand": (lambda x: torch.rand_like(x), 1),
+    "two of a kind": (lambda x: torch.rand(5) + torch.rand(5), 2),
+    "several": (lambda x: (dropout(x, 0.5) + torch.randn(8), torch.randint(0, 3, (2,)), torch.bernoulli(torch.full((3,), 0.5))), 4),
+    "a chain": (lambda x: dropout(dropout(x, 0.5), 0.3), 2),
+    "fills": (lambda x: (torch.ones(8).exponential_(), torch.ones(8).cauchy_(), torch.ones(8).log_normal_(), torch.ones(8).geometric_(0.3)), 4),
+    "in attention": (lambda x: torch.nn.functional.scaled_dot_product_attention(*[x.view(1, 2, 4)] * 3, dropout_p=0.5), 1),
+    "a sample": (lambda x: torch.distributions.Uniform(x, x + 1).sample(), 1),
+    "dropout of all": (lambda x: dropout(x, 1.0), 0),
+    "no dropout": (lambda x: dropout(x, 0.5, training=False), 0),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", SEEDS)
+def test_a_compiled_call_takes_a_seed_for_each_draw_from_the_eager_stream(name, grad):
+    """As PyTorch's does, so that what is drawn eagerly afterwards is the same."""
+    function, draws = SEEDS[name]
+    torch._dynamo.reset()
+    compiled = torch.compile(function)
+    x = torch.arange(8.0).requires_grad_(grad)
+    compiled(x)
     torch.manual_seed(3)
-    compiled(torch.ones(4))
-    after = torch.rand(5)
+    compiled(x)
+    after = torch.get_rng_state()
     torch.manual_seed(3)
-    torch.rand(1, dtype=torch.float64)     # 64 bits as well
-    assert torch.equal(after, torch.rand(5))
+    torch.rand(draws, dtype=torch.float64)     # 64 bits as well
+    assert torch.equal(after, torch.get_rng_state())
 
 
 def test_backward_drops_what_forward_dropped():

@@ -463,3 +463,25 @@ def test_edges_of_the_graph_are_refused_as_tensors_are(refused):
     for library in (pytest.importorskip("torch", reason="exceptions are compared with torch's"), fl):
         with pytest.raises(RuntimeError):
             refused(library, library.autograd.graph.get_gradient_edge, library.ones(2, requires_grad=True))
+
+
+def test_leaves_get_gradients_in_one_order_and_as_soon_as_they_can() -> None:
+    """Where memory lies decides nothing: PyTorch's order, a leaf before all that is still to do."""
+    for _ in range(4):
+        ws = [torch.ones(2, requires_grad=True) for _ in range(5)]
+        seen: list[int | str] = []
+        for i, w in enumerate(ws):
+            w.register_post_accumulate_grad_hook(lambda w, i=i: seen.append(i))
+        h = x = torch.ones(2, requires_grad=True)
+        x.register_post_accumulate_grad_hook(lambda x: seen.append("x"))
+        for i, w in enumerate(ws):
+            h = (h * w).sin()
+            h.register_hook(lambda g, i=i: seen.append(f"h{i}"))
+        h.sum().backward()
+        assert seen == ["h4", 4, "h3", 3, "h2", 2, "h1", 1, "h0", "x", 0]
+        seen.clear()
+        torch.stack(ws).sum().backward()
+        assert seen == [0, 2, 4, 1, 3]
+        seen.clear()
+        (torch.cat([ws[0], ws[1], ws[2]]) * torch.cat([ws[3], ws[4], ws[0]])).sum().backward()
+        assert seen == [3, 4, 0, 1, 2]

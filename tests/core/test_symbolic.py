@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import random
 
@@ -92,6 +93,8 @@ def test_division_by_sums_keeps_its_value() -> None:
 def test_extremes_fold_by_bounds() -> None:
     s = var("s0", lo=2)
     assert maximum(s, 1) is s and minimum(s, 3, s) is minimum(s, 3) and maximum(2, 5) == 5
+    n = var("n", lo=-math.inf)
+    assert bounds(maximum(n, -n))[0] == 0 and bounds(minimum(1 - n, n - 1))[1] == 0
 
 
 @pytest.mark.parametrize("seed", range(40))

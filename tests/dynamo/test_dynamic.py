@@ -298,7 +298,33 @@ def test_negative_ints_vary_too(monkeypatch) -> None:
     for n in range(-40, 12, 3):
         for k in (-7, 3, 11):
             assert same(g(torch.ones(3), n, k), f(torch.ones(3), n, k)), (n, k)
-    assert len(counter.graphs) < 40  # of 54 calls: by sign, and by what the branch asked
+    assert len(counter.graphs) <= 4  # of 54 calls: the branch asks for one bit
+
+
+BOTH_SIGNS = {
+    # name: (a function of 20 numbers and an int of either sign, the most graphs of it)
+    "a factor": (lambda x, n: x * n, 2),
+    "an absolute value": (lambda x, n: x + abs(n), 2),
+    "a part of a size that is never negative": (lambda x, n: x[: abs(n) % 12 + 1] * 2, 2),
+    "a rest": (lambda x, n: x[n % 7:] * n, 2),
+    "a quotient": (lambda x, n: x * (n // 3), 2),
+    "the larger one": (lambda x, n: x[: max(n, 0)].sum() + n, 2),
+    "a rotation": (lambda x, n: x.roll(n), 2),
+    "a branch": (lambda x, n: x * (n if n >= 0 else -n), 3),
+    "an index": (lambda x, n: x[n], 3),
+    "the end": (lambda x, n: x[n:] * 2, 4),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("name", BOTH_SIGNS)
+def test_an_int_of_either_sign_is_one_number(name, backend) -> None:
+    """Its sign is in a guard only where the program, or an operator, asks for it."""
+    f, most = BOTH_SIGNS[name]
+    g, counter = compiled(f) if backend == "eager" else (dynamo.compile(f, backend=backend), None)
+    for n in (3, 5, -4, 7, -9, 12, 14, -15, 19, -20, 0, 1, -1):
+        assert same(g(torch.arange(20.0), n), f(torch.arange(20.0), n)), n
+    assert counter is None or len(counter.graphs) <= most
 
 
 def test_a_version_whose_guards_refuse_its_own_call_is_not_used(monkeypatch) -> None:
@@ -503,3 +529,21 @@ def test_a_shortened_size_may_become_one(name) -> None:
         o = torch.randperm(n)
         assert same(g(o, b), SHORTENED[name](o, b))
     assert len(counter.graphs) == 2
+
+
+def test_packed_sequences_of_other_lengths_need_no_other_graphs() -> None:
+    """Steps that a sequence hasn't are masked, in the one loop over all steps."""
+    net = torch.nn.GRU(2, 3)
+
+    def f(x, lengths):
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+        out, last = net(packed)
+        return torch.nn.utils.rnn.pad_packed_sequence(out)[0].sum() + last.sum()
+
+    g, counter = compiled(f)
+    counts = []
+    for lengths in ([4, 2], [3, 3], [2, 5], [6, 4], [3, 7], [8, 8]):
+        x = torch.arange(4.0 * max(lengths)).reshape(-1, 2, 2) / 20
+        assert torch.allclose(g(x, torch.tensor(lengths)), f(x, torch.tensor(lengths)))
+        counts.append(len(counter.graphs))
+    assert counts[2] == counts[-1]

@@ -321,3 +321,26 @@ def test_a_transposed_convolution_of_a_given_size_is_one_graph() -> None:
     m, x = nn.ConvTranspose2d(2, 3, 3, stride=2, padding=1), torch.randn(1, 2, 5, 5)
     compiled = torch.compile(lambda x: m(x, output_size=(10, 10)), backend="aot_eager", fullgraph=True)
     same(compiled(x), m(x, output_size=(10, 10)))
+
+
+PARAMETERS_TAKEN = {
+    "clip_grad_norm_": lambda m: nn.utils.clip_grad_norm_(m.parameters(), 0.5),
+    "clip_grad_value_": lambda m: nn.utils.clip_grad_value_(m.parameters(), 0.5),
+    "get_total_norm": lambda m: nn.utils.get_total_norm(p.grad for p in m.parameters()),
+    "clip_grads_with_norm_": lambda m: nn.utils.clip_grads_with_norm_(m.parameters(), 0.5, torch.tensor(3.0)),
+    "parameters_to_vector": lambda m: nn.utils.parameters_to_vector(m.parameters()),
+    "vector_to_parameters": lambda m: nn.utils.vector_to_parameters(torch.ones(6), m.parameters()),
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS_TAKEN)
+def test_what_takes_parameters_takes_their_generator_in_one_graph(name: str) -> None:
+    take, results = PARAMETERS_TAKEN[name], []
+    for compiled in (False, True):
+        m = nn.Linear(2, 2)
+        for i, p in enumerate(m.parameters()):
+            p.data.fill_(i + 1)
+            p.grad = torch.full_like(p, i + 2.0)
+        made = (torch.compile(take, backend="eager", fullgraph=True) if compiled else take)(m)
+        results.append([made, [(p.detach(), p.grad) for p in m.parameters()]])
+    assert same(*results)

@@ -97,3 +97,21 @@ def test_entries_come_after_what_every_function_has() -> None:
         return x + 1, inner.__name__, sorted(inner.__dict__), inner.__annotations__, inner.note, hasattr(inner, "__annotations__")
 
     check(f, torch.ones(2))
+
+
+def test_a_method_that_is_compiled_may_be_compiled_again() -> None:
+    class Scaled:
+        factor = 3
+
+        @torch.compile(backend="eager")
+        def of(self, x):
+            return x * self.factor
+
+        @classmethod
+        @torch.compile(backend="eager")
+        def by_class(cls, x):
+            return x * cls.factor
+
+    again, by_class = torch.compile(Scaled().of, backend="eager"), torch.compile(Scaled.by_class, backend="eager")
+    assert again(torch.ones(2)).tolist() == by_class(torch.ones(2)).tolist() == [3.0, 3.0]
+    assert torch._dynamo.explain(Scaled().of)(torch.ones(2)).graph_count == 1

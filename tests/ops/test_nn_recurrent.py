@@ -46,6 +46,27 @@ def test_derivatives(mode, reverse):
     assert fl.autograd.gradcheck(lambda *args: call(*args)[-1][0 if reverse else -1], (projected, w, b, *state))
 
 
+MASK = [[1, 1], [1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_step_that_is_masked_leaves_the_state_as_it_was(mode, reverse):
+    projected, w, b, state = arguments(mode, True)
+    mask = fl.tensor(MASK, dtype=fl.float64).unsqueeze(2)
+
+    def call(projected, w, b, *state):
+        return recurrent_steps(projected, w, b, state, mode, reverse, mask)
+
+    made = []
+    for t in (2, 1, 0) if reverse else (0, 1, 2):
+        before = made[-1] if made else state
+        made.append(tuple(new.where(mask[t] != 0, old) for new, old in zip(recurrent_step(mode, projected[t], before, w, b), before)))
+    for mine, parts in zip(call(projected, w, b, *state), zip(*made)):
+        np.testing.assert_allclose(mine.detach().numpy(), fl.stack(parts[::-1] if reverse else parts).detach().numpy(), rtol=1e-12)
+    assert fl.autograd.gradcheck(call, (projected, w, b, *state))
+
+
 def test_products_are_recorded_once():
     projected, w, b, state = arguments("LSTM", True)
     out = recurrent_steps(projected, w, b, state, "LSTM", False)[0]

@@ -154,35 +154,42 @@ def recurrent_step(mode: str, projected: Tensor, state: State, w: Tensor, b: Ten
 
 
 def _steps_vjp(gs: Any, projected: Tensor, w: Tensor, b: Tensor | None, states: Sequence, outs: Sequence, mode: str,
-               reverse: bool) -> tuple:
-    """Back through the steps one by one; the weight's own gradient is one product over all of them."""
+               reverse: bool, mask: Tensor | None) -> tuple:
+    """Back through the steps one by one; the weight's own gradient is one product over all of them. What a state is that a step left as it
+    was goes past the step."""
     ends = [s.unsqueeze(0) for s in states]
     before = [prims.cat([out[1:], end] if reverse else [end, out[:-1]], 0) for out, end in zip(outs, ends)]
     given, count = [g is not None for g in gs], len(states)
 
     def step(flow: tuple, inputs: tuple, captured: tuple) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         projected, recurrent, *around = inputs
-        came = iter(around[2 * count:])
+        came, here = iter(around[2 * count:]), None if mask is None else around[-1] != 0
         total = [f + next(came) if has else f for f, has in zip(flow, given)]
-        for_projected, for_recurrent, direct = _STEPS[mode][1](total, projected, recurrent, around[:count], around[count:2 * count])
+        used = total if here is None else [t.where(here, t.new_zeros(())) for t in total]
+        for_projected, for_recurrent, direct = _STEPS[mode][1](used, projected, recurrent, around[:count], around[count:2 * count])
         by_product = for_recurrent @ captured[0]
         both = (for_recurrent,) if for_projected is for_recurrent else (for_projected, for_recurrent)
-        return (by_product if direct[0] is None else direct[0] + by_product, *direct[1:]), both
+        after = (by_product if direct[0] is None else direct[0] + by_product, *direct[1:])
+        return after if here is None else [a.where(here, t) for a, t in zip(after, total)], both
 
-    xs = [projected, linear(before[0], w, b), *before, *outs, *[g for g in gs if g is not None]]
+    xs = [projected, linear(before[0], w, b), *before, *outs, *[g for g in gs if g is not None], *([] if mask is None else [mask])]
     flow, slopes = scan(step, [s.new_zeros(tuple(s.shape)) for s in states], xs, (w,), reverse=not reverse)
     rows = _flat(slopes[-1])
-    return slopes[0], rows.mT @ _flat(before[0]), None if b is None else rows.sum(0), flow
+    return slopes[0], rows.mT @ _flat(before[0]), None if b is None else rows.sum(0), flow, None
 
 
 @operator(vjp=_steps_vjp)
-def recurrent_steps(projected: Tensor, w: Tensor, b: Tensor | None, states: Sequence[Tensor], mode: str, reverse: bool) -> State:
-    """The states after each step, in the order of the inputs, of which `projected` (time, batch, gates) are the products."""
+def recurrent_steps(projected: Tensor, w: Tensor, b: Tensor | None, states: Sequence[Tensor], mode: str, reverse: bool,
+                    mask: Tensor | None = None) -> State:
+    """The states after each step, in the order of the inputs, of which `projected` (time, batch, gates) are the products. Where `mask`
+    (time, batch, 1) is 0, a step leaves the state as it was."""
     def step(state: tuple, inputs: tuple, captured: tuple) -> tuple[State, State]:
         after = recurrent_step(mode, inputs[0], state, *captured)
+        if mask is not None:
+            after = tuple(new.where(inputs[1] != 0, old) for new, old in zip(after, state))
         return after, after
 
-    return scan(step, states, (projected,), (w,) if b is None else (w, b), reverse)[1]
+    return scan(step, states, (projected,) if mask is None else (projected, mask), (w,) if b is None else (w, b), reverse)[1]
 
 
 # -- layers ------------------------------------------------------------------------------------------------------------------------
@@ -200,9 +207,9 @@ def one_direction(mode: str, x: Tensor, state: State, weights: Weights, reverse:
     """(time, batch, features) through one layer in one direction. `mask` (time, batch, 1) says which steps exist."""
     projected = linear(x, weights.w_ih, weights.b_ih)
     w, b, projection = weights.w_hh, weights.b_hh, weights.projection
-    if mask is None and projection is None and x.shape[0] and all(s.dtype is w.dtype for s in (projected, *state)):
-        after = recurrent_steps(projected, w, b, state, mode, reverse)
-        return after[0], tuple(s[0 if reverse else -1] for s in after)
+    if projection is None and x.shape[0] and all(s.dtype is w.dtype for s in (projected, *state)):
+        after = recurrent_steps(projected, w, b, state, mode, reverse, mask)
+        return after[0] if mask is None else after[0] * mask, tuple(s[0 if reverse else -1] for s in after)
     gates = projected.unbind(0)
     outputs: list[Tensor] = []
     for t in range(len(gates) - 1, -1, -1) if reverse else range(len(gates)):
