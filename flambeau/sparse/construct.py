@@ -66,8 +66,8 @@ def _values(data: Any, kind: Dtype | None, device: Any) -> Tensor:
 
 
 def _finished(values: Tensor, pattern: Pattern, requires_grad: bool) -> SparseTensor:
-    """With `requires_grad` it is a leaf; else gradients flow to the values."""
-    if requires_grad:
+    """Gradients flow to the values; where these need none, with `requires_grad` it is a leaf."""
+    if requires_grad and not values.requires_grad:
         return assembled(values.detach(), pattern).requires_grad_()  # type: ignore[return-value]
     return assembled(values, pattern)
 
@@ -87,6 +87,8 @@ def sparse_coo_tensor(indices: Any = None, values: Any = None, size: Any = None,
     `size` as small as they allow. `sparse_coo_tensor(size=...)`, or with the size alone: no entries. Gradients flow to `values`."""
     _refuse_pinned(pin_memory)
     if values is None and indices is not None and size is None:
+        if isinstance(indices, Tensor):
+            raise TypeError(f"sparse_coo_tensor(): indices of shape {list(indices.shape)} without values")
         indices, size = None, indices
     if indices is None or values is None:
         if size is None or indices is not None or values is not None:

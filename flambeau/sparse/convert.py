@@ -41,22 +41,29 @@ def _coo(x: Tensor, name: str) -> SparseTensor:
     return x  # type: ignore[return-value]
 
 
-@step("sparse_densified", lambda g: (g,))
-def _densified(x: SparseTensor) -> Tensor:
+def _densified_vjp(g: Tensor, pattern: Pattern) -> tuple:
+    """All of a gradient that is not zero, in the tensor's layout."""
+    if isinstance(g, SparseTensor):
+        return (g,)
+    return (to_sparse(g, layout=pattern.layout, blocksize=pattern.blocks or None, dense_dim=len(pattern.dense_shape)),)
+
+
+@step("sparse_densified", _densified_vjp)
+def _densified(x: SparseTensor, pattern: Pattern) -> Tensor:
     return to_dense(x.detach())
 
 
 # -- to dense and back ---------------------------------------------------------------------------------------------------------
 @method("to_dense")
 def to_dense(self: Tensor, dtype: Dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:
-    """The tensor with all its elements; a dense one as it is. The gradient of a sparse one has its pattern, and is dense with
-    `masked_grad=False`."""
+    """The tensor with all its elements; a dense one as it is. The gradient of a sparse one has its pattern, and with
+    `masked_grad=False` an entry wherever it is not zero."""
     if not isinstance(self, SparseTensor):
         return self if dtype is None else self.to(as_dtype(dtype, "to_dense"))
     if dtype is not None:
         raise RuntimeError("dtype argument is not supported by sparse_to_dense; use to_dense().to(dtype)")
     if masked_grad is False:
-        return _densified(self)
+        return _densified(self, self._pattern)
     pattern = self._pattern
     count = 1
     for size in pattern.shape[:pattern.sparse_dims]:
@@ -139,9 +146,11 @@ def to_sparse(self: Tensor, sparse_dim: int | None = None, *, layout: Layout | N
     the last `dense_dim` as matrices, and those before as batches."""
     if isinstance(sparse_dim, Layout):
         sparse_dim, layout = None, sparse_dim
+    if sparse_dim is not None and (not isinstance(sparse_dim, int) or layout is not None):
+        raise TypeError(f"to_sparse(): a number of sparse dimensions, or keywords without it, got sparse_dim={sparse_dim!r} and layout={layout}")
     layout = sparse_coo if layout is None else layout
-    if layout is strided and self.layout is strided:
-        return self
+    if layout is strided:
+        return to_dense(self)
     if layout is not sparse_coo and layout not in COMPRESSED:
         raise RuntimeError(f"to_sparse(): {layout} is no sparse layout; there are torch.sparse_coo, {', '.join(map(str, COMPRESSED))}")
     blocks = _blocks(layout, blocksize)
