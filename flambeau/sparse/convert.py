@@ -147,7 +147,8 @@ def to_sparse(self: Tensor, sparse_dim: int | None = None, *, layout: Layout | N
     if isinstance(sparse_dim, Layout):
         sparse_dim, layout = None, sparse_dim
     if sparse_dim is not None and (not isinstance(sparse_dim, int) or layout is not None):
-        raise TypeError(f"to_sparse(): a number of sparse dimensions, or keywords without it, got sparse_dim={sparse_dim!r} and layout={layout}")
+        raise TypeError("to_sparse(): a number of sparse dimensions, or keywords without it, got "
+                        f"sparse_dim={sparse_dim!r} and layout={layout}")
     layout = sparse_coo if layout is None else layout
     if layout is strided:
         return to_dense(self)
