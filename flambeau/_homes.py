@@ -80,7 +80,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "_C._autograd": ("profiler", "DeviceType"),
     "_C._profiler": ("utils._traceback", "gather_traceback symbolize_tracebacks"),
     "_export.wrappers": ("_homes", "mark_subclass_constructor_exportable_experimental=same"),
-    "utils.serialization.config": ("serialization.options", "load=loading save=saving"),
+    "utils.serialization.config": ("serialization.options", "load=loading save=saving patch"),
     "masked.maskedtensor.core": ("masked.maskedtensor", "MaskedTensor is_masked_tensor"),
     "masked.maskedtensor.creation": ("masked.maskedtensor", "as_masked_tensor masked_tensor"),
     "jit._logging": ("jit", ""),
