@@ -147,6 +147,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                                                         "collate_numpy_array_fn collate_numpy_scalar_fn collate_float_fn "
                                                         "collate_int_fn collate_str_fn np_str_obj_array_pattern "
                                                         "default_collate_err_msg_format"),
+    "utils.data._utils.fetch": ("utils.data.dataloader", "_MapDatasetFetcher _IterableDatasetFetcher"),
     "utils.data._utils.pin_memory": ("utils.data.collate", "pin_memory=pinned"),
     "utils.data._utils.worker": ("utils.data.worker", "WorkerInfo get_worker_info _generate_state"),
     "utils.data.graph": ("utils.data.datapipes.datapipe", "traverse=traverse_dps traverse_dps"),

@@ -165,9 +165,9 @@ class SparseTensor(FormTensor, counted=False):
 
 def sparse_tensor(pattern: Pattern, entries: Tensor) -> SparseTensor:
     """The tensor of these entries; knows nothing of autograd."""
-    if entries._data is None:
-        raise NotImplementedError(f"a sparse tensor (of shape {list(pattern.shape)}) needs data: none is made of fake or meta tensors, "
-                                  "and graphs hold none")
+    if entries._data is None and entries.device.type != "meta":
+        raise NotImplementedError(f"a sparse tensor (of shape {list(pattern.shape)}) needs data: none is made of fake tensors, and graphs "
+                                  "hold none")
     made: SparseTensor = formed(SparseTensor, pattern.shape, (0,) * len(pattern.shape), entries)
     made._pattern, made._entries = pattern, entries
     return made

@@ -406,6 +406,8 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     if moved is values:
         return self
     pattern = self._pattern
+    if moved.device.type == "meta":
+        return _without_entries(self, moved.dtype, moved.device)
     if moved.device != self.device:
         pattern = Pattern(pattern.layout, tuple(i.to(moved.device) for i in pattern.indices), pattern.shape, pattern.coalesced, pattern.blocks)
     return assembled(moved, pattern)
@@ -430,11 +432,16 @@ def _zeros_like(input: SparseTensor, *, dtype: Any = None, layout: Layout | None
         raise NotImplementedError("pin_memory=True is not implemented for sparse tensors; pin the indices and the values")
     if layout is strided:
         return ops.zeros(input.shape, dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad)
-    pattern = input._pattern
-    last = pattern.indices[-1].new_zeros((*pattern.indices[-1].shape[:-1], 0))
-    empty = (last,) if pattern.layout is sparse_coo else (ops.zeros_like(pattern.indices[0]), last)
-    rows = input._entries.new_zeros((0, *pattern.dense_shape), dtype=dtype, device=device)
-    return assembled(rows, Pattern(pattern.layout, empty, pattern.shape, True, pattern.blocks)).requires_grad_(requires_grad)
+    return _without_entries(input, dtype, device).requires_grad_(requires_grad)
+
+
+def _without_entries(x: SparseTensor, dtype: Any = None, device: Any = None) -> SparseTensor:
+    """A tensor of the same layout and shape that has none."""
+    pattern = x._pattern
+    last = pattern.indices[-1].new_zeros((*pattern.indices[-1].shape[:-1], 0), device=device)
+    empty = (last,) if pattern.layout is sparse_coo else (ops.zeros_like(pattern.indices[0], device=device), last)
+    rows = x._entries.new_zeros((0, *pattern.dense_shape), dtype=dtype, device=device)
+    return assembled(rows, Pattern(pattern.layout, empty, pattern.shape, True, pattern.blocks))
 
 
 @form(ops.zero_)
@@ -538,14 +545,15 @@ def _text(self: SparseTensor, *, tensor_contents: Any = None) -> str:
     """As torch prints it: indices, values, size, and what is not the default."""
     pattern = self._pattern
     names = ("indices",) if pattern.layout is sparse_coo else COMPRESSED[pattern.layout]
-    lines = []
+    lines, meta = [], self.device.type == "meta"
     for name, value in zip((*names, "values"), (*pattern.indices, in_lead(self, self._entries.detach()))):
         start = f"{name}=tensor("
-        text = f"[], size={tuple(value.shape)}" if not value.numel() else tensor_contents or elements_text(value, 7 + len(start))
+        shown = "..." if meta else "[]" if not value.numel() else tensor_contents or elements_text(value, 7 + len(start))
+        text = f"{shown}, size={tuple(value.shape)}" if shown in ("...", "[]") else shown
         lines.append(f"{start}{text})")
-    size = [f"size={tuple(self.shape)}", f"nnz={pattern.stored}"]
     rest = [f"device='{self.device}'"] if self.device.type != "cpu" else []
-    if self.dtype not in (ops.tensor(0.0).dtype, ops.tensor(0).dtype, ops.tensor(True).dtype):
+    rest += [f"size={tuple(self.shape)}", *([] if meta else [f"nnz={pattern.stored}"])]
+    if not meta and self.dtype not in (ops.tensor(0.0).dtype, ops.tensor(0).dtype, ops.tensor(True).dtype):
         rest.append(f"dtype={self.dtype}")
     rest.append(f"layout={self.layout}")
     grad_fn = self.grad_fn
@@ -554,10 +562,10 @@ def _text(self: SparseTensor, *, tensor_contents: Any = None) -> str:
     elif self.requires_grad:
         rest.append("requires_grad=True")
     if pattern.layout is sparse_coo:
-        lines.append(", ".join((*size, *rest)))
+        lines.append(", ".join(rest))
         return "tensor(" + ",\n       ".join(lines) + ")"
     text = "tensor(" + ",\n       ".join(lines)
-    for part in (*size, *rest):       # on the same line as long as it fits
+    for part in rest:       # on the same line as long as it fits
         last = len(text) - text.rfind("\n") - 1
         text += f",\n       {part}" if last + len(part) + 2 > PRINT_OPTS.linewidth else f", {part}"
     return text + ")"

@@ -426,3 +426,28 @@ def test_blocks_and_batches_are_saved(name: str) -> None:
 def test_blocks_and_batches_print_as_torch_s(name: str) -> None:
     torch = pytest.importorskip("torch")
     assert repr(names(fl)[name]) == repr(names(torch)[name])
+
+
+@pytest.mark.parametrize("dim, index", [(0, [[0, 1, 2], [2, 2, 0]]), (1, [[0, 2], [1, 1]]), (-1, [[3]])])
+def test_gradients_of_gathering_are_what_was_gathered(dim: int, index: list) -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for t in (fl, torch):
+        x = t.tensor(DENSE, requires_grad=True)
+        (t.gather(x, dim, t.tensor(index), sparse_grad=True) ** 2).sum().backward()
+        found.append(described(x.grad))
+    same(*found)
+
+
+@quiet
+@pytest.mark.parametrize("expression", ["s", "c", "h", "r", "k", "b", "e", "q"])
+def test_without_data(expression: str) -> None:
+    """On the meta device a sparse tensor has no entries."""
+    torch = pytest.importorskip("torch")
+    found = []
+    for t in (fl, torch):
+        x = eval(expression, names(t)).to("meta")
+        parts = [getattr(x, name)() for name in PARTS[str(x.layout)]]
+        found.append([str(x.layout), x.device.type, tuple(x.shape), str(x.dtype), x.sparse_dim(), x.dense_dim(), repr(x),
+                      [(tuple(part.shape), part.device.type) for part in parts]])
+    assert found[0] == found[1]
