@@ -81,7 +81,12 @@ ARGUMENTS = [
     *(f"m.{name}(i > 0, 0, mask=k)" for name in ("amax", "amin", "argmax", "median", "logsumexp")),
     *(f"m.{name}(i, 2.0, 1, mask=k)" for name in ("norm", "normalize")), "m.median(i, 1, mask=t.zeros_like(k))", "m.sum(x, (0, 0), mask=k)",
     "m.norm(x, -1, 1, mask=k)", "m.norm(x, float('-inf'), 1, mask=k)", "m.norm(x, 2.0, 1, dtype=t.float32, mask=k)",
-    *(f"m.{name}(x.to_sparse(), 1, mask=k.to_sparse())" for name in ("argmax", "var", "median", "softmax", "cumsum", "logsumexp")),
+    *(f"m.{name}(x.to_sparse(), 1, mask=k.to_sparse())" for name in ("argmax", "var", "median", "softmax", "cumsum", "logsumexp", "mean")),
+    *(f"m.{name}(x, {dim}, mask=k.to_sparse()).to_dense()" for name in ("sum", "amin") for dim in (0, None)),
+    *(f"m.{name}({x}.to_sparse(), {dim}, keepdim={kept}, mask={k}).to_dense()" for name in ("sum", "prod", "amax", "amin")
+      for dim in (0, 1, (0, 1)) for kept in (True, False) for x, k in (("x.relu()", "k"), ("x", "k.to_sparse()"), ("x", "None"))),
+    *(f"m.{name}({x}.to_sparse_csr(), {dim}, keepdim=True, mask={k}).to_dense()" for name in ("sum", "prod", "mean") for dim in (0, (0, 1))
+      for x, k in (("x.relu()", "k"), ("x", "k.to_sparse_csr()"), ("x", "None"))), "m.sum(x.to_sparse_csr(), 0, mask=k)",
 ]
 
 

@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from .. import autograd
 from ..core.dtypes import dtype as DType
 from ..core.dtypes import iinfo, int64
-from ..core.memory_format import strided
+from ..core.memory_format import layout, sparse_coo, sparse_csr, strided
 from ..core.size import canonical_dim
+from ..core.sparse import SparseTensor, sparse_like
 from ..core.tensor import Tensor
 from ..nn import functional
 from ..ops.promotion import to_float
@@ -29,6 +32,7 @@ def _mask(x: Tensor, mask: Tensor | None) -> Tensor | None:
     if mask.ndim > x.ndim:
         raise IndexError("_input_mask expected broadcastable mask (got mask dimensionality higher than of the input): "
                          f"{list(mask.shape)} for {list(x.shape)}")
+    mask = mask if mask.layout is strided else mask.to_dense()
     return (mask if mask.dtype.category == 0 else mask != 0).expand(x.shape)
 
 
@@ -57,6 +61,36 @@ def _strided(name: str, x: Tensor) -> Tensor:
     if x.layout is not strided:
         raise ValueError(f"masked {name} expects strided tensor (got {x.layout} tensor)")
     return x
+
+
+def _also_sparse(*layouts: layout) -> Callable[[Callable], Callable]:
+    """Let a reduction take tensors of these layouts: all elements that the mask leaves count, also those that are no entries, and a result is
+    an entry where one counts. It is computed densely."""
+    def of(function: Callable) -> Callable:
+        called = inspect.signature(function)
+
+        @functools.wraps(function)
+        def reduction(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+            if not isinstance(input, SparseTensor):
+                return function(input, *args, **kwargs)
+            given = called.bind(input, *args, **kwargs).arguments
+            dim, kept = _dims(given.pop("dim", None), input), bool(given.pop("keepdim", False))
+            counts = _where_it_counts(function.__name__, input, given.pop("mask", None), layouts, kept)
+            found = function(**{**given, "input": input.to_dense()}, dim=dim, keepdim=kept, mask=counts)
+            return found.sparse_mask(counts.any(dim, kept).to_sparse(layout=input.layout))
+        return reduction
+    return of
+
+
+def _where_it_counts(name: str, x: SparseTensor, mask: Tensor | None, layouts: tuple, kept: bool) -> Tensor:
+    """The mask of a sparse tensor, which for a sum may be that of its entries; what is not taken raises."""
+    if x.layout not in layouts:
+        raise ValueError(f"masked {name} expects strided or {' or '.join(map(str, layouts))} tensor (got {x.layout} tensor)")
+    if mask is None and name != "sum":
+        raise ValueError(f"masked {name} expects explicit mask for {x.layout.name} tensor input")
+    if x.layout is sparse_csr and not kept:
+        raise RuntimeError(f"masked {name}: reductions of {x.layout} tensors need keepdim=True (shape {list(x.shape)})")
+    return _mask(x, sparse_like(x, OPERATORS["ones_like"](x._entries)) if mask is None else mask)  # type: ignore[return-value]
 
 
 def _low(x: Tensor) -> Any:
@@ -90,28 +124,32 @@ def _floating(name: str, x: Tensor, dtype: DType | None) -> Tensor:
     return x
 
 
+@_also_sparse(sparse_coo, sparse_csr)
 def sum(input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """The sum; of none 0."""
-    return _filled(_as(_summable("sum", input), dtype), mask, 0).sum(_dims(dim, input), keepdim=bool(keepdim))
+    return _filled(_as(input, dtype), mask, 0).sum(_dims(dim, input), keepdim=bool(keepdim))
 
 
+@_also_sparse(sparse_coo, sparse_csr)
 def prod(input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """The product; of none 1."""
-    out = _filled(_counting(_summable("prod", input), dtype), mask, 1)
+    out = _filled(_counting(input, dtype), mask, 1)
     for d in reversed(_dims(dim, input)):
         out = out.prod(d, keepdim=bool(keepdim))
     return out
 
 
+@_also_sparse(sparse_coo, sparse_csr)
 def amax(input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """The largest; of none the least number."""
-    x = _as(_summable("amax", input), dtype)
+    x = _as(input, dtype)
     return _filled(x, mask, _low(x)).amax(_dims(dim, x), bool(keepdim))
 
 
+@_also_sparse(sparse_coo, sparse_csr)
 def amin(input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """The least; of none the largest number."""
-    x = _as(_summable("amin", input), dtype)
+    x = _as(input, dtype)
     return _filled(x, mask, _high(x)).amin(_dims(dim, x), bool(keepdim))
 
 
@@ -134,9 +172,10 @@ def _count(x: Tensor, dims: tuple, keepdim: bool, mask: Tensor | None) -> Tensor
     return (OPERATORS["ones_like"](x) if found is None else found.to(x.dtype)).sum(dims, keepdim=keepdim)
 
 
+@_also_sparse(sparse_csr)
 def mean(input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """The mean; of none NaN."""
-    x, dims = _floating("mean", _strided("mean", input), dtype), _dims(dim, input)
+    x, dims = _floating("mean", input, dtype), _dims(dim, input)
     return _filled(x, mask, 0).sum(dims, keepdim=bool(keepdim)) / _count(x, dims, bool(keepdim), mask)
 
 
@@ -201,12 +240,6 @@ def logaddexp(input: Tensor, other: Tensor, *, dtype: DType | None = None, input
     """log(e^input + e^other), of what the masks leave."""
     x, y = _filled(_as(input, dtype), input_mask, float("-inf")), _filled(_as(other, dtype), other_mask, float("-inf"))
     return OPERATORS["logaddexp"](x, y)
-
-
-def _summable(name: str, x: Tensor) -> Tensor:
-    if x.layout is not strided:
-        raise NotImplementedError(f"torch.masked.{name} of a {x.layout} tensor is not implemented; use to_dense() of the tensor and its mask")
-    return x
 
 
 def _along(name: str, fill: Callable[[Tensor], Any]) -> Callable:
