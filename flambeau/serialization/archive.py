@@ -55,11 +55,16 @@ class _Forward:
         return False
 
 
+def _writable(file: IO[bytes]) -> Any:
+    return file if isinstance(file, _SEEK_BACK) else _Forward(file)
+
+
 class ArchiveWriter:
     """Writes members one after the other into `file`, an open binary file, all under the folder `name`."""
 
     def __init__(self, file: IO[bytes], name: str = "archive", checksums: bool = True) -> None:
-        self.name, self.checksums, self.file = name, checksums, file if isinstance(file, _SEEK_BACK) else _Forward(file)
+        self.name, self.checksums = name, checksums
+        self.file = _writable(file)
         self.zip = zipfile.ZipFile(self.file, "w", zipfile.ZIP_STORED, allowZip64=True)
 
     def __enter__(self) -> ArchiveWriter:

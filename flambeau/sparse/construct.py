@@ -310,7 +310,7 @@ class _SparseTypedMeta(TypedMeta):
 
     layout = sparse_coo
 
-    def __call__(cls, *args: Any) -> SparseTensor:  # type: ignore[override]
+    def __call__(cls, *args: Any) -> SparseTensor:
         if len(args) < 2 or isinstance(args[0], int):
             return sparse_coo_tensor(size=args[0] if len(args) == 1 else args or (0,), dtype=cls.kind)
         if isinstance(args[1], Tensor) and args[1].dtype is not cls.kind:
