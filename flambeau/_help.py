@@ -301,8 +301,8 @@ def facts(of: Any, one: Example | None) -> Iterator[str]:
         yield f"Gradient: {rule if differentiable(one) else 'none'}"
     if info.autocast:
         yield f"Autocast: {', '.join(f'{device} {what}' for device, what in info.autocast.items())}"
-    if info.lowering or info.fused:
-        yield f"Compiled: {f'kept whole ({info.lowering})' if info.lowering else 'one generated kernel, eager too where it is large'}"
+    if info.library or info.fused:
+        yield f"Compiled: {f'kept whole ({info.library})' if info.library else 'one generated kernel, eager too where it is large'}"
 
 
 def tried(one: Example | None) -> Iterator[str]:

@@ -157,6 +157,8 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "_prims_common.wrappers": ("_prims_common", "_maybe_convert_to_dtype"),
     "_functorch.vmap": ("", "vmap=func.vmap Tensor tree_flatten=utils._pytree.tree_flatten tree_unflatten=utils._pytree.tree_unflatten"),
     "_functorch.apis": ("func", "vmap grad grad_and_value"),
+    "export.exported_program": ("export", "ExportedProgram ModuleCallEntry ModuleCallSignature default_decompositions"),
+    "_higher_order_ops.map": ("_higher_order_ops.scan", "map"),
     "_export": ("_inductor.package", "aot_compile=aot_compile_exported aot_load"),
     "_functorch.eager_transforms": ("func", "grad grad_and_value hessian jacfwd jacrev jvp linearize vjp"),
     "_functorch.functional_call": ("func", "functional_call stack_module_state"),

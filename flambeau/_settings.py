@@ -179,8 +179,10 @@ def _check_with(error_type: type[Exception], cond: Any, message: Callable[[], An
 
 
 def _check_is_size(i: Any, message: Callable[[], Any] | None = None, *, max: int | None = None) -> None:
-    """RuntimeError unless `i` may be a size: not negative."""
-    _check(bool(i >= 0), message)
+    """RuntimeError unless `i` may be a size: not negative, and at most `max`."""
+    _check(i >= 0, message)
+    if max is not None:
+        _check(i <= max, message)
 
 
 def _check_tensor_all(cond: Tensor, message: Callable[[], Any] | None = None) -> None:

@@ -61,6 +61,22 @@ def test_programs_are_compiled_the_same_where_modules_say_torch() -> None:
     )
 
 
+def test_programs_are_scripted_the_same_where_modules_say_torch(tmp_path: Path) -> None:
+    """What the library's functions in Python ask of it, and whose classes and functions a program calls."""
+    (tmp_path / "program.py").write_text("""
+import flambeau.as_torch, torch
+import torch.nn as nn
+for layer in (nn.ReLU(), nn.Softmax(-1), nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.GELU(), nn.Dropout()), nn.PReLU(),
+              nn.Tanhshrink(), nn.LayerNorm(4), nn.Softsign(), nn.GLU(), nn.MultiheadAttention(4, 2)):
+    given = (torch.ones(2, 4),) * (3 if isinstance(layer, nn.MultiheadAttention) else 1)
+    got, want = torch.jit.script(layer.eval())(*given), layer(*given)
+    assert torch.allclose(got[0], want[0]), layer
+print("all")
+""")
+    run = python("program.py", cwd=tmp_path)
+    assert run.stdout == "all\n" and not run.stderr, run.stderr
+
+
 def test_the_version_that_libraries_see() -> None:
     assert says(
         "import flambeau.as_torch, torch\n"

@@ -28,7 +28,7 @@ def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: Any = ()) -
     if not isinstance(operands, (tuple, list)) or not all(isinstance(x, Tensor) for x in tree_leaves(operands)):
         raise RuntimeError("Expect operands to be a tuple of possibly nested dict/list/tuple that only consists of tensor leaves, but got "
                            f"{operands}.")
-    if isinstance(pred, Tensor) and capturing.by is not None:
+    if capturing.by is not None and isinstance(pred, (Tensor, SymBool)):
         return capturing.by.cond(pred, true_fn, false_fn, operands)
     if isinstance(pred, Tensor) and is_example(pred):
         return chosen(pred, true_fn(*operands), false_fn(*operands))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core import dispatch
+from ..core.homes import is_own
 from ..core.tensor import AutogradMeta, Tensor, ViewPath, bump_version
 from ..ops import prims
 from ..ops.primitives import PRIMITIVES
@@ -203,7 +204,7 @@ class Function(metaclass=FunctionMeta):
     def _check_vmap(cls) -> None:
         """RuntimeError for a program's function that says nothing, or too much, of how it is to be called within vmap."""
         own = cls.vmap is not Function.vmap
-        if cls.__module__.startswith(__name__.partition(".")[0]):
+        if is_own(cls.__module__):
             return
         if cls.setup_context is Function.setup_context:
             raise RuntimeError("In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it "

@@ -138,7 +138,12 @@ def may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 def extent(shape: Sequence[Any], strides: Sequence[Any]) -> Any:
     """How many elements of memory lie from the first to the last of a layout, gaps included; 0 where it has none."""
-    return 0 if any(map(known_zero, shape)) else sum(((n - 1) * s for n, s in zip(shape, strides, strict=True)), 1)
+    count = 1
+    for n, s in zip(shape, strides, strict=True):
+        if type(n) is int and n == 0:
+            return 0
+        count = count + (n - 1) * s
+    return count
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -300,6 +300,10 @@ class ShapeEnv:
                 self.taken_large |= names
         return found
 
+    def is_signed(self, expr: Index) -> bool:
+        """Whether an expression may be negative: sizes are not, numbers that a tensor holds may be."""
+        return self._bounds(self.simplify(expr))[0] < 0
+
     def _decided(self, op: str, gap: Index) -> bool | None:
         """Whether `gap op 0`, if its bounds tell."""
         lo, hi = self._bounds(gap)

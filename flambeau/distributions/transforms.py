@@ -23,13 +23,6 @@ from . import constraints
 from .constraints import Constraint
 from .distribution import sum_rightmost
 
-
-def _clipped_sigmoid(x: Tensor) -> Tensor:
-    """The sigmoid, a rounding away from 0 and 1 at least."""
-    info = finfo(x.dtype)
-    return x.sigmoid().clamp(min=info.tiny, max=1.0 - info.eps)
-
-
 __all__ = [
     "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform", "CumulativeDistributionTransform",
     "ExpTransform", "IndependentTransform", "LowerCholeskyTransform", "PositiveDefiniteTransform", "PowerTransform", "ReshapeTransform",
@@ -411,26 +404,41 @@ def _size(x: Any) -> tuple:
     return tuple(getattr(x, "shape", ()))
 
 
-class _Increasing(Transform):
-    """An increasing function of numbers."""
+def _increasing(name: str, doc: str, codomain: Constraint, call: Callable[[Tensor], Tensor], inverse: Callable[[Tensor], Tensor],
+                log_slope: Callable[[Tensor], Tensor]) -> type[Transform]:
+    """The transform of an increasing function of numbers, whose slope's logarithm is known."""
+    return type(name, (Transform,), {
+        "__doc__": doc, "__module__": __name__, "bijective": True, "sign": 1, "domain": constraints.real, "codomain": codomain,
+        "_call": lambda self, x: call(x), "_inverse": lambda self, y: inverse(y), "log_abs_det_jacobian": lambda self, x, y: log_slope(x)})
 
-    bijective, sign = True, 1
-    domain = constraints.real
+
+def _within(p: Tensor) -> Tensor:
+    limits = finfo(p.dtype)
+    return p.clamp(limits.tiny, 1 - limits.eps)
 
 
-class ExpTransform(_Increasing):
-    """exp(x)."""
+def _log_slope_of_tanh(x: Tensor) -> Tensor:
+    """log(1 - tanh(x)^2), also where tanh(x) is 1."""
+    return 2 * (math.log(2) - x - F.softplus(-2 * x))
 
-    codomain = constraints.positive
 
-    def _call(self, x: Tensor) -> Tensor:
-        return x.exp()
+def _clipped_sigmoid(x: Tensor) -> Tensor:
+    """The sigmoid, a rounding away from 0 and 1 at least."""
+    return _within(x.sigmoid())
 
-    def _inverse(self, y: Tensor) -> Tensor:
-        return y.log()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return x
+def _odds(y: Tensor) -> Tensor:
+    """The logarithm of the odds."""
+    y = _within(y)
+    return y.log() - (-y).log1p()
+
+
+ExpTransform = _increasing("ExpTransform", "exp(x).", constraints.positive, Tensor.exp, Tensor.log, lambda x: x)
+SigmoidTransform = _increasing("SigmoidTransform", "1 / (1 + exp(-x)), kept within the open interval.", constraints.unit_interval,
+                               _clipped_sigmoid, _odds, lambda x: -F.softplus(-x) - F.softplus(x))
+SoftplusTransform = _increasing("SoftplusTransform", "log(1 + exp(x)).", constraints.positive, F.softplus,
+                                lambda y: (-y).expm1().neg().log() + y, lambda x: -F.softplus(-x))
+TanhTransform = _increasing("TanhTransform", "tanh(x).", constraints.interval(-1.0, 1.0), Tensor.tanh, Tensor.atanh, _log_slope_of_tanh)
 
 
 class PowerTransform(Transform):
@@ -458,62 +466,6 @@ class PowerTransform(Transform):
         return broadcast_shapes(tuple(shape), _size(self.exponent))
 
     inverse_shape = forward_shape
-
-
-class SigmoidTransform(_Increasing):
-    """1 / (1 + exp(-x)), kept within the open interval."""
-
-    codomain = constraints.unit_interval
-
-    def _call(self, x: Tensor) -> Tensor:
-        return _within(x.sigmoid())
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        y = _within(y)
-        return y.log() - (-y).log1p()
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return -F.softplus(-x) - F.softplus(x)
-
-
-def _within(p: Tensor) -> Tensor:
-    limits = finfo(p.dtype)
-    return p.clamp(limits.tiny, 1 - limits.eps)
-
-
-class SoftplusTransform(_Increasing):
-    """log(1 + exp(x))."""
-
-    codomain = constraints.positive
-
-    def _call(self, x: Tensor) -> Tensor:
-        return F.softplus(x)
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return (-y).expm1().neg().log() + y
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return -F.softplus(-x)
-
-
-class TanhTransform(_Increasing):
-    """tanh(x)."""
-
-    codomain = constraints.interval(-1.0, 1.0)
-
-    def _call(self, x: Tensor) -> Tensor:
-        return x.tanh()
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return y.atanh()
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return _log_slope_of_tanh(x)
-
-
-def _log_slope_of_tanh(x: Tensor) -> Tensor:
-    """log(1 - tanh(x)^2), also where tanh(x) is 1."""
-    return 2 * (math.log(2) - x - F.softplus(-2 * x))
 
 
 class AbsTransform(Transform):

@@ -10,8 +10,9 @@ from .._absent import absent_names
 from .._lazy import submodules
 from ..utils import _pytree
 from .decompose import CustomDecompTable, default_decompositions
-from .dims import Dim, DimHint, ShapesCollection, dims
+from .dims import Dim, ShapesCollection, dims
 from .draft import draft_export
+from .dynamic_shapes import Constraint
 from .graph_signature import ExportBackwardSignature, ExportGraphSignature
 from .inputs import AdditionalInputs
 from .program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
@@ -26,10 +27,6 @@ def register_dataclass(cls: type, *, serialized_type_name: str | None = None) ->
         raise AssertionError(f"Only dataclasses can be registered with this function: {cls}")
     name = f"{cls.__module__}.{cls.__qualname__}" if serialized_type_name is None else serialized_type_name
     _pytree.register_dataclass(cls, serialized_type_name=name)
-
-
-Constraint = Dim | DimHint
-"""What may be said of a size, for annotations."""
 
 
 class FlatArgsAdapter(abc.ABC):

@@ -7,9 +7,10 @@ taken again from it. Memories of inputs that were written to end as outputs.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from itertools import count
+from itertools import count, takewhile
 from typing import Any
 
 from ..aot.trace import stand_in, stripped
@@ -20,8 +21,12 @@ from ..dynamo.graph_builder import must_hold
 from ..fx import GraphModule, Node, map_arg
 from ..ops import aten
 from ..ops.aten import AtenOperator, Overload
+from ..ops.custom import CustomOperator
+from ..ops.primitives import ViewPrimitive
+from ..ops.wrappers import told
+from ..utils._pytree import tree_map
 from . import program as programs
-from .core_table import TABLE, undo
+from .core_table import OwnBody, body_of, default_table, is_core, undo
 from .dims import ExportEnv
 from .graph_signature import (
     ConstantArgument,
@@ -40,8 +45,10 @@ from .record import COMPARISONS, Recorder, _Operators, _Primitives, constant_inp
 class CustomDecompTable(dict):
     """overload -> the function that computes it from core operators; delete what is to stay whole."""
 
+    by_bodies = True        # what a function leaves (NotImplemented) is computed by the operator's own body
+
     def __init__(self, *given: Any) -> None:
-        super().__init__(*(given or (TABLE,)))
+        super().__init__(*(given or (default_table(),)))
 
     def copy(self) -> CustomDecompTable:
         """Another one of the same entries."""
@@ -80,7 +87,8 @@ class Functional(Recorder):
         self.table = table
         self._views: dict[int, CellView] = {}
         self._apart: list[Any] = []      # operators whose functions are running
-        self._depth = getattr(table, "depth", 1)     # how often one may run within itself
+        self._depth = getattr(table, "depth", 1)
+        self._bodies = 0        # how many of them are operators' own bodies
         self.known_as: SymInt | None = None     # the size that the next step finds and only a run knows
 
     # -- memory ------------------------------------------------------------------------------------------------------
@@ -140,10 +148,14 @@ class Functional(Recorder):
         args, kwargs = (args if given is None else given), (kwargs if named is None else named)
         if isinstance(target, Overload):
             run = target
-        if target in self.table and self._apart.count(target) < self._depth:
+        if target in self.table and self._apart.count(target) < self._depth_of(target):
             return self._by_table(target, args, kwargs)
+        if self._bodies and hasattr(target, "_operator") and target not in self._apart:     # an operator that ATen hasn't
+            return self._by_table(target, args, kwargs, OwnBody(target))
         if isinstance(target, Overload) and target.__name__.endswith("_") and not target.__name__.endswith("__") and args:
             return self._without_writing(target, args, kwargs)
+        if isinstance(target, CustomOperator) and target.mutates:
+            return self._writing_copies(target, args, kwargs)
         now = tuple(map(self.current, args)), {name: self.current(v) for name, v in kwargs.items()}
         out = super().call(target, run, *now)
         first = now[0][0] if now[0] else None
@@ -157,22 +169,70 @@ class Functional(Recorder):
         of = self.view(source)
         self._views[id(part)] = CellView(part, of.cell, (*of.chain, step))
 
-    def _by_table(self, target: Callable, args: tuple, kwargs: dict) -> Any:
+    def _depth_of(self, target: Any) -> int:
+        """How often what takes an operator apart may run within itself: a body may call its operator in a simpler way."""
+        return 3 if isinstance(self.table.get(target), OwnBody) else self._depth
+
+    def _by_table(self, target: Callable, args: tuple, kwargs: dict, body: OwnBody | None = None) -> Any:
+        again = target in self._apart
         self._apart.append(target)
         modes = dispatch.state.modes
         seen = any(isinstance(mode, _Primitives) for mode in modes)     # not while one of them is being answered
+        compute = body or self.table[target]
         try:
             with _Operators(self), nullcontext() if seen else dispatch.push_mode(_Primitives(self)):
-                out = self.table[target](*args, **kwargs)
+                out = NotImplemented if isinstance(compute, OwnBody) else compute(*args, **kwargs)
+                if out is NotImplemented and (isinstance(compute, OwnBody) or getattr(self.table, "by_bodies", False)):
+                    out = self._by_core_alone(target, args, kwargs, again)
         finally:
             self._apart.pop()
         if out is NotImplemented:
-            self._apart += [target] * self._depth
+            depth = self._depth_of(target)
+            self._apart += [target] * depth
             try:
                 return self.call(target, target, args, kwargs)
             finally:
-                del self._apart[-self._depth:]
+                del self._apart[-depth:]
         return out
+
+    def _by_core_alone(self, target: Callable, args: tuple, kwargs: dict, again: bool) -> Any:
+        """What a body gives; NotImplemented, and nothing recorded, where it fails, comes to more than core operators, or goes by sizes."""
+        tree_map(self.current, (args, kwargs))     # recorded before
+        last = next(iter(reversed(self.graph.nodes)), None)
+        known: tuple[dict, ...] = self._nodes, self._places, self._views, self._stand_ins, self.symbols, self.sizes._made
+        before, env = [dict(each) for each in known], self.env
+        env_before = env.frozen, env.guess
+        env.frozen, env.guess = True, None
+        self._bodies += 1
+        try:
+            out = body_of(target, args, kwargs, again)
+        except Exception:     # whatever it is: the operator itself is recorded then
+            out = NotImplemented
+        finally:
+            self._bodies -= 1
+            env.frozen, env.guess = env_before
+        made = list(takewhile(lambda node: node is not last, reversed(self.graph.nodes)))
+        if out is not NotImplemented and all(map(_is_of_core, made)):
+            return out
+        for node in made:
+            self.graph.erase_node(node)
+        for each, was in zip(known, before, strict=True):
+            each.clear()
+            each.update(was)
+        return NotImplemented
+
+    def constant(self, tensor: Tensor, made_here: bool = False) -> Node:
+        """As the recorder; a body that needs one stays whole."""
+        if self._bodies:
+            raise NotImplementedError("a constant within a body")
+        return super().constant(tensor, made_here)
+
+    def primitive(self, prim: Any, args: tuple) -> Any:
+        """As the recorder; a step of a body as ATen has it."""
+        if not self._bodies or (isinstance(prim, ViewPrimitive) and not self.knows(args[0])):
+            return super().primitive(prim, args)
+        return told(prim, args, lambda target, given, named: self.call(target, target, given, named) if isinstance(target, Overload)
+                    else super(Functional, self).primitive(prim, args))
 
     def _without_writing(self, target: Overload, args: tuple, kwargs: dict) -> Tensor:
         """An in-place operator as the new value of what it writes to."""
@@ -191,6 +251,31 @@ class Functional(Recorder):
             new = aten._overload(schema)(self.current(args[0]), *args[1:], **kwargs)
             self.assign(args[0], new)
         return args[0]
+
+    def _writing_copies(self, target: CustomOperator, args: tuple, kwargs: dict) -> Any:
+        """An operator of the user's that writes: it is given copies, which are the new values."""
+        given = target.signature.bind(*args, **kwargs)
+        copies: dict[int, tuple[Tensor, Tensor]] = {}
+
+        def copied_now(value: Any) -> Any:
+            if isinstance(value, (list, tuple)):
+                return list(map(copied_now, value))
+            if not isinstance(value, Tensor):
+                return value
+            return copies.setdefault(id(value), (value, self.call(aten.clone.default, aten.clone.default, (value,), {})))[1]
+
+        for name, value in given.arguments.items():
+            given.arguments[name] = copied_now(value) if name in target.mutates else self.current(value)
+        out = super().call(target, target, given.args, given.kwargs)
+        with _Operators(self):
+            for tensor, copy in copies.values():
+                self.assign(tensor, copy)
+        return out
+
+
+def _is_of_core(node: Node) -> bool:
+    """Whether a step is a core operator, a part of its results, or a size."""
+    return is_core(node.target) or node.target is operator.getitem or is_symbolic(node.meta.get("val"))
 
 
 def _differ(error: Exception) -> bool:
@@ -304,7 +389,7 @@ class _Rerun:
             specs.append(OutputSpec(OutputKind.USER_OUTPUT, arg, None))
         graph = recorder.graph
         graph.output(tuple(outs))
-        graph.eliminate_dead_code(lambda node: node.target is must_hold)
+        graph.eliminate_dead_code(lambda node: node.target is must_hold or bool(getattr(node.target, "mutates", ())))
         graph.meta["dialect"] = "ATEN"
         known = {s.arg.name: s for s in signature.input_specs}
         made = {constant_input(name): name for name in recorder.constants}     # what decompositions hold
@@ -324,7 +409,7 @@ def _unknown_in(value: Any) -> SymInt | None:
 
 def run_decompositions(program: ExportedProgram, table: Mapping[Any, Callable] | None) -> ExportedProgram:
     """`program.run_decompositions(table)`."""
-    return _Rerun(program, TABLE if table is None else table).run()
+    return _Rerun(program, CustomDecompTable() if table is None else table).run()
 
 
 programs.run_decompositions = run_decompositions

@@ -13,7 +13,7 @@ from ..core.expr import Index, coefficient, evaluate, free_variables, to_python,
 from ..core.symbolic import Relation, ShapeEnv, SymInt, bounds_lo
 from ..core.tensor import Tensor
 from ..dynamo.exceptions import UserError, UserErrorType
-from ..utils._pytree import SUPPORTED_NODES, _node_type, keystr, tree_flatten_with_path, tree_map
+from ..utils._pytree import SUPPORTED_NODES, _node_type, keystr, tree_flatten_with_path, tree_leaves, tree_map
 
 
 class DimHint:
@@ -77,9 +77,7 @@ class Dim:
         return other
 
     def __repr__(self) -> str:
-        bounds = "".join(f", {name}={value}" for name, value in (("min", self.min or None), ("max", self.max))
-                         if value not in (None, math.inf))
-        return f"Dim({self.__name__!r}{bounds})"
+        return f"Dim({self.__name__!r}, min={self.min}{'' if self.max == math.inf else f', max={self.max}'})"
 
 
 class _DerivedDim(Dim):
@@ -88,10 +86,16 @@ class _DerivedDim(Dim):
     def __init__(self, root: Dim, scale: int, offset: int) -> None:
         self.root, self.scale, self.offset = root, scale, offset
         self.__name__ = (f"{scale}*" if scale != 1 else "") + root.__name__ + (f" {'+-'[offset < 0]} {abs(offset)}" if offset else "")
-        self.min, self.max = scale * root.min + offset, scale * root.max + offset
-        if self.min < 0:
+        self.max = scale * root.max + offset
+
+    @property
+    def min(self) -> int:       # type: ignore[override]
+        """The least size; AssertionError where it would be negative."""
+        least = self.scale * self.root.min + self.offset
+        if least < 0:
             raise AssertionError(f"Expected derived min value of {self.__name__} to be >= 0. Please specify an appropriate min value for "
-                                 f"{root.__name__} (currently {root.min}).")
+                                 f"{self.root.__name__} (currently {self.root.min}).")
+        return least
 
     def __repr__(self) -> str:
         return self.__name__
@@ -115,6 +119,8 @@ class ShapesCollection:
     def __setitem__(self, tensor: Any, shape: Any) -> None:
         if not isinstance(tensor, Tensor):
             raise AssertionError(f"Cannot assign shape to non-tensor type {type(tensor)}")
+        if (known := self[tensor] or shape) != shape:
+            raise AssertionError(f"Shapes assigned to tensor do not match: it has {known!r} already, got {shape!r}")
         self._shapes[id(tensor)] = tensor, shape
 
     def __getitem__(self, tensor: Any) -> Any:
@@ -124,8 +130,14 @@ class ShapesCollection:
         return len(self._shapes)
 
     def dynamic_shapes(self, m: Any, args: tuple, kwargs: dict | None = None) -> dict[str, Any]:
-        """The tree of shapes for these inputs of a module."""
-        return {name: tree_map(lambda leaf: self[leaf] or None, value) for name, value in named_inputs(m, args, kwargs or {}).items()}
+        """The tree of shapes for these inputs of a module; ValueError where a tensor with shapes is not among them."""
+        named = named_inputs(m, args, kwargs or {})
+        held = {id(leaf) for leaf in tree_leaves(named)}
+        for tensor, shape in self._shapes.values():
+            if id(tensor) not in held:
+                raise ValueError(f"ShapesCollection: {shape!r} was assigned to a tensor of shape {list(tensor.shape)} that is not among the "
+                                 "inputs")
+        return {name: tree_map(lambda leaf: self[leaf] or None, value) for name, value in named.items()}
 
 
 def named_inputs(mod: Any, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,12 +11,10 @@ from typing import Any
 
 from ..fx import Node
 from ..ops.aten import AtenOperator, Overload
-from ..ops.aten_forms import FORMS
-from ..ops.aten_schemas import operation
 from ..ops.custom import MEANINGS, CustomOperator
 from ..ops.primitives import Primitive
-from ..ops.registry import OPERATORS, PRIMITIVES
-from .core_table import TABLE
+from ..ops.registry import PRIMITIVES
+from .core_table import TABLE, body_of
 from .decompose import CustomDecompTable
 from .targets import name_or_none
 
@@ -79,10 +77,11 @@ class Apart(CustomDecompTable):
     """What takes an operator apart that has no form elsewhere (`has_form(target, args, kwargs)`): the table for core ATen, or else the
     operator's own body, down to primitives."""
 
+    by_bodies = False       # a form there is, where it says NotImplemented
     depth = 3       # a body may call the operator itself, in a simpler way
 
     def __init__(self, has_form: Callable[[Any, tuple, dict], bool]) -> None:
-        super().__init__()
+        super().__init__(TABLE)
         self.has_form = has_form
         self.running: list[Any] = []
 
@@ -103,28 +102,11 @@ class Apart(CustomDecompTable):
             self.running.append(target)
             try:
                 out = NotImplemented if again or target not in TABLE else TABLE[target](*args, **kwargs)
-                return _body(target, args, kwargs, again) if out is NotImplemented else out
+                return body_of(target, args, kwargs, again) if out is NotImplemented else out
             finally:
                 self.running.pop()
 
         return parts
-
-
-def _body(target: Any, args: tuple, kwargs: dict, again: bool) -> Any:
-    """What an operator's own body gives (`again`: not ATen's form of it, which called it); NotImplemented of a primitive."""
-    if isinstance(target, AtenOperator):
-        if again and target.__name__ in PRIMITIVES:
-            return NotImplemented       # it is nothing else
-        own = isinstance(target, Overload) and (again or target.__name__ not in FORMS)
-        try:
-            target, args, kwargs = operation(target._schema, args, kwargs) if own else target.resolve(args, kwargs)    # type: ignore
-        except NotImplementedError:
-            inside = getattr(OPERATORS.get(f"_{target.__name__}") if again else None, "_operator", None)      # what it is inside
-            return NotImplemented if inside is None else inside.body(*args, **kwargs)
-        if not own:
-            return target(*args, **kwargs)
-    info = getattr(target, "_operator", None)
-    return NotImplemented if info is None else info.body(*args, **kwargs)
 
 
 def line_of(node: Node) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..aot.trace import stripped
 from ..core.size import contiguous_strides
+from ..core.symbolic import SymBool
 from ..core.tensor import Tensor, fake
 from ..dynamo.exceptions import UserError, UserErrorType
 from ..func.higher_order import call_step, choose, repeat, scanned
@@ -129,8 +130,10 @@ class Functions:
         recorder.write(OPERATORS[name], make(graphs, tuple(captured)), {}, results)
         return results
 
-    def cond(self, pred: Tensor, true_fn: Callable, false_fn: Callable, operands: Any) -> Any:
+    def cond(self, pred: Tensor | SymBool, true_fn: Callable, false_fn: Callable, operands: Any) -> Any:
         """torch.cond."""
+        if isinstance(pred, SymBool) and (known := pred.env.static_value(pred.relation)) is not None:
+            return (true_fn if known else false_fn)(*operands)
         leaves, spec = flatten(tuple(operands))
         given = [stripped(self.recorder._fake(leaf)) for leaf in leaves]
         bodies = [Body(self.recorder, lambda *a, fn=fn: fn(*unflatten(list(a), spec)), [stripped(g) for g in given], "cond")
@@ -141,7 +144,7 @@ class Functions:
             raise UserError(UserErrorType.INVALID_OUTPUT, "torch.cond: both branches must give tensors of the same structure, shapes and "
                             f"dtypes, got {_told(yes.leaves)} and {_told(no.leaves)}")
         nodes = tuple(self.recorder.argument(list(leaves)))
-        where = self.recorder.node_of(pred)
+        where = self.recorder.condition(pred.relation) if isinstance(pred, SymBool) else self.recorder.node_of(pred)
         results = self._emit("cond", bodies, ("true_graph", "false_graph"),
                              lambda graphs, captured: (where, *graphs, (*nodes, *captured)), yes.tensors())
         return unflatten(list(results), yes.spec)

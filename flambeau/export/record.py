@@ -189,13 +189,17 @@ class Recorder:
             self.env.checked = before
         self._set_grad(self._grad)
 
-    def _assert(self, held: Relation) -> None:
-        """A node that checks what `torch._check` said."""
+    def condition(self, held: Relation) -> Node:
+        """A node that compares sizes."""
         left, right = (self.sizes.of(self.env.symint(side)) for side in (held.left, held.right))
         holds = self.graph.call_function(COMPARISONS[held.op], (left, right))
-        check = self.graph.call_function(must_hold, (holds, held.text()))
-        for node in (holds, check):
-            node.meta = self.origin() | {"val": None}
+        holds.meta = self.origin() | {"val": None}
+        return holds
+
+    def _assert(self, held: Relation) -> None:
+        """A node that checks what `torch._check` said."""
+        check = self.graph.call_function(must_hold, (self.condition(held), held.text()))
+        check.meta = self.origin() | {"val": None}
 
     def _unknown(self, name: str, tensor: Any) -> SymInt:
         """A symbol for a size that only a run knows."""
@@ -212,8 +216,9 @@ class Recorder:
     def read(self, tensor: Tensor) -> Any:
         """`tensor.item()`: a number that only a run knows."""
         kind = tensor.dtype
-        if kind is bool_ or kind.is_complex:
-            error = DataDependentSize(f"the value of a tensor of {kind} is known only when the program runs")
+        within = self.quiet > 0 and not self.knows(tensor)     # a step of an operator, which the graph has not
+        if kind is bool_ or kind.is_complex or within:
+            error = DataDependentSize(f"the value of a tensor of {kind}{' within an operator' * within} is known only when the program runs")
             if self.env.guess is None:
                 raise error
             return kind.numpy.type(self.env.guess(error)).item()

@@ -22,6 +22,7 @@ from ..dynamo.graph_builder import must_hold
 from ..func.higher_order import choose, repeat, scanned
 from ..fx import GraphModule, Interpreter, Node
 from ..nn import Module
+from ..utils._pytree import tree_unflatten
 from .functions import Functions, as_scan
 
 
@@ -168,15 +169,27 @@ def _with_all_breaks(first: Unsupported, mod: Module, trace: Any) -> Unsupported
     return type(first)(f"{len(breaks)} problems keep the module from being exported as one graph:\n{told}")
 
 
+def _apart(trace: Any) -> None:
+    """Let a tensor that is an input twice, or a tensor of the module too, be another one: what the program is given may differ there."""
+    seen = set(trace.state.stand_ins)
+    for leaf in trace.inputs.leaves:
+        if isinstance(leaf.value, Tensor):
+            if id(leaf.value) in seen:
+                leaf.value = leaf.value.detach().clone().requires_grad_(leaf.value.requires_grad)
+            seen.add(id(leaf.value))
+
+
 def captured(trace: Any, mod: Module) -> Callable[..., Any]:
     """What to call in place of `mod`: takes the stand-ins, and runs what dynamo captures of it on the real inputs."""
+    _apart(trace)
+    args, kwargs = tree_unflatten([leaf.value for leaf in trace.inputs.leaves], trace.inputs.spec)
     capture = Capture(trace)
 
     def call(*_: Any, **__: Any) -> Any:
         try:
             with _marked(trace, capture.fixed), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "torch.compile: the graph of")
-                answer = compile(mod, backend=capture, fullgraph=True, dynamic=False)(*trace.inputs.args, **trace.inputs.kwargs)
+                answer = compile(mod, backend=capture, fullgraph=True, dynamic=False)(*args, **kwargs)
         except ConstraintViolationError as error:
             if not error.where.keys() - capture.fixed.keys():
                 raise

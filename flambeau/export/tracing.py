@@ -27,7 +27,7 @@ from ..nn import Module
 from ..nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from ..ops import aten
 from ..utils._pytree import TreeSpec, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
-from .dims import Sizes, Wanted, dims_of, named_inputs, walk
+from .dims import ShapesCollection, Sizes, Wanted, dims_of, named_inputs, walk
 from .graph_signature import (
     ConstantArgument,
     ExportGraphSignature,
@@ -549,6 +549,8 @@ def traced(mod: Module, args: tuple, kwargs: dict[str, Any] | None, dynamic_shap
                          preserve_module_call_signature=preserve_module_call_signature)
         further.verify(program)
         return program
+    if isinstance(dynamic_shapes, ShapesCollection):
+        dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
     inputs = Inputs(mod, args, kwargs or {}, dynamic_shapes)
     if inputs.sizes.problems:
         inputs.sizes.finish()

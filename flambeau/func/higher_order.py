@@ -32,9 +32,9 @@ class Capturing(threading.local):
 capturing = Capturing()
 
 
-def choose(pred: Tensor, true: Function, false: Function, operands: Sequence[Any]) -> tuple:
+def choose(pred: Tensor | bool, true: Function, false: Function, operands: Sequence[Any]) -> tuple:
     """`true(*operands)` if `pred` holds, else `false(*operands)`: tuples of tensors of the same shapes and dtypes."""
-    if pred._data is None:
+    if isinstance(pred, Tensor) and pred._data is None:
         return Choice(true, false)(pred, list(operands))
     return tuple((true if pred else false)(*operands))
 

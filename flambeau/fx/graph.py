@@ -237,6 +237,8 @@ class Graph:
         args = map_arg(node.args, arg_transform)
         kwargs = map_arg(node.kwargs, arg_transform)
         new = self.create_node(node.op, node.target, args, kwargs, node.name, node.type)
+        if node.name == node.target:
+            self.own_name(new, node.name)
         new.meta = dict(node.meta)
         return new
 

@@ -262,6 +262,21 @@ struct Run {
         if (host != nullptr && gpu().no("cuMemcpyDtoH", gpu().cuMemcpyDtoH_v2(host, (Address)data, (size_t)(last * itemsize)))) return fail(), nullptr;
         return host;
     }
+
+    /* Input k gets new elements, which lie in the host's memory with these strides. What lies between its own stays. */
+    int written(int32_t k, const void* host, const int64_t* strides, int64_t itemsize) {
+        const FlambeauTensor& to = frame->inputs[k];
+        int64_t last = 1;
+        for (int i = 0; i < to.ndim; i++) {
+            if (to.sizes[i] == 0) return 0;
+            last += (to.sizes[i] - 1) * to.strides[i];
+        }
+        bool here = is_here(to.data);
+        void* image = here ? fetched(to.data, to.ndim, to.sizes, to.strides, itemsize) : to.data;
+        if (image == nullptr) return 1;
+        flambeau_copy(to.ndim, to.sizes, itemsize, image, to.strides, host, strides);
+        return here && gpu().no("cuMemcpyHtoD", gpu().cuMemcpyHtoD_v2((Address)to.data, image, (size_t)(last * itemsize))) ? fail() : 0;
+    }
 };
 
 }  // namespace flambeau_cuda

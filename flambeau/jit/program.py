@@ -41,7 +41,7 @@ class ScriptProgram:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")     # Python's, of how numbers and texts are written
-                tree = ast.parse(text)
+                tree = ast.parse(text, filename="")     # of an error Python opens the file of this name, to show its line
             for node in tree.body:
                 self._define(module, node, text)
         except SourceError as error:

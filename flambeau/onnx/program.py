@@ -173,14 +173,14 @@ class ONNXProgram:
         if self._session is None:
             self.initialize_inference_session()
         feeds = {name: np.asarray(array_of(x) if isinstance(x, Tensor) else x) for name, x in self._feeds(args, kwargs).items()}
-        return [as_tensor(out) for out in self._session.run(None, feeds)]
+        return tuple([as_tensor(out) for out in self._session.run(None, feeds)])
 
     def call_reference(self, *args: Any, **kwargs: Any) -> Sequence[Tensor]:
         """Run the model in the onnx package's reference evaluator; its outputs, flat."""
         needs("onnx")
         from onnx.reference import ReferenceEvaluator
         feeds = {name: np.asarray(array_of(x) if isinstance(x, Tensor) else x) for name, x in self._feeds(args, kwargs).items()}
-        return [as_tensor(np.asarray(out)) for out in ReferenceEvaluator(self.model_proto).run(None, feeds)]
+        return tuple([as_tensor(np.asarray(out)) for out in ReferenceEvaluator(self.model_proto).run(None, feeds)])
 
     def _feeds(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
         leaves = flat_inputs(self.exported_program.call_spec.in_spec, args, kwargs)

@@ -119,10 +119,15 @@ def slice_bounds(index: slice, size: Any) -> tuple[Any, Any, int]:
     return start, sym_max(start, stop) if is_of_data(size) or is_of_data(empty) else start if empty else stop, step
 
 
+_MOST = 2**62     # more than any size
+
+
 def _inside(bound: Any, size: Any) -> Any:
     """A bound of a slice as a position in [0, size]; negative ones count from the end."""
     if bound is size:
         return size
+    if is_of_data(bound) and bound.env.is_signed(bound.expr):
+        return sym_min(sym_max(bound - size * (bound // _MOST), 0), size)      # the quotient is -1 for negative ones
     if bound < 0:
         bound = bound + size
         return sym_max(bound, 0) if is_of_data(size) else bound if bound >= 0 else 0

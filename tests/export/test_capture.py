@@ -511,3 +511,17 @@ def test_attention_over_any_length(strict):
     for t, u in ((5, 7), (9, 2), (2, 11)):
         q, k = fl.randn(2, 2, t, 8), fl.randn(2, 2, u, 8)
         _same(run(q, k), Attention()(q, k))
+
+
+def test_sizes_choose_between_functions():
+    def f(x):
+        return fl.cond(x.shape[0] > 4, lambda x: x + 1, lambda x: x - x.shape[0], (x,))
+
+    program = export(_module(f), (fl.ones(3, 2),), dynamic_shapes=({0: fl.export.Dim("rows")},))
+    stored = io.BytesIO()
+    fl.export.save(program, stored)
+    stored.seek(0)
+    for run in (program.module(), program.run_decompositions().module(), fl.export.load(stored).module()):
+        for rows in (2, 4, 5, 9):
+            assert fl.equal(run(fl.ones(rows, 2)), f(fl.ones(rows, 2)))
+    assert len(export(_module(f), (fl.ones(3, 2),)).graph.nodes) == 3     # one of them, where the size is fixed

@@ -178,7 +178,7 @@ def test_hints():
 
 
 @pytest.mark.parametrize(("make", "error"), [
-    (lambda d: d * d, NotImplementedError), (lambda d: 3 - d, NotImplementedError), (lambda d: d - 1, AssertionError),
+    (lambda d: d * d, NotImplementedError), (lambda d: 3 - d, NotImplementedError), (lambda d: (d - 1).min, AssertionError),
     (lambda d: Dim("d", min=3, max=2), AssertionError), (lambda d: Dim("1"), AssertionError)])
 def test_dims_that_are_none(make, error):
     with pytest.raises(error):
@@ -361,3 +361,88 @@ def test_inputs_are_called_as_in_the_program() -> None:
     for one in (program, program.run_decompositions(), fl.export.load(stored)):
         assert [n.name for n in one.graph.nodes if n.op == "placeholder"] == ["input", "max", "x"] == list(one.graph_signature.user_inputs)
         assert fl.equal(one.module()(*args), Program()(*args))
+
+
+def test_copies_are_programs_too() -> None:
+    class Program(fl.nn.Module):
+        def forward(self, input: fl.Tensor) -> fl.Tensor:
+            return input * 2
+
+    program = copy.deepcopy(export(Program(), (fl.ones(2),)))
+    assert [n.name for n in program.graph.nodes if n.op == "placeholder"] == ["input"]
+    assert fl.equal(program.module()(fl.ones(2)), fl.full((2,), 2.0))
+
+
+@pytest.mark.parametrize("strict", (False, True))
+def test_a_tensor_that_is_given_twice_is_two_inputs(strict: bool) -> None:
+    class Program(fl.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("b", fl.ones(3, 2))
+
+        def forward(self, x: fl.Tensor, d: Any, *, k: fl.Tensor) -> fl.Tensor:
+            return x + 10 * d["a"] + 100 * d["b"][0] + 1000 * k + 10000 * self.b
+
+    module, x = Program(), fl.ones(3, 2)
+    rows = {0: Dim("rows")}
+    for shapes in (None, {"x": rows, "d": {"a": rows, "b": [rows]}, "k": rows}):
+        if shapes is not None:
+            module.b = fl.ones(1, 2)
+        for k in (x, module.b):
+            if shapes is None or k is x:
+                run = export(module, (x, {"a": x, "b": [x]}), {"k": k}, strict=strict, dynamic_shapes=shapes).module()
+                got = run(x, {"a": 2 * x, "b": [3 * x]}, k=4 * x)
+                assert fl.equal(got, module(x, {"a": 2 * x, "b": [3 * x]}, k=4 * x)) and got[0, 0] == 14321
+
+
+def test_shapes_by_tensor_are_those_of_the_inputs() -> None:
+    module, x, rows = fl.nn.Linear(4, 2), fl.ones(3, 4), Dim("rows", max=9)
+    shapes = fl.export.ShapesCollection()
+    shapes[x] = {0: rows}
+    program = export(module, (x,), dynamic_shapes=shapes)
+    assert [str(v) for v in program.range_constraints.values()] == ["VR[0, 9]"] and program.module()(fl.ones(5, 4)).shape == (5, 2)
+    with pytest.raises(AssertionError, match="already"):
+        shapes[x] = {1: rows}
+    with pytest.raises(ValueError, match="not among the inputs"):
+        export(module, (fl.ones(3, 4),), dynamic_shapes=shapes)
+
+
+FIXES: list[tuple[Any, Any, dict]] = [     # a program, its shapes, and the bounds of them when its error's fixes are taken
+    (lambda x, y: x + 1 if x.shape[0] <= 5 else x, {"x": {0: Dim("a")}, "y": None}, {"a": (0, 5)}),
+    (lambda x, y: x + 1 if x.shape[0] > 2 else x, {"x": {0: Dim("a", max=9)}, "y": None}, {"a": (3, 9)}),
+    (lambda x, y: x + fl.ones(3, 4), {"x": {0: Dim("a")}, "y": None}, {}),
+    (lambda x, y: x + y, ({0: Dim("a")}, {0: Dim("b")}), {"a": (0, float("inf"))}),
+]
+
+
+@pytest.mark.parametrize("function, shapes, bounds", FIXES)
+def test_suggested_fixes_can_be_taken(function: Any, shapes: Any, bounds: dict) -> None:
+    from flambeau.export.dynamic_shapes import refine_dynamic_shapes_from_suggested_fixes as refined
+
+    class Program(fl.nn.Module):
+        def forward(self, x: fl.Tensor, y: fl.Tensor) -> fl.Tensor:
+            return function(x, y)
+
+    x = fl.ones(3, 4)
+    with pytest.raises(fl._dynamo.exc.UserError) as caught:
+        export(Program(), (x, 2 * x), dynamic_shapes=shapes)
+    better = refined(str(caught.value), shapes)
+    export(Program(), (x, 2 * x), dynamic_shapes=better)
+    found = {d.__name__: (d.min, d.max) for d in fl.utils._pytree.tree_leaves(better) if isinstance(d, Dim)}
+    assert found == bounds
+    with pytest.raises(ValueError, match="has no 'Suggested fixes:'"):
+        refined("nothing", shapes)
+    with pytest.raises(ValueError, match="no fix of a size"):
+        refined("Suggested fixes:\n  a = __import__('os')", ({0: Dim("a")}, None))
+
+
+def test_dims_that_hang_on_one_that_is_refined() -> None:
+    from flambeau.export.dynamic_shapes import refine_dynamic_shapes_from_suggested_fixes as refined
+
+    a = Dim("a")
+    shapes = refined("...\nSuggested fixes:\n  a = Dim('a', min=2, max=7)\n", {"x": {0: a}, "y": {0: 2 * a + 1}})
+    assert (shapes["y"][0].min, shapes["y"][0].max, str(shapes["y"][0])) == (5, 15, "2*a + 1")
+    shapes = refined("Suggested fixes:\n  a = 2*_a\n", [{0: a}])
+    assert shapes[0][0].__name__ == "2*_a" and repr(a - 1) == "a - 1"
+    with pytest.raises(AssertionError, match="Expected derived min value"):
+        _ = (a - 1).min

@@ -105,3 +105,47 @@ def test_what_data_decides_is_still_refused() -> None:
     for function in (lambda x, m: x if x[m].shape[0] > 2 else x + 1, lambda x, m: x + 1 if x[m].shape[0] == x[~m].shape[0] else x):
         with pytest.raises(torch._dynamo.exc.UserError, match="Could not guard on data-dependent expression"):
             export(Of(function), (X, MASKS[0]), strict=False)
+
+
+NUMBERS: dict[str, Any] = {     # places that a tensor holds, which may count from the end
+    "from": lambda x, n: (x[n:], x.sum() + x[n:].shape[0], x.new_zeros(x[n:].shape[0])),
+    "to": lambda x, n: (x[:n], x.sum() + x[:n].shape[0]),
+    "between": lambda x, n: (x[n:-1], x[1:n], x.sum() + x[n:-1].shape[0], x.sum() + x[1:n].shape[0]),
+    "from the end": lambda x, n: (x[-n:], x[:-n], x.sum() + x[-n:].shape[0]),
+    "one": lambda x, n: x[n:n + 1],
+    "steps": lambda x, n: (x[n::2], x[::2][n:], x.sum() + x[n::2].shape[0]),
+    "both parts": lambda x, n: torch.cat([x[:n], x[n:]]) + x,
+}
+
+
+@pytest.mark.parametrize("dynamic", (False, True))
+@pytest.mark.parametrize("name", NUMBERS)
+def test_slices_by_numbers_of_either_sign(name: str, dynamic: bool) -> None:
+    function = NUMBERS[name]
+    shapes = {"args": ({0: torch.export.Dim("rows")}, None)} if dynamic else None
+    program = export(Of(lambda x, n: function(x, n.item())), (X, torch.tensor(1)), dynamic_shapes=shapes)
+    file = io.BytesIO()
+    save(program, file)
+    file.seek(0)
+    for run, x in itertools.product((program.module(), program.run_decompositions().module(), load(file).module()),
+                                    (X, torch.arange(8.0).reshape(4, 2)) if dynamic else (X,)):
+        for number in (-9, -6, -3, -1, 0, 1, 2, 5, 6, 9):
+            assert same(run(x, torch.tensor(number)), function(x, number)), number
+
+
+def test_numbers_that_are_checked_to_be_sizes() -> None:
+    def function(x: Any, n: Any) -> Any:
+        size = n.item()
+        torch._check_is_size(size, max=5)
+        return x.new_ones(size)
+
+    run = export(Of(function), (X, torch.tensor(2))).module()
+    assert [run(X, torch.tensor(n)).shape[0] for n in (0, 1, 5)] == [0, 1, 5]
+    for number in (-1, 6):
+        with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+            run(X, torch.tensor(number))
+
+
+def test_numbers_that_operators_read_themselves_are_told_with_the_line() -> None:
+    with pytest.raises(torch._dynamo.exc.UserError, match=r"within an operator is known only(.|\n)*one_hot"):
+        export(Of(lambda x: torch.nn.functional.one_hot(x.long())), (X,))

@@ -302,6 +302,22 @@ def test_programs_reach_nothing_but_their_own(programs, text):
         raise RuntimeError("text stays text")
 
 
+def test_no_file_is_opened_to_show_a_line_that_cannot_be_parsed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("<unknown>", "<string>", "programs.py"):     # what Python's parser may take a text without a name for
+        (tmp_path / name).write_text("a secret\n" * 50)
+    archive = rewritten(saved(fl.jit.trace(fl.nn.ReLU(), fl.ones(2))), lambda name, data: data + b"def (\n" if name.endswith(".py") else data)
+    with pytest.raises(LoadError, match="line") as caught:
+        load(archive)
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "secret" not in (getattr(error, "text", None) or str(error))
+        error = error.__context__
+    with pytest.raises(RuntimeError, match="never closed") as given:
+        fl.jit.CompilationUnit("def f(x):\n    return (\ndef\n")
+    assert "secret" not in str(given.value) and "return (" in str(given.value)
+
+
 def test_damaged_archives_end_in_one_error(programs):
     archive = saved(scripted(programs.Methods()))
     rng = random.Random(0)

@@ -57,6 +57,8 @@ fi: sort(x, 2, True); topk(x, 2, 2); topk(x, 1, 1, False); argsort(x, 1); _to_co
 fi: _to_copy(x, dtype=torch.int32)
 fi: _to_copy(x, dtype=torch.bool); scalar_tensor(2.5); sym_numel(x); mm(m, n); bmm(x, z); matmul(x, n); isnan(x); sym_size.int(x, 1)
 fi: threshold(x, 0, 5)
+F: nansum(x); nansum(x, [1], True); affine_grid_generator(x[:, :2, :3], [2, 1, 3, 4], False)
+F: affine_grid_generator(x[:, :2, :3], [2, 1, 3, 4], True); sinc(x)
 fi: floor_divide(x, y); new_zeros(x, [2, x.shape[1]]); zeros_like(x); ones_like(x); expand_as(r, x); movedim(x, 0, 2)
 fi: flatten.using_ints(x, 1); atleast_3d(r)
 f: acos(u); asin(u); atanh(u); acosh(p + 1); asinh(x); atan(x); atan2(x, y); ceil(x); floor(x); round(x); trunc(x); cos(x); cosh(x)

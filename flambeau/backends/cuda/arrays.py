@@ -31,9 +31,17 @@ def _view_of(buffer: Any, numpy_dtype: np.dtype, shape: tuple, strides: tuple, o
     return cupy.ndarray(shape, numpy_dtype, data, tuple([s * size for s in strides]))
 
 
+SMALL = 1 << 14     # bytes that the driver takes along at once, so that their memory need not stay
+
+
 def copied(array: np.ndarray) -> Any:
     """A contiguous array on the current GPU; in a CUDA graph that is being recorded, copied at each replay."""
-    return recording.under_way[-1].upload(array) if recording.under_way else cupy.asarray(array)
+    if recording.under_way or array.nbytes > SMALL or not array.size:
+        return recording.under_way[-1].upload(array) if recording.under_way else cupy.asarray(array)
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    out, runtime = cupy.ndarray(array.shape, array.dtype), cupy.cuda.runtime
+    runtime.memcpyAsync(out.data.ptr, array.ctypes.data, array.nbytes, runtime.memcpyHostToDevice, cupy.cuda.get_current_stream().ptr)
+    return out
 
 
 def elsewhere(index: int) -> Any:
@@ -66,9 +74,18 @@ def of_others(array: Any, where: device, non_blocking: bool = False) -> Any:
 def to_host(array: Any, where: device, non_blocking: bool = False) -> np.ndarray:
     """A copy in host memory with the same memory order. With `non_blocking` it is pinned, and the copy is only queued."""
     if not array.ndim:
-        return _waited(array.get())
+        return _waited(_of_one(array))
     with elsewhere(array.data.device_id) or nullcontext():
         return _dense_to_host(array, non_blocking)
+
+
+def _of_one(array: Any) -> np.ndarray:
+    out, runtime = np.empty((), array.dtype), cupy.cuda.runtime
+    with elsewhere(array.data.device_id) or nullcontext():
+        stream = cupy.cuda.get_current_stream().ptr
+        runtime.memcpyAsync(out.ctypes.data, array.data.ptr, array.itemsize, runtime.memcpyDeviceToHost, stream)
+        runtime.streamSynchronize(stream)
+    return out
 
 
 def _dense_to_host(array: Any, non_blocking: bool) -> np.ndarray:

@@ -23,7 +23,7 @@ from ...core.scalar import TABLE as SCALARS
 from ...core.size import extent
 from ..cpu.blas import grouped_mm
 from ..cpu.conv import FROM_LAST, TO_LAST, is_channels_last
-from . import blas, cubins, library, strays
+from . import blas, cubins, library, scans, sorting, strays
 from .programs import REMEMBERED, Launch, Place, program
 
 Array = Any
@@ -156,6 +156,8 @@ def _folds(fold: Fold) -> Callable:
 
 
 def _argsort(x: Array, dim: int, descending: bool) -> Array:
+    if (short := sorting.rows(x, dim, descending, x.shape[dim])) is not None:
+        return short[1]
     keys = _wide(x)
     if not descending:
         return cupy.argsort(keys, axis=dim)
@@ -165,11 +167,15 @@ def _argsort(x: Array, dim: int, descending: bool) -> Array:
 def _sort(x: Array, dim: int, descending: bool, stable: bool) -> tuple:
     if not x.ndim:
         return x.copy(), cupy.zeros((), np.int64)
+    if (short := sorting.rows(x, dim, descending, x.shape[dim])) is not None:
+        return short
     order = _argsort(x, dim, descending)
     return cupy.take_along_axis(x, order, dim), order.astype(np.int64)
 
 
 def _topk(x: Array, k: int, dim: int, largest: bool, sorted_: bool) -> tuple:
+    if (short := sorting.rows(x, dim, largest, k)) is not None:
+        return short
     values, order = _sort(x, dim, largest, True)
     if not x.ndim:
         return values, order
@@ -522,7 +528,7 @@ def _scan(fn: Callable) -> Callable:
 TABLE: dict[str, Callable] = {
     "argmax": lambda x, dim: cupy.argmax(_wide(x), axis=dim).astype(np.int64),
     "argmin": lambda x, dim: cupy.argmin(_wide(x), axis=dim).astype(np.int64),
-    "cumsum": _scan(cupy.cumsum), "cumprod": _scan(cupy.cumprod),
+    "cumsum": scans.scanner("cumsum", _scan(cupy.cumsum)), "cumprod": scans.scanner("cumprod", _scan(cupy.cumprod)),
     "sort": _sort, "topk": _topk, "nth": _nth,
     "cat": _by_bits(_cat), "flip": _by_bits(lambda x, dims: cupy.flip(x, dims).copy()),
     "gather": _by_bits(_gather), "scatter": _scatter, "scatter_reduce": _scatter, "index_select": _by_bits(_index_select),
@@ -556,6 +562,9 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
             prim.kernels["cuda"] = library.on_host(host)
     for name in ("mm", "bmm"):
         primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(blas.product_program, primitives[name]), REMEMBERED)
+    for name, write in (("sort", sorting.sort_program), ("topk", sorting.topk_program), ("cumsum", scans.scan_program),
+                        ("cumprod", scans.scan_program)):
+        primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(write, primitives[name]), REMEMBERED)
     for name, table in (("philox_uniform", _UNIFORM), ("philox_normal", _NORMAL)):
         primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(_draw_program, table), REMEMBERED, 1 << 1)
     movers["cpu", "cuda"], movers["others", "cuda"] = arrays.to_gpu, arrays.of_others

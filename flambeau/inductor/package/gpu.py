@@ -62,7 +62,7 @@ def without_kernel(graph: CompiledGraph) -> list[Extern]:
 
 class GpuWriter(Writer):
     """Writes a plan down whose steps run on a GPU of this compute capability. Inputs lie in the host's memory or on the GPU; results, and
-    what the program writes to, in the host's."""
+    buffers that the program writes to, in the host's."""
 
     def __init__(self, plan: PackagePlan, weights: Weights, graph: CompiledGraph, capability: int):
         super().__init__(plan, weights)
@@ -145,12 +145,12 @@ class GpuWriter(Writer):
     def _write_back(self, written: Written) -> None:
         result, to = self.call.results[written.result], written.to
         assert isinstance(result, Look)
-        if isinstance(to, Input):
-            raise NotImplementedError(f"aoti_compile_and_package: the program writes to its input {self.plan.inputs[to.number].name}, which "
-                                      "packages for GPUs do not; let it return the new value")
         name = f"host_{len(self.lines)}"
         self.lines.append(self._fetched(name, result))
-        self._copy_back(written, name)
+        if isinstance(to, Input):
+            self.lines.append(f"if (gpu.written({to.number}, {name}, {numbers(self._strides(result))}, {result.dtype.itemsize})) return 1;")
+        else:
+            self._copy_back(written, name)
 
     def _finish(self) -> None:
         self.lines.append("if (gpu.checked()) return 1;")

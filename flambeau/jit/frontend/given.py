@@ -21,7 +21,7 @@ def functions_of(text: str, names: dict[str, Any]) -> dict[str, Callable]:
     Nothing of the text runs: it has functions alone, without decorators, whose defaults are written out. RuntimeError for anything else.
     """
     try:
-        tree = ast.parse(text, type_comments=True)
+        tree = ast.parse(text, filename="", type_comments=True)     # of an error Python opens the file of this name, to show its line
     except SyntaxError as error:
         raise RuntimeError(f"{error.msg}:\n  File \"{_PLACE}\", line {error.lineno}\n{error.text or ''}") from None
     lines = text.splitlines()

@@ -89,7 +89,8 @@ def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_m
 @operator
 def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
     """nn.functional.affine_grid."""
-    return resize.affine_grid(theta, size, align_corners)
+    body = resize.affine_grid._operator.body     # type: ignore[attr-defined]
+    return body(theta, size, align_corners)
 
 
 @operator
