@@ -46,7 +46,7 @@ from .sparse.construct import (
     sparse_bsc_tensor, sparse_bsr_tensor, sparse_compressed_tensor, sparse_coo_tensor, sparse_csc_tensor, sparse_csr_tensor,
 )
 from .sparse.convert import (
-    ccol_indices_copy, col_indices_copy, crow_indices_copy, indices_copy, row_indices_copy, values_copy,
+    ccol_indices_copy, col_indices_copy, crow_indices_copy, indices_copy, resize_as_sparse_, row_indices_copy, values_copy,
 )
 from .sparse.products import dsmm, hspmm, saddmm, smm, spmm, sspaddmm
 # isort: on

@@ -81,7 +81,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "_C._profiler": ("", "ProfilerActivity=profiler.ProfilerActivity _ExperimentalConfig=profiler._ExperimentalConfig "
                          "gather_traceback=utils._traceback.gather_traceback symbolize_tracebacks=utils._traceback.symbolize_tracebacks"),
     "_export.wrappers": ("_homes", "mark_subclass_constructor_exportable_experimental=same"),
-    "utils.serialization.config": ("serialization.options", "load=loading save=saving"),
+    "utils.serialization.config": ("serialization.options", "load=loading save=saving patch"),
     "masked.maskedtensor.core": ("masked.maskedtensor", "MaskedTensor is_masked_tensor"),
     "masked.maskedtensor.creation": ("masked.maskedtensor", "as_masked_tensor masked_tensor"),
     "jit._logging": ("jit", ""),
@@ -148,6 +148,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                                                         "collate_numpy_array_fn collate_numpy_scalar_fn collate_float_fn "
                                                         "collate_int_fn collate_str_fn np_str_obj_array_pattern "
                                                         "default_collate_err_msg_format"),
+    "utils.data._utils.fetch": ("utils.data.dataloader", "_MapDatasetFetcher _IterableDatasetFetcher"),
     "utils.data._utils.pin_memory": ("utils.data.collate", "pin_memory=pinned"),
     "utils.data._utils.worker": ("utils.data.worker", "WorkerInfo get_worker_info _generate_state"),
     "utils.data.graph": ("utils.data.datapipes.datapipe", "traverse=traverse_dps traverse_dps"),

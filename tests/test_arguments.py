@@ -214,8 +214,6 @@ def test_linear_algebra():
     assert fl.linalg.matrix_rank(low, hermitian=True) == 1 == fl.linalg.matrix_rank(low)
     assert fl.linalg.matrix_rank(fl.tensor([[1.0, 1.0], [1.0, 2.0]]).triu(), hermitian=True) == 2
     assert fl.linalg.matrix_rank(fl.tensor([[0.0, 5.0], [0.0, 0.0]]), hermitian=True) == 0
-    with pytest.raises(NotImplementedError, match="sparse_grad"):
-        fl.gather(X, 0, fl.tensor([[0]]), sparse_grad=True)
 
 
 def test_formats_of_resized_tensors():

@@ -72,3 +72,37 @@ def test_what_is_refused():
     with pytest.raises(IndexError, match="broadcastable mask"):
         fl.masked.sum(x, 1, mask=fl.ones(1, 2, 3))
     assert not fl.masked.is_masked_tensor(x)
+
+
+ARGUMENTS = [
+    *(f"m.{name}(x, {dim}, mask=k)" for name in ("softmax", "log_softmax", "softmin", "cumsum", "cumprod", "median")
+      for dim in ("(0, 1)", "[0]", "()", "None", "(0, 0)", "2")),
+    *(f"m.{name}(i, 0, mask=k)" for name in ("softmax", "log_softmax", "median", "amax", "argmin")),
+    *(f"m.{name}(i > 0, 0, mask=k)" for name in ("amax", "amin", "argmax", "median", "logsumexp")),
+    *(f"m.{name}(i, 2.0, 1, mask=k)" for name in ("norm", "normalize")), "m.median(i, 1, mask=t.zeros_like(k))", "m.sum(x, (0, 0), mask=k)",
+    "m.norm(x, -1, 1, mask=k)", "m.norm(x, float('-inf'), 1, mask=k)", "m.norm(x, 2.0, 1, dtype=t.float32, mask=k)",
+    *(f"m.{name}(x.to_sparse(), 1, mask=k.to_sparse())" for name in ("argmax", "var", "median", "softmax", "cumsum", "logsumexp", "mean")),
+    *(f"m.{name}(x, {dim}, mask=k.to_sparse()).to_dense()" for name in ("sum", "amin") for dim in (0, None)),
+    *(f"m.{name}({x}.to_sparse(), {dim}, keepdim={kept}, mask={k}).to_dense()" for name in ("sum", "prod", "amax", "amin")
+      for dim in (0, 1, (0, 1)) for kept in (True, False) for x, k in (("x.relu()", "k"), ("x", "k.to_sparse()"), ("x", "None"))),
+    *(f"m.{name}({x}.to_sparse_csr(), {dim}, keepdim=True, mask={k}).to_dense()" for name in ("sum", "prod", "mean") for dim in (0, (0, 1))
+      for x, k in (("x.relu()", "k"), ("x", "k.to_sparse_csr()"), ("x", "None"))), "m.sum(x.to_sparse_csr(), 0, mask=k)",
+]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("expression", ARGUMENTS)
+def test_arguments_as_torch(expression):
+    def found(t):
+        known = {"t": t, "m": t.masked, "x": t.tensor(X), "i": t.tensor(X * 10).long(), "k": t.tensor(MASKS["full"])}
+        try:
+            out = eval(expression, known)
+        except Exception as error:
+            return type(error)
+        return str(out.dtype), out.tolist()
+    mine, theirs = found(fl), found(torch)
+    if isinstance(theirs, type):
+        assert mine is theirs
+    else:
+        assert mine[0] == theirs[0]
+        np.testing.assert_allclose(mine[1], theirs[1], rtol=1e-6)

@@ -116,3 +116,25 @@ def test_copies() -> None:
         assert fl.masked.is_masked_tensor(made) and made.requires_grad
         same(described(made), described(x))
     assert isinstance(x, fl.Tensor) and not fl.masked.is_masked_tensor(x.get_data())
+
+
+def test_gradients_that_are_asked_for_are_masked() -> None:
+    for t in (fl, torch):
+        x = names(t, True)["x"]
+        found, = t.autograd.grad((x * 2).sum(), x)
+        assert t.masked.is_masked_tensor(found) and found.get_mask().tolist() == MASK
+
+
+def test_what_is_masked_out_has_no_value() -> None:
+    for t in (fl, torch):
+        hidden = t.masked.masked_tensor(t.tensor(2.0), t.tensor(False))
+        for ask in (bool, lambda x: x.item()):
+            with pytest.raises(ValueError, match="mask"):
+                ask(hidden)
+
+
+@pytest.mark.parametrize("data", [[[1e6, 2e6], [0.5, 3e5]], [[1e6, 2e6], [5e5, 3.0]]])
+def test_columns_are_as_wide_as_the_widest_number(data: list) -> None:
+    mask = [[True, False], [False, True]]
+    mine, theirs = (repr(t.masked.masked_tensor(t.tensor(data), t.tensor(mask))) for t in (fl, torch))
+    assert mine == theirs

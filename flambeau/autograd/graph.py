@@ -18,7 +18,7 @@ from flambeau import _C
 
 from ..core import dispatch
 from ..core.locks import cached_property
-from ..core.memory_format import contiguous_format
+from ..core.memory_format import contiguous_format, strided
 from ..core.symbolic import is_symbolic
 from ..core.tensor import AutogradMeta, Tensor, ViewPath, fake, from_array, refuse_inference_write, shape_of, view_tensor
 from ..ops import registry
@@ -818,7 +818,8 @@ def retain(tensor: Tensor) -> None:
         now = None if (tensor := of()) is None else tensor._grad
         if now is not None:
             # a copy: others hold the memory too (what backward was given, the gradients of neighbours), and users write to `.grad`
-            now.grad = grad.clone(memory_format=contiguous_format) if now.grad is None else now.grad + grad
+            own = {"memory_format": contiguous_format} if grad.layout is strided else {}
+            now.grad = grad.clone(**own) if now.grad is None else now.grad + grad
 
     keep._output_nr, keep._retains = meta.output_nr, True  # type: ignore[attr-defined]
     node = meta.grad_fn

@@ -30,6 +30,8 @@ ENVIRONMENT = {
     "TORCH_COMPILE_DEBUG": "write a folder for each compilation: 0", "TORCH_COMPILE_DEBUG_DIR": "where: flambeau_debug",
     "TORCH_DISTRIBUTED_DEBUG": "OFF, INFO or DETAIL", "TORCH_HOME": "where torch.hub keeps what it fetches",
     "TORCH_NCCL_BLOCKING_WAIT": "let the host wait for collectives between GPUs, not the stream alone: 0",
+    "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "torch.load reads nothing but plain data, whatever is asked for: 0",
+    "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "torch.load reads everything where weights_only is not given: 0",
     "TORCH_LOGS": "what to log", "TORCH_LOGS_FORMAT": "how a line is formatted", "TORCH_LOGS_OUT": "the file",
     **dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "SLURM_NTASKS",
                      "SLURM_LAUNCH_NODE_IPADDR", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",

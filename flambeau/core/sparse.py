@@ -82,11 +82,12 @@ class SparseTensor(FormTensor, counted=False):
 
     @classmethod
     def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        """The operator's form for sparse tensors. NotImplementedError where it has none."""
-        form = FORMS.get(func)
-        if form is None:
-            refuse(getattr(func, "__name__", str(func)), args, kwargs or {})
-        return form(*args, **(kwargs or {}))
+        """The operator's form for sparse tensors, or else its body, if it is made of operators that have one. NotImplementedError where
+        a step has none."""
+        form, given = FORMS.get(func), dict(kwargs or {})
+        out = given.pop("out", None)
+        found = _composed(func, args, given) if form is None else form(*args, **given)
+        return found if out is None else written_out(found, out, func)
 
     # -- facts -----------------------------------------------------------------------------------------------------------
     layout = property(lambda self: self._pattern.layout)
@@ -113,6 +114,16 @@ class SparseTensor(FormTensor, counted=False):
             return (0,) * self.ndim if dim is None else 0
         raise RuntimeError(f"{BACKENDS[self.layout.name]} tensors do not have strides; those of its values(): "
                            f"{tuple(self._entries.stride())}, asked for {'all' if dim is None else dim}")
+
+    def storage_offset(self) -> int:
+        """0, as there is no array."""
+        return 0
+
+    def is_conj(self) -> bool:
+        """False: the entries are what they are."""
+        return False
+
+    is_neg = is_conj
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """False: the elements lie in no order of the kind."""
@@ -154,9 +165,9 @@ class SparseTensor(FormTensor, counted=False):
 
 def sparse_tensor(pattern: Pattern, entries: Tensor) -> SparseTensor:
     """The tensor of these entries; knows nothing of autograd."""
-    if entries._data is None:
-        raise NotImplementedError(f"a sparse tensor (of shape {list(pattern.shape)}) needs data: none is made of fake or meta tensors, "
-                                  "and graphs hold none")
+    if entries._data is None and entries.device.type != "meta":
+        raise NotImplementedError(f"a sparse tensor (of shape {list(pattern.shape)}) needs data: none is made of fake tensors, and graphs "
+                                  "hold none")
     made: SparseTensor = formed(SparseTensor, pattern.shape, (0,) * len(pattern.shape), entries)
     made._pattern, made._entries = pattern, entries
     return made
@@ -171,6 +182,26 @@ def become(tensor: SparseTensor, other: SparseTensor) -> SparseTensor:
     if other._grad is not None:
         tensor._grad = other._grad
     return tensor
+
+
+def _composed(func: Any, args: tuple, kwargs: dict) -> Any:
+    """What an operator's body comes to, each step by its form."""
+    operator = getattr(func, "_operator", None)
+    if operator is None:
+        refuse(getattr(func, "__name__", str(func)), args, kwargs)
+    try:
+        return operator.body(*args, **kwargs)
+    except RuntimeError as error:
+        refuse(func.__name__, args, kwargs, error)
+
+
+def written_out(found: Any, out: Any, func: Any) -> Any:
+    """A result in the tensor that was given as `out=`."""
+    if isinstance(out, SparseTensor) or isinstance(found, SparseTensor):
+        if not isinstance(out, SparseTensor) or out.layout is not found.layout:
+            raise RuntimeError(f"{func.__name__}: the result is {found.layout} of shape {list(found.shape)}, but out is {out.layout}")
+        return become(out, found if found.dtype is out.dtype else found.to(out.dtype))
+    return (out if out.shape == found.shape else out.resize_(found.shape)).copy_(found)
 
 
 def sparse_rows(indices: Tensor, rows: Tensor, shape: tuple[int, ...]) -> SparseTensor:
@@ -189,13 +220,13 @@ def backend_of(tensor: Tensor) -> str:
     return BACKENDS.get(tensor.layout.name, "") + kind
 
 
-def refuse(name: str, args: tuple, kwargs: dict) -> NoReturn:
-    """NotImplementedError for an operator that has no form for the sparse tensors among its arguments."""
+def refuse(name: str, args: tuple, kwargs: dict, cause: Exception | None = None) -> NoReturn:
+    """NotImplementedError for an operator that has no form for the sparse tensors among its arguments, nor a body of such (`cause`)."""
     values: list[Any] = [v for a in (*args, *kwargs.values()) for v in (a if isinstance(a, (tuple, list)) else (a,))]
     tensors = [v for v in values if isinstance(v, Tensor)]
     given = ", ".join(f"{t.layout} of shape {list(t.shape)}" for t in tensors)
     first = next(t for t in tensors if isinstance(t, SparseTensor))
+    why = "" if cause is None or isinstance(cause, NotImplementedError) else f": {cause}"
     raise NotImplementedError(f"Could not run 'aten::{name}' with arguments from the '{backend_of(first)}' backend: it has no form for "
-                              "sparse "
-                              f"tensors (given: {given}). Use to_dense() first, or compute with the values() and build a sparse tensor "
-                              "of them")
+                              f"sparse tensors (given: {given}). Use to_dense() first, or compute with the values() and build a "
+                              f"sparse tensor of them{why}") from cause

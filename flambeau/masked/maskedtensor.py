@@ -66,6 +66,15 @@ class MaskedTensor(Tensor):
         """RuntimeError: a list has no place for what is masked out."""
         raise RuntimeError(".tolist() is not supported for tensor subclasses, got MaskedTensor; use to_tensor(value).tolist()")
 
+    def item(self) -> Any:
+        """The only element as a Python number; ValueError where it is masked out."""
+        if self.numel() == 1 and not self._masked_mask.item():
+            raise ValueError(f"item(): the element of the MaskedTensor of shape {list(self.shape)} is masked out; use to_tensor(value)")
+        return self.get_data().item()
+
+    def __bool__(self) -> bool:
+        return bool(self.item()) if self.numel() == 1 else bool(self.get_data())
+
     def numpy(self, *, force: bool = False) -> Any:
         """RuntimeError, or with `force` the array of all data."""
         if force:
@@ -245,6 +254,8 @@ def reducing(operators: tuple, function: Callable, keeps: bool) -> None:
         given = {**dict(zip(names, args)), **kwargs} if function.__name__ != "norm" else {**dict(zip(("ord", *names), args)), **kwargs}
         if "p" in given:
             given["ord"] = given.pop("p")
+        if keeps and "dim" not in given:
+            raise TypeError(f"{function.__name__}() missing 1 required positional arguments: \"dim\"")
         mask, dim = input._masked_mask, given.get("dim")
         out = function(input.get_data(), **{"dim": None, **given}, mask=mask)
         if keeps:
@@ -256,18 +267,24 @@ def reducing(operators: tuple, function: Callable, keeps: bool) -> None:
 
 # -- how it prints ---------------------------------------------------------------------------------------------------------------
 def _shown(value: Any, counts: bool) -> str:
-    return "      --" if not counts else f"{value:8.4f}" if isinstance(value, float) else str(value)
+    return "--" if not counts else f"{value:8.4f}" if isinstance(value, float) else str(value)
+
+
+def _row(values: list, counts: list) -> str:
+    """What is masked out is as wide as the widest element of the row."""
+    texts = list(map(_shown, values, counts))
+    width = max((8, *map(len, texts)))
+    return ", ".join(text if known else text.rjust(width) for text, known in zip(texts, counts))
 
 
 def _lines(data: Tensor, mask: Tensor, depth: int) -> str:
     """Row by row, two spaces further in for each dimension."""
     space = "  " * depth
     if not data.ndim:
-        text = _shown(data.item(), bool(mask))
-        return text if mask else text.strip()
+        return _shown(data.item(), bool(mask))
     if data.ndim == 1:
-        return f"{space}[{', '.join(map(_shown, data.tolist(), mask.tolist()))}]"
-    inner = ",\n".join(_lines(part, which, depth + 1) for part, which in zip(data, mask))
+        return f"{space}[{_row(data.tolist(), mask.tolist())}]"
+    inner = ",\n".join(_lines(part, which, depth + 1) for part, which in zip(data, mask)) or space
     return f"{space}[\n{inner}\n{space}]"
 
 

@@ -226,7 +226,8 @@ def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
 
 
 _OLD_NAMES = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int",
-              "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool"}
+              "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+              "complex32": "ComplexHalf"}
 
 
 # -- to Python and NumPy ---------------------------------------------------------------------------------

@@ -797,14 +797,15 @@ def _legacy_constructor(*args: Any, device: Any = None, **kwargs: Any) -> Tensor
 Tensor._legacy_constructor = staticmethod(_legacy_constructor)
 
 
-class _TypedMeta(type):
+class TypedMeta(type):
     """isinstance(x, torch.FloatTensor) asks for a CPU tensor of that dtype, torch.cuda.FloatTensor for one on a GPU."""
 
     kind: dtype
     where: device
+    layout = strided
 
     def __instancecheck__(cls, x: Any) -> bool:
-        return isinstance(x, Tensor) and x.dtype is cls.kind and x.device.type == cls.where.type
+        return isinstance(x, Tensor) and x.dtype is cls.kind and x.device.type == cls.where.type and x.layout is cls.layout
 
     def __call__(cls, *args: Any) -> Tensor:
         if len(args) == 1 and isinstance(args[0], Tensor) and args[0].dtype is not cls.kind:
@@ -814,11 +815,14 @@ class _TypedMeta(type):
 
 _TYPED = {"Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16, "Long": int64,
           "Int": dtypes.int32, "Short": dtypes.int16, "Char": dtypes.int8, "Byte": dtypes.uint8, "Bool": bool_}
-def _typed_tensors(where: device, module: str) -> dict[str, type]:
-    return {f"{short}Tensor": _TypedMeta(f"{short}Tensor", (), {"kind": kind, "dtype": kind, "where": where, "__module__": module})
+
+
+def typed_tensors(where: device, module: str, meta: type[TypedMeta] = TypedMeta) -> dict[str, type]:
+    """By name, the types of the tensors of each dtype on a device."""
+    return {f"{short}Tensor": meta(f"{short}Tensor", (), {"kind": kind, "dtype": kind, "where": where, "__module__": module})
             for short, kind in _TYPED.items()}
 
 
 # torch.FloatTensor, torch.cuda.FloatTensor and their kin: constructors of old, and types for isinstance and `type`.
-TYPED_TENSORS = _typed_tensors(CPU, "torch")
-CUDA_TENSORS = _typed_tensors(device("cuda"), "torch.cuda")
+TYPED_TENSORS = typed_tensors(CPU, "torch")
+CUDA_TENSORS = typed_tensors(device("cuda"), "torch.cuda")

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from ..core import dispatch
 from ..core.dtypes import FLOAT, bool_, float32, int32, int64, promote_types, scalar_type
-from ..core.memory_format import channels_last, channels_last_3d, contiguous_format, preserve_format
+from ..core.memory_format import channels_last, channels_last_3d, contiguous_format, preserve_format, sparse_coo
 from ..core.scalar import REDUCE, SCATTERED_BY
 from ..core.settings import alert_not_deterministic
 from ..core.shared import is_shared
 from ..core.size import Size, canonical_dim, contiguous_strides, extent
+from ..core.sparse import Pattern, sparse_tensor
 from ..core.storage import view_of
 from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
 from ..core.warned import warn, warn_once
@@ -47,11 +49,26 @@ def _long(index: Tensor, name: str) -> None:
         raise RuntimeError(f"{name}: Expected a long tensor for index, but got {scalar_type(index.dtype)}")
 
 
+def _sparse_gather_vjp(g: Tensor, input_shape: tuple, dim: int, index: Tensor) -> tuple:
+    where_from = [index if d == dim else OPERATORS["arange"](size, device=index.device).reshape(-1, *(1,) * (index.ndim - d - 1))
+                  for d, size in enumerate(index.shape)]
+    lines = stack([expand_to(line, index.shape).reshape(-1) for line in where_from])
+    return (sparse_tensor(Pattern(sparse_coo, (cast(lines, int64),), input_shape), g.reshape(-1)),)
+
+
+@operator(name="_sparse_gather", vjp=_sparse_gather_vjp)
+def _sparse_gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    return prims.gather(input, dim, index)
+
+
 @operator(method=True)
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Tensor | None = None) -> Tensor:
-    """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and likewise for other dims."""
-    if sparse_grad:
-        raise NotImplementedError("gather(sparse_grad=True): sparse gradients are not supported; use sparse_grad=False")
+    """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and likewise for other dims. With `sparse_grad` the gradient of `input` is a COO
+    tensor that holds these elements."""
+    if sparse_grad and dispatch.state.grad_enabled and input.requires_grad and input.ndim and index.ndim:
+        if input.is_fake:
+            raise NotImplementedError("gather(sparse_grad=True) is not captured in graphs; it runs between them, or use sparse_grad=False")
+        return _sparse_gather(input, canonical_dim(dim, input.ndim), _index(index, "gather"))
     d = canonical_dim(dim, input.ndim)
     index = _index(index, "gather") if 0 not in index._layout.shape else cast(index, int64)      # of what is empty no dtype is asked
     if 0 in index._layout.shape and not of_one_rank(input, index, index):

@@ -182,7 +182,7 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     for s, d in zip(src, dst, strict=True):
         order[d] = s
     rest = iter(d for d in range(rank) if d not in src)
-    return prims.permute(input, tuple(next(rest) if d is None else d for d in order)[: input.ndim])
+    return permute(input, tuple(next(rest) if d is None else d for d in order)[: input.ndim])
 
 
 @operator(method=True, tags=("view",))

@@ -15,13 +15,16 @@ from typing import IO, Any, TypeAlias
 
 import numpy as np
 
+from ..core.device import device
 from ..core.dtypes import uint8
+from ..core.settings import told
 from ..core.storage import Storage
 from ..core.tensor import Tensor, from_array
+from ..core.warned import warn
 from ..ops.storages import UntypedStorage
 from . import legacy
 from .archive import ArchiveReader, ArchiveWriter, peek, replacing
-from .errors import LoadError
+from .errors import LoadError, PlacingError
 from .locations import MAP_LOCATION, restored, wants_meta
 from .names import LoadedStorage, StorageType
 from .options import loading, saving, skipping
@@ -68,6 +71,7 @@ def _write(file: IO[bytes], name: str, pickled: memoryview, storages: dict[str, 
             else:
                 archive.write(f"data/{key}", memoryview(UntypedStorage(storage).cpu()._storage.buffer))
         archive.write("version", b"3\n")
+        archive.write_id()
 
 
 # -- loading ---------------------------------------------------------------------------------------------------
@@ -87,11 +91,13 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = No
     mmap = loading.mmap if mmap is None else mmap
     if mmap and not isinstance(f, (str, os.PathLike)):
         raise ValueError("f must be a file path in order to use the mmap argument")
-    restricted = pickle_module is None if weights_only is None else weights_only
+    if not (map_location is None or isinstance(map_location, (str, dict, device)) or callable(map_location)):
+        raise TypeError(f"map_location is a device, its name, a dict of names, or a function, not {type(map_location).__name__}")
+    restricted = _restricted(pickle_module, weights_only)
     if restricted and pickle_module is not None:
         raise RuntimeError("Can not safely load weights when explicit pickle_module is specified; leave out weights_only=True to "
                            "read the file with it")
-    if restricted and pickle_load_args:
+    if restricted and pickle_load_args.keys() - {"encoding"}:     # of which plain data have nothing
         raise TypeError(f"torch.load with weights_only=True takes no argument {', '.join(pickle_load_args)}")
 
     def unpickle(data: bytes, refer: Callable[[Any], Any], sparse: list | None = None) -> Any:
@@ -100,6 +106,28 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = No
         kind = TrustingUnpickler if pickle_module is None else trusting(pickle_module.Unpickler)
         return kind(io.BytesIO(data), refer, **pickle_load_args).load()
 
+    try:
+        return _loaded(f, map_location, unpickle, restricted, bool(mmap))
+    except PlacingError as error:
+        raise error.error from None
+
+
+def _restricted(pickle_module: Any, weights_only: bool | None) -> bool:
+    """Whether only plain data are read: by the argument, or by what the environment forces."""
+    yes = ("1", "y", "yes", "true")
+    always = told("TORCH_FORCE_WEIGHTS_ONLY_LOAD").lower() in yes
+    never = told("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD").lower() in yes
+    if always and never:
+        raise RuntimeError("Only one of TORCH_FORCE_WEIGHTS_ONLY_LOAD and TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD should be set, but both were set")
+    if always:
+        return True
+    if never and weights_only is None:
+        warn("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, and weights_only is not given: it counts as False")
+        return False
+    return pickle_module is None if weights_only is None else weights_only
+
+
+def _loaded(f: FileLike, map_location: MAP_LOCATION, unpickle: Callable, restricted: bool, mmap: bool) -> Any:
     shared = mmap and loading.mmap_flags == MAP_SHARED
     with opened(f, "r+b" if shared else "rb") as (file, source):
         start = peek(file, 512, source)
@@ -112,7 +140,7 @@ def load(f: FileLike, map_location: MAP_LOCATION = None, pickle_module: Any = No
             if restricted:
                 raise refused("A tar archive, the format of before PyTorch 0.1.10, is never plain data.")
             return legacy.read_tar(file, source, map_location, unpickle)
-        archive = ArchiveReader(file, source, mapped=bool(mmap), shared=shared)
+        archive = ArchiveReader(file, source, mapped=mmap, shared=shared)
         if "constants.pkl" in archive.members:
             raise LoadError(f"{source} is a TorchScript archive: torch.jit.load reads it")
         return unpickle(archive.read("data.pkl"), Storages(archive, map_location).load)
@@ -178,7 +206,12 @@ class Storages:
             owner = from_array(self.archive.storage(key, nbytes, self.folder))
             if self.archive.swapped:
                 self._swap(owner, kind)
-        placed = restored(UntypedStorage(owner._storage), location, self.map_location)
+        try:
+            placed = restored(UntypedStorage(owner._storage), location, self.map_location)
+        except Exception as error:
+            if callable(self.map_location):
+                raise PlacingError(error) from error
+            raise
         if placed._storage is not owner._storage:
             owner = placed.elements(uint8)
         return LoadedStorage(kind, owner, nbytes)

@@ -3,6 +3,7 @@
     NAME/data.pkl            the pickled object, tensors' storages replaced by references
     NAME/data/KEY            the bytes of one storage
     NAME/version, NAME/byteorder, NAME/.format_version, NAME/.storage_alignment
+    NAME/.data/serialization_id  forty digits that follow from the others' names and checksums
 
 Alignment makes it possible to map the file into memory and use the storages where they lie.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import glob
+import io
 import os
 import reprlib
 import struct
@@ -39,12 +41,31 @@ _DAMAGE = (zipfile.BadZipFile, EOFError, ValueError, OverflowError, IndexError, 
            struct.error)  # what `zipfile` lets out
 
 
+_SEEK_BACK = (io.BytesIO, io.FileIO, io.BufferedWriter, io.BufferedRandom)     # files in which what was written can be written again
+
+
+class _Forward:
+    """A file that is written from its start to its end: a compressed one, say."""
+
+    def __init__(self, file: Any) -> None:
+        self.write, self.flush = file.write, getattr(file, "flush", lambda: None)
+
+    def seekable(self) -> bool:
+        """It cannot."""
+        return False
+
+
+def _writable(file: IO[bytes]) -> Any:
+    return file if isinstance(file, _SEEK_BACK) else _Forward(file)
+
+
 class ArchiveWriter:
     """Writes members one after the other into `file`, an open binary file, all under the folder `name`."""
 
     def __init__(self, file: IO[bytes], name: str = "archive", checksums: bool = True) -> None:
-        self.name, self.checksums, self.file = name, checksums, file
-        self.zip = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True)
+        self.name, self.checksums = name, checksums
+        self.file = _writable(file)
+        self.zip = zipfile.ZipFile(self.file, "w", zipfile.ZIP_STORED, allowZip64=True)
 
     def __enter__(self) -> ArchiveWriter:
         return self
@@ -62,6 +83,12 @@ class ArchiveWriter:
             self._enter(info, len(data))
             self.zip.fp.write(data)  # type: ignore[union-attr]
             self.zip.start_dir = self.zip.fp.tell()  # type: ignore[union-attr]
+
+    def write_id(self) -> None:
+        """Add the member that tells archives of different contents apart."""
+        infos = self.zip.infolist()
+        names, sums = "".join(info.filename for info in infos).encode(), struct.pack(f"<{len(infos)}I", *(info.CRC for info in infos))
+        self.write(".data/serialization_id", f"{zlib.crc32(names):020d}{zlib.crc32(sums):020d}".encode())
 
     def leave_room(self, member: str, size: int) -> None:
         """Add one member whose bytes are to be written by others: zeros, without a checksum."""

@@ -14,3 +14,11 @@ class LoadError(RuntimeError, pickle.UnpicklingError):
 
 class EmptyFileError(LoadError, EOFError):
     """There is nothing in the file."""
+
+
+class PlacingError(Exception):
+    """What a `map_location` of the caller's raised, on its way to the caller: the file is not at fault."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error

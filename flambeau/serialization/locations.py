@@ -58,9 +58,9 @@ def restored(storage: UntypedStorage, location: str, map_location: MAP_LOCATION)
     """`storage`, saved from `location`, where `map_location` wants it."""
     if callable(map_location) and not isinstance(map_location, device):
         answer = map_location(storage, location)
+        if not isinstance(answer, (UntypedStorage, TypedStorage, type(None))):
+            raise TypeError(f"map_location answered with {answer!r} for a storage of {location}: a storage or None is expected")
         return default_restore_location(storage, location) if answer is None else answer
-    if not isinstance(map_location, (str, dict, device, type(None))):
-        raise TypeError(f"map_location is a device, its name, a dict of names, or a function, not {type(map_location).__name__}")
     return default_restore_location(storage, _target(location, map_location))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+from collections.abc import Iterator
 from mmap import MAP_PRIVATE, MAP_SHARED
 from types import TracebackType
 from typing import Any
@@ -40,6 +42,23 @@ class _Skipping:
 
 
 loading, saving, skipping = _Load(), _Save(), _Skipping()
+
+
+@contextlib.contextmanager
+def patch(name: str | dict[str, Any], value: Any = None) -> Iterator[None]:
+    """Other settings for a block or a function: `patch("load.mmap", True)`, `patch({"save.storage_alignment": 4096})`."""
+    changes = name if isinstance(name, dict) else {name: value}
+    before = []
+    try:
+        for path, new in changes.items():
+            group, _, key = path.partition(".")
+            place: Any = {"load": loading, "save": saving}[group]
+            before.append((place, key, getattr(place, key)))
+            setattr(place, key, new)
+        yield
+    finally:
+        for place, key, old in reversed(before):
+            setattr(place, key, old)
 
 
 def get_crc32_options() -> bool:

@@ -7,20 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from .._absent import absent_names
-from ..core.dtypes import dtype_of_name
 from ..core.sparse import SparseTensor
 from ..core.tensor import Tensor
 from . import bridge, construct, convert, elementwise, products, shapes, steps
-from .construct import check_sparse_tensor_invariants, spdiags, typed
+from .construct import TYPED_TENSORS, check_sparse_tensor_invariants, spdiags
 from .products import addmm, mm, sampled_addmm
 from .shapes import log_softmax, softmax
 from .shapes import sparse_sum as sum
 
-_TYPED = {"FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16", "BFloat16Tensor": "bfloat16", "LongTensor": "int64",
-          "IntTensor": "int32", "ShortTensor": "int16", "CharTensor": "int8", "ByteTensor": "uint8", "BoolTensor": "bool"}
-for _name, _kind in _TYPED.items():
-    _made = globals()[_name] = typed(dtype_of_name(_kind))
-    _made.__name__ = _made.__qualname__ = _name
+globals().update(TYPED_TENSORS)
 
 _absent = absent_names("torch.sparse", ("to_sparse_semi_structured", "SparseSemiStructuredTensor",
                                          "SparseSemiStructuredTensorCUSPARSELT", "SparseSemiStructuredTensorCUTLASS", "solve", "spsolve"),

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import ops
+from ..core.device import CPU
 from ..core.dtypes import dtype as Dtype
 from ..core.dtypes import int32, int64
 from ..core.memory_format import layout as Layout
 from ..core.memory_format import sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from ..core.sparse import Pattern, SparseTensor
 from ..core.tensor import Tensor
+from ..ops.creation import TypedMeta, typed_tensors
 from .bridge import assembled
 
 
@@ -64,8 +66,8 @@ def _values(data: Any, kind: Dtype | None, device: Any) -> Tensor:
 
 
 def _finished(values: Tensor, pattern: Pattern, requires_grad: bool) -> SparseTensor:
-    """With `requires_grad` it is a leaf; else gradients flow to the values."""
-    if requires_grad:
+    """Gradients flow to the values; where these need none, with `requires_grad` it is a leaf."""
+    if requires_grad and not values.requires_grad:
         return assembled(values.detach(), pattern).requires_grad_()  # type: ignore[return-value]
     return assembled(values, pattern)
 
@@ -85,6 +87,8 @@ def sparse_coo_tensor(indices: Any = None, values: Any = None, size: Any = None,
     `size` as small as they allow. `sparse_coo_tensor(size=...)`, or with the size alone: no entries. Gradients flow to `values`."""
     _refuse_pinned(pin_memory)
     if values is None and indices is not None and size is None:
+        if isinstance(indices, Tensor):
+            raise TypeError(f"sparse_coo_tensor(): indices of shape {list(indices.shape)} without values")
         indices, size = None, indices
     if indices is None or values is None:
         if size is None or indices is not None or values is not None:
@@ -300,16 +304,21 @@ def _validate_sparse_compressed_tensor_args(compressed_indices: Tensor, plain_in
     functools.partial(_validate_sparse_compressed_tensor_args, layout=kind) for kind in COMPRESSED)
 
 
-def typed(kind: Dtype) -> Callable[..., SparseTensor]:
-    """torch.sparse.FloatTensor and its like: the COO tensor of (indices, values, size), of a size, or of nothing."""
-    def make(*args: Any) -> SparseTensor:
+class _SparseTypedMeta(TypedMeta):
+    """isinstance(x, torch.sparse.FloatTensor) asks for a COO tensor of that dtype. Called, it makes one of (indices, values, size), of a
+    size, or of nothing."""
+
+    layout = sparse_coo
+
+    def __call__(cls, *args: Any) -> SparseTensor:
         if len(args) < 2 or isinstance(args[0], int):
-            return sparse_coo_tensor(size=args[0] if len(args) == 1 else args or (0,), dtype=kind)
-        if isinstance(args[1], Tensor) and args[1].dtype is not kind:
-            raise TypeError(f"expected values of {kind}, got {args[1].dtype}")
-        return sparse_coo_tensor(*args, dtype=kind)
-    make.__doc__ = f"The COO tensor of {kind} with these indices, values and size."
-    return make
+            return sparse_coo_tensor(size=args[0] if len(args) == 1 else args or (0,), dtype=cls.kind)
+        if isinstance(args[1], Tensor) and args[1].dtype is not cls.kind:
+            raise TypeError(f"expected values of {cls.kind}, got {args[1].dtype}")
+        return sparse_coo_tensor(*args, dtype=cls.kind)
+
+
+TYPED_TENSORS = typed_tensors(CPU, "torch.sparse", _SparseTypedMeta)
 
 
 def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: Layout | None = None) -> SparseTensor:

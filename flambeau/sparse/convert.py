@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ from ..core.sparse import BACKENDS, Pattern, SparseTensor, backend_of, become, r
 from ..core.tensor import Tensor
 from ..ops.creation import without_entries
 from ..ops.printing import PRINT_OPTS, elements_text
-from ..ops.registry import method
+from ..ops.registry import OPERATORS, method
 from .bridge import assembled, coalesced, coordinates, entries, form, picked, places, step, summed_rows
 from .construct import BLOCKED, COMPRESSED
 
@@ -32,22 +33,37 @@ def expect_layout(x: Tensor, name: str, *layouts: Layout) -> SparseTensor:
     return x  # type: ignore[return-value]
 
 
-@step("sparse_densified", lambda g: (g,))
-def _densified(x: SparseTensor) -> Tensor:
+def _coo(x: Tensor, name: str) -> SparseTensor:
+    """The tensor, if it is COO: of what other layouts have no such thing."""
+    if x.layout is not sparse_coo:
+        raise NotImplementedError(f"Could not run 'aten::{name}' with arguments from the '{backend_of(x)}' backend: a tensor of layout "
+                                  f"{sparse_coo} is needed, got {x.layout} of shape {list(x.shape)}")
+    return x  # type: ignore[return-value]
+
+
+def _densified_vjp(g: Tensor, pattern: Pattern) -> tuple:
+    """All of a gradient that is not zero, in the tensor's layout."""
+    if isinstance(g, SparseTensor):
+        return (g,)
+    return (to_sparse(g, layout=pattern.layout, blocksize=pattern.blocks or None, dense_dim=len(pattern.dense_shape)),)
+
+
+@step("sparse_densified", _densified_vjp)
+def _densified(x: SparseTensor, pattern: Pattern) -> Tensor:
     return to_dense(x.detach())
 
 
 # -- to dense and back ---------------------------------------------------------------------------------------------------------
 @method("to_dense")
 def to_dense(self: Tensor, dtype: Dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:
-    """The tensor with all its elements; a dense one as it is. The gradient of a sparse one has its pattern, and is dense with
-    `masked_grad=False`."""
+    """The tensor with all its elements; a dense one as it is. The gradient of a sparse one has its pattern, and with
+    `masked_grad=False` an entry wherever it is not zero."""
     if not isinstance(self, SparseTensor):
         return self if dtype is None else self.to(as_dtype(dtype, "to_dense"))
     if dtype is not None:
         raise RuntimeError("dtype argument is not supported by sparse_to_dense; use to_dense().to(dtype)")
     if masked_grad is False:
-        return _densified(self)
+        return _densified(self, self._pattern)
     pattern = self._pattern
     count = 1
     for size in pattern.shape[:pattern.sparse_dims]:
@@ -130,9 +146,12 @@ def to_sparse(self: Tensor, sparse_dim: int | None = None, *, layout: Layout | N
     the last `dense_dim` as matrices, and those before as batches."""
     if isinstance(sparse_dim, Layout):
         sparse_dim, layout = None, sparse_dim
+    if sparse_dim is not None and (not isinstance(sparse_dim, int) or layout is not None):
+        raise TypeError("to_sparse(): a number of sparse dimensions, or keywords without it, got "
+                        f"sparse_dim={sparse_dim!r} and layout={layout}")
     layout = sparse_coo if layout is None else layout
-    if layout is strided and self.layout is strided:
-        return self
+    if layout is strided:
+        return to_dense(self)
     if layout is not sparse_coo and layout not in COMPRESSED:
         raise RuntimeError(f"to_sparse(): {layout} is no sparse layout; there are torch.sparse_coo, {', '.join(map(str, COMPRESSED))}")
     blocks = _blocks(layout, blocksize)
@@ -205,7 +224,7 @@ def is_coalesced(self: Tensor) -> bool:
 @method("_coalesced_")
 def _set_coalesced(self: Tensor, coalesced: bool) -> SparseTensor:
     """Say whether the indices are sorted and distinct."""
-    x = expect_layout(self, "_coalesced_", sparse_coo)
+    x = _coo(self, "_coalesced_")
     x._pattern = Pattern(sparse_coo, x._pattern.indices, x._pattern.shape, coalesced)
     return x
 
@@ -240,13 +259,13 @@ def values(self: Tensor) -> Tensor:
 @method("_indices")
 def _indices(self: Tensor) -> Tensor:
     """The indices of a COO tensor, coalesced or not."""
-    return expect_layout(self, "_indices", sparse_coo)._pattern.indices[0]
+    return _coo(self, "_indices")._pattern.indices[0]
 
 
 @method("_values")
 def _values(self: Tensor) -> Tensor:
     """The entries of a COO tensor, coalesced or not, cut off from the tape."""
-    return expect_layout(self, "_values", sparse_coo)._entries
+    return _coo(self, "_values")._entries
 
 
 @method("_nnz")
@@ -304,7 +323,7 @@ def sparse_mask(self: Tensor, mask: Tensor) -> SparseTensor:
         raise RuntimeError("sparse_mask_sparse_compressed expects mask to have sparse compressed layout, that of the tensor: got "
                            f"{_NAMES[mask.layout.name]} for {_NAMES[self.layout.name]}")
     if not isinstance(mask, SparseTensor):
-        raise RuntimeError(f"sparse_mask expected a sparse mask, got layout {mask.layout}")
+        raise NotImplementedError(f"sparse_mask expected a sparse mask, got layout {mask.layout}")
     if mask.shape != self.shape:
         raise RuntimeError(f"sparse_mask(): operands have incompatible sizes; self has size {list(self.shape)} but mask has size "
                            f"{list(mask.shape)}")
@@ -312,7 +331,7 @@ def sparse_mask(self: Tensor, mask: Tensor) -> SparseTensor:
 
 
 def _resized(self: Tensor, size: Any, sparse_dim: int, dense_dim: int, clear: bool) -> SparseTensor:
-    x, shape = expect_layout(self, "sparse_resize_", sparse_coo), tuple(size)
+    x, shape = _coo(self, "sparse_resize_"), tuple(size)
     if len(shape) != sparse_dim + dense_dim:
         raise RuntimeError(f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(shape)}, sparse_dim = {sparse_dim}, "
                            f"dense_dim = {dense_dim}")
@@ -376,14 +395,19 @@ def _contiguous(self: SparseTensor, *, memory_format: Any = None) -> SparseTenso
 
 
 @form(ops.to)
-def _to(self: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
+def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     if kwargs.get("memory_format") is not None and kwargs["memory_format"].name != "preserve_format":
         raise RuntimeError(f"unsupported memory format option {kwargs['memory_format']}: the tensor's layout is {self.layout}")
+    args = tuple(given for a in args for given in ((a.device, a.dtype) if isinstance(a, Tensor) else (a,)))
+    if not isinstance(self, SparseTensor):
+        return ops.to(self, *args, **kwargs)
     values = entries(self)
     moved = values.to(*args, **kwargs)
     if moved is values:
         return self
     pattern = self._pattern
+    if moved.device.type == "meta":
+        return _without_entries(self, moved.dtype, moved.device)
     if moved.device != self.device:
         pattern = Pattern(pattern.layout, tuple(i.to(moved.device) for i in pattern.indices), pattern.shape, pattern.coalesced, pattern.blocks)
     return assembled(moved, pattern)
@@ -408,11 +432,16 @@ def _zeros_like(input: SparseTensor, *, dtype: Any = None, layout: Layout | None
         raise NotImplementedError("pin_memory=True is not implemented for sparse tensors; pin the indices and the values")
     if layout is strided:
         return ops.zeros(input.shape, dtype=dtype or input.dtype, device=device or input.device, requires_grad=requires_grad)
-    pattern = input._pattern
-    last = pattern.indices[-1].new_zeros((*pattern.indices[-1].shape[:-1], 0))
-    empty = (last,) if pattern.layout is sparse_coo else (ops.zeros_like(pattern.indices[0]), last)
-    rows = input._entries.new_zeros((0, *pattern.dense_shape), dtype=dtype, device=device)
-    return assembled(rows, Pattern(pattern.layout, empty, pattern.shape, True, pattern.blocks)).requires_grad_(requires_grad)
+    return _without_entries(input, dtype, device).requires_grad_(requires_grad)
+
+
+def _without_entries(x: SparseTensor, dtype: Any = None, device: Any = None) -> SparseTensor:
+    """A tensor of the same layout and shape that has none."""
+    pattern = x._pattern
+    last = pattern.indices[-1].new_zeros((*pattern.indices[-1].shape[:-1], 0), device=device)
+    empty = (last,) if pattern.layout is sparse_coo else (ops.zeros_like(pattern.indices[0], device=device), last)
+    rows = x._entries.new_zeros((0, *pattern.dense_shape), dtype=dtype, device=device)
+    return assembled(rows, Pattern(pattern.layout, empty, pattern.shape, True, pattern.blocks))
 
 
 @form(ops.zero_)
@@ -427,13 +456,34 @@ def _new_zeros(self: SparseTensor, *size: Any, dtype: Any = None, device: Any = 
     return made.requires_grad_(requires_grad)  # type: ignore[return-value]
 
 
-@form(ops.ones_like)
-def _ones_like(input: SparseTensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> Tensor:
-    if input.layout is sparse_coo or any(v is not None and v is not False for v in kwargs.values()):
-        raise NotImplementedError(f"ones_like of a {input.layout} tensor with {kwargs or 'no keywords'} is not implemented; use "
-                                  "torch.ones(x.shape)")
-    ones = ops.ones_like(input._entries, dtype=dtype, device=device)
-    return assembled(ones, input._pattern).requires_grad_(requires_grad)
+@form(ops.full_like)
+def _full_like(input: SparseTensor, fill_value: Any, **kwargs: Any) -> SparseTensor:
+    return _like(ops.full_like, input, fill_value, **kwargs)
+
+
+def _like(operator: Callable, input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
+    """A compressed tensor with other entries at the same places."""
+    if input.layout is sparse_coo or kwargs.pop("layout", None) not in (None, input.layout):
+        refuse(operator.__name__, (input, *args), kwargs)
+    needs = kwargs.pop("requires_grad", False)
+    return assembled(operator(input._entries, *args, **kwargs), input._pattern).requires_grad_(needs)  # type: ignore[return-value]
+
+
+for _random in (ops.rand_like, ops.randn_like, ops.ones_like):
+    form(_random)(functools.partial(_like, _random))
+
+
+def _drawn(operator: Callable) -> None:
+    @form(operator)
+    def draw(self: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
+        if self.layout is sparse_coo:
+            refuse(operator.__name__, (self, *args), kwargs)
+        return become(self, with_entries(self, lambda values: operator(values.clone(), *args, **kwargs)))
+
+
+for _random in OPERATORS.values():
+    if {"random", "inplace"} <= _random._operator.tags:     # type: ignore[attr-defined]
+        _drawn(_random)
 
 
 @form(ops.fill_)
@@ -484,7 +534,7 @@ def _copied(self: SparseTensor) -> SparseTensor:
 def _type_name(x: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """The type's old name, or the tensor converted to `dtype`."""
     if dtype is not None:
-        return x.to(dtype, non_blocking=non_blocking)
+        return Tensor.type(x, dtype.replace("torch.sparse.", "torch.") if isinstance(dtype, str) else dtype, non_blocking)
     if isinstance(x, SparseTensor):
         return x._entries.type().replace("torch.", "torch.sparse.")
     return x.type()
@@ -495,14 +545,15 @@ def _text(self: SparseTensor, *, tensor_contents: Any = None) -> str:
     """As torch prints it: indices, values, size, and what is not the default."""
     pattern = self._pattern
     names = ("indices",) if pattern.layout is sparse_coo else COMPRESSED[pattern.layout]
-    lines = []
+    lines, meta = [], self.device.type == "meta"
     for name, value in zip((*names, "values"), (*pattern.indices, in_lead(self, self._entries.detach()))):
         start = f"{name}=tensor("
-        text = f"[], size={tuple(value.shape)}" if not value.numel() else tensor_contents or elements_text(value, 7 + len(start))
+        shown = "..." if meta else "[]" if not value.numel() else tensor_contents or elements_text(value, 7 + len(start))
+        text = f"{shown}, size={tuple(value.shape)}" if shown in ("...", "[]") else shown
         lines.append(f"{start}{text})")
-    size = f"size={tuple(self.shape)}, nnz={pattern.stored}"
     rest = [f"device='{self.device}'"] if self.device.type != "cpu" else []
-    if self.dtype not in (ops.tensor(0.0).dtype, ops.tensor(0).dtype, ops.tensor(True).dtype):
+    rest += [f"size={tuple(self.shape)}", *([] if meta else [f"nnz={pattern.stored}"])]
+    if not meta and self.dtype not in (ops.tensor(0.0).dtype, ops.tensor(0).dtype, ops.tensor(True).dtype):
         rest.append(f"dtype={self.dtype}")
     rest.append(f"layout={self.layout}")
     grad_fn = self.grad_fn
@@ -511,9 +562,9 @@ def _text(self: SparseTensor, *, tensor_contents: Any = None) -> str:
     elif self.requires_grad:
         rest.append("requires_grad=True")
     if pattern.layout is sparse_coo:
-        lines.append(", ".join((size, *rest)))
+        lines.append(", ".join(rest))
         return "tensor(" + ",\n       ".join(lines) + ")"
-    text = "tensor(" + ",\n       ".join(lines) + f", {size}"
+    text = "tensor(" + ",\n       ".join(lines)
     for part in rest:       # on the same line as long as it fits
         last = len(text) - text.rfind("\n") - 1
         text += f",\n       {part}" if last + len(part) + 2 > PRINT_OPTS.linewidth else f", {part}"

@@ -18,7 +18,7 @@ from .convert import compressed, to_dense, with_entries
 KEEPS_ZERO = tuple(dict.fromkeys(op for op in OPERATORS.values() if "keeps_zero" in op._operator.tags))    # type: ignore[attr-defined]
 """Functions of one element that give 0 for 0, and are not linear: entries of one place are added up first."""
 
-IN_PLACE = {OPERATORS[f"{op.__name__}_"]: op for op in (*KEEPS_ZERO, ops.neg, ops.add, ops.sub, ops.mul, ops.div, ops.pow)
+IN_PLACE = {OPERATORS[f"{op.__name__}_"]: op for op in (*KEEPS_ZERO, ops.neg, ops.add, ops.sub, ops.mul, ops.div, ops.floor_divide, ops.pow)
             if f"{op.__name__}_" in OPERATORS}
 """Operators that write to their first argument, by what they write there."""
 
@@ -32,12 +32,14 @@ def _keeping_zero(operator: Callable) -> None:
 def _in_place(operator: Callable, plain: Callable) -> None:
     @form(operator)
     def write(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if plain in KEEPS_ZERO and plain is not ops.neg and not self._pattern.coalesced:  # type: ignore[attr-defined]
+            raise RuntimeError(f"{operator.__name__} requires coalesced input: coalesce() it first")
         found = plain(self, *args, **kwargs)
-        if isinstance(self, SparseTensor):
-            return become(self, found)
-        if isinstance(found, SparseTensor):
-            refuse(operator.__name__, (self, *args), kwargs)
-        return ops.copy_(self, found)
+        if not isinstance(self, SparseTensor):
+            return ops.copy_(self, to_dense(found))
+        if not isinstance(found, SparseTensor):
+            raise RuntimeError(f"{operator.__name__}: a dense result of shape {list(found.shape)} cannot be written to a {self.layout} tensor")
+        return become(self, found)
 
 
 def _summed(x: SparseTensor) -> SparseTensor:
@@ -70,9 +72,27 @@ def _angle(input: SparseTensor) -> SparseTensor:
     return with_entries(_summed(input), ops.angle)
 
 
-@form(ops.positive, ops.conj)
-def _same(input: SparseTensor) -> SparseTensor:
-    return with_entries(input, ops.conj) if input.dtype.is_complex else input
+@form(ops.conj, ops.conj_physical)
+def _conj(input: SparseTensor) -> SparseTensor:
+    return with_entries(input, ops.conj_physical) if input.dtype.is_complex else input
+
+
+@form(ops.resolve_conj, ops.resolve_neg)
+def _resolved(input: SparseTensor) -> SparseTensor:
+    return input
+
+
+@form(ops.real)
+def _real(input: SparseTensor) -> SparseTensor:
+    return with_entries(input, ops.real) if input.dtype.is_complex else input
+
+
+@form(ops.imag)
+def _imag(input: SparseTensor) -> SparseTensor:
+    return with_entries(input, ops.imag)
+
+
+SparseTensor.real, SparseTensor.imag = property(_real), property(_imag)  # type: ignore[assignment, method-assign]
 
 
 @form(ops.pow)
@@ -174,13 +194,15 @@ def _overlap(x: SparseTensor, y: SparseTensor) -> SparseTensor:
         at = at.index_select(0, kept)
     values = entries(first).index_select(0, kept) * entries(second).index_select(0, at)
     indices = coordinates(first._pattern).index_select(1, kept)
-    found = assembled(values, Pattern(sparse_coo, (indices,), x._pattern.shape, True))
+    found = assembled(values, Pattern(sparse_coo, (indices,), x._pattern.shape, x._pattern.coalesced and y._pattern.coalesced))
     return found if x.layout is sparse_coo else compressed(found, x.layout, x._pattern.blocks)
 
 
 @form(ops.div, ops.divide, ops.true_divide)
 def _div(input: Any, other: Any, *, rounding_mode: str | None = None) -> SparseTensor:
-    if not isinstance(input, SparseTensor) or (isinstance(other, Tensor) and (other.ndim or isinstance(other, SparseTensor))):
+    if not isinstance(input, SparseTensor):
+        refuse("div", (input, other), {})
+    if isinstance(other, Tensor) and (other.ndim or isinstance(other, SparseTensor)):
         raise RuntimeError("Sparse division requires a scalar or zero-dim dense tensor divisor (got a tensor of shape "
                            f"{list(getattr(other, 'shape', ()))}, layout {getattr(other, 'layout', None)}); divide the values(), or "
                            "multiply by its reciprocal")
@@ -198,4 +220,6 @@ def _norm(input: SparseTensor, p: Any = "fro", dim: Any = None, keepdim: bool = 
     if dim is not None or keepdim:
         raise NotImplementedError("norm of a sparse tensor along dimensions is not implemented; leave out dim and keepdim, or use "
                                   "to_dense()")
+    if dtype is not None and p == "fro":
+        raise ValueError(f"norm: the frobenius norm of a sparse tensor takes no dtype, got {dtype}; convert the tensor")
     return entries(_summed(input)).norm(p, dtype=dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
+from ..core.dtypes import int64
 from ..core.memory_format import sparse_coo, sparse_csr
 from ..core.sparse import Pattern, SparseTensor, become, refuse
 from ..core.tensor import Tensor
@@ -127,11 +128,19 @@ def _bmm(input: Tensor, mat2: Tensor) -> Tensor:
 
 @form(ops.addmm)
 def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    if not isinstance(mat1, SparseTensor) and not isinstance(mat2, SparseTensor):
+        refuse("addmm", (input, mat1, mat2), {})
     product = matrix_product(mat1, mat2)
     if isinstance(input, SparseTensor) and not isinstance(product, SparseTensor):
         raise RuntimeError(f"addmm_sparse_dense: expected strided result tensor, got tensor with layout {input.layout}")
     scaled = product if alpha == 1 else product * alpha
     return scaled if beta == 0 else (input if beta == 1 else input * beta) + scaled
+
+
+@form(ops.addmv)
+def _addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    product = _mv(mat, vec) * alpha
+    return product if beta == 0 else input * beta + product
 
 
 @form(ops.linear)
@@ -165,8 +174,15 @@ def mm(mat1: Tensor, mat2: Tensor, reduce: str = "sum") -> Tensor:
         return ops.mm(mat1, mat2) / counts.to(mat2.dtype)
     rows, columns = coordinates(mat1._pattern)
     products = entries(mat1).unsqueeze(1) * mat2.index_select(0, columns)
-    out = products.new_zeros((mat1.shape[0], mat2.shape[1]))
-    return out.scatter_reduce(0, rows.unsqueeze(1).expand(tuple(products.shape)), products, reduce, include_self=False)
+    shape, where = (mat1.shape[0], mat2.shape[1]), rows.unsqueeze(1).expand(tuple(products.shape))
+    fixed, count = products.detach(), products.shape[0]
+    out = fixed.new_zeros(shape).scatter_reduce(0, where, fixed, reduce, include_self=False)
+    if not count or not products.requires_grad:
+        return out
+    numbers = ops.arange(count, device=rows.device).unsqueeze(1).expand(tuple(products.shape))
+    best = ops.where(fixed == out.index_select(0, rows), numbers, count)    # the first of equal ones has the gradient
+    first = ops.full(shape, count, dtype=int64, device=rows.device).scatter_reduce(0, where, best, "amin")
+    return ops.where(first < count, products.gather(0, first.clamp(max=count - 1)), out)
 
 
 def addmm(mat: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
@@ -196,16 +212,23 @@ dsmm = spmm
 @method("smm")
 def smm(input: Tensor, mat: Tensor) -> SparseTensor:
     """The product of a sparse matrix with a dense one, as a COO tensor of its nonempty rows' elements."""
-    return ops.mm(input, mat).to_sparse()
+    return _unordered(ops.mm(input, mat).to_sparse())
+
+
+def _unordered(x: SparseTensor) -> SparseTensor:
+    """The COO tensor, of which nothing is known of its indices' order."""
+    return assembled(entries(x), Pattern(sparse_coo, x._pattern.indices, x._pattern.shape))
 
 
 def hspmm(mat1: Tensor, mat2: Tensor) -> SparseTensor:
     """The product of a sparse matrix with a dense one, as a COO tensor with one sparse and one dense dimension."""
-    return ops.mm(mat1, mat2).to_sparse(1)
+    return _unordered(ops.mm(mat1, mat2).to_sparse(1))
 
 
 def saddmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """addmm of sparse matrices, by its old name."""
+    """addmm of sparse matrices, by its old name; sspaddmm of sparse ones and a dense one."""
+    if isinstance(input, SparseTensor) and not isinstance(mat2, SparseTensor):
+        return sspaddmm(input, mat1, mat2, beta=beta, alpha=alpha)
     return ops.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
 
 

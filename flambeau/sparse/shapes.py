@@ -8,7 +8,7 @@ from typing import Any
 from .. import ops
 from ..core.memory_format import sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from ..core.size import canonical_dim
-from ..core.sparse import Pattern, SparseTensor, refuse
+from ..core.sparse import FORMS, Pattern, SparseTensor, become, refuse
 from ..core.tensor import Tensor
 from .bridge import assembled, coalesced, coordinates, entries, form, integers, starts_of, summed_rows
 from .convert import compressed, in_lead, to_sparse
@@ -20,6 +20,9 @@ _TURNED = {sparse_csr: sparse_csc, sparse_csc: sparse_csr, sparse_bsr: sparse_bs
 @form(ops.permute)
 def _permute(input: SparseTensor, *dims: Any) -> SparseTensor:
     order = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
+    if len(order) != input.ndim:
+        raise RuntimeError(f"permute(): number of dimensions in the tensor input does not match the length of the desired ordering of "
+                           f"dimensions, i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(order)}")
     order = tuple(canonical_dim(d, input.ndim) for d in order)
     if sorted(order) != list(range(input.ndim)):
         raise RuntimeError(f"permute(): {order} does not name each dimension of a tensor of shape {list(input.shape)} once")
@@ -73,8 +76,21 @@ def _raise(message: str) -> None:
     raise RuntimeError(message)
 
 
+for _name, _method in list(vars(Tensor).items()):
+    if (_view := getattr(_method, "becomes", None)) in FORMS:       # transpose_ and its like
+        setattr(SparseTensor, _name, lambda self, *args, _of=FORMS[_view], **kwargs: become(self, _of(self, *args, **kwargs)))
+
+
 form(ops.reshape)(_refused("reshape", "reshape is not implemented for sparse tensors"))
 form(ops.expand, ops.expand_as, ops.broadcast_to)(_refused("expand", "expand is unsupported for Sparse tensors"))
+
+
+@form(ops.broadcast_tensors)
+def _broadcast_tensors(*tensors: Any) -> tuple:
+    each = tuple(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors)
+    if any(t.shape != each[0].shape for t in each):
+        refuse("broadcast_tensors", each, {})
+    return each
 
 
 @form(ops.unsqueeze)
@@ -84,16 +100,16 @@ def _unsqueeze(input: SparseTensor, dim: int) -> SparseTensor:
     at = canonical_dim(dim, x.ndim + 1)
     shape = (*pattern.shape[:at], 1, *pattern.shape[at:])
     if at > pattern.sparse_dims:
-        return assembled(entries(x).unsqueeze(at - pattern.sparse_dims + 1), Pattern(sparse_coo, pattern.indices, shape, pattern.coalesced))
+        return assembled(entries(x).unsqueeze(at - pattern.sparse_dims + 1), Pattern(sparse_coo, pattern.indices, shape))
     indices = pattern.indices[0]
     made = ops.cat((indices[:at], indices.new_zeros((1, pattern.nnz)), indices[at:]))
-    return assembled(entries(x), Pattern(sparse_coo, (made,), shape, pattern.coalesced))
+    return assembled(entries(x), Pattern(sparse_coo, (made,), shape))
 
 
 # -- parts ---------------------------------------------------------------------------------------------------------------------
-def _kept(x: SparseTensor, keep: Tensor, indices: Tensor, shape: tuple) -> SparseTensor:
+def _kept(x: SparseTensor, keep: Tensor, indices: Tensor, shape: tuple, coalesced: bool = False) -> SparseTensor:
     """The entries of these numbers, with new indices."""
-    return assembled(entries(x).index_select(0, keep), Pattern(sparse_coo, (indices,), shape, x._pattern.coalesced))
+    return assembled(entries(x).index_select(0, keep), Pattern(sparse_coo, (indices,), shape, coalesced))
 
 
 @form(ops.select)
@@ -112,20 +128,22 @@ def _select(input: SparseTensor, dim: int, index: int) -> Tensor:
         return assembled(rows, Pattern(pattern.layout, tuple(i.select(at, place) for i in pattern.indices), shape, blocks=pattern.blocks))
     if at >= pattern.sparse_dims:
         rows = entries(x).select(at - pattern.sparse_dims + 1, place)
-        return assembled(rows, Pattern(sparse_coo, pattern.indices, shape, pattern.coalesced))
+        return assembled(rows, Pattern(sparse_coo, pattern.indices, shape))
     keep = ops.nonzero(pattern.indices[0][at] == place).reshape(-1)
     if pattern.sparse_dims == 1:
         return entries(x).index_select(0, keep).sum(0)
     rest = integers([d for d in range(pattern.sparse_dims) if d != at], pattern.indices[0])
-    return _kept(x, keep, pattern.indices[0].index_select(0, rest).index_select(1, keep), shape)
+    return _kept(x, keep, pattern.indices[0].index_select(0, rest).index_select(1, keep), shape, input.layout is not sparse_coo)
 
 
 @form(ops.narrow_copy)
 def _narrow_copy(input: SparseTensor, dim: int, start: int, length: int) -> SparseTensor:
-    pattern, at = input._pattern, canonical_dim(dim, input.ndim)
-    size = pattern.shape[at]
-    if pattern.layout is not sparse_coo:
+    if input.layout is not sparse_coo:
         refuse("narrow_copy", (input,), {})
+    if not -input.ndim <= dim < input.ndim:
+        raise RuntimeError(f"Dimension {dim} out of range. Expecting 0 <= dim < {input.ndim}.")
+    pattern, at = input._pattern, dim % input.ndim
+    size = pattern.shape[at]
     begin = start + size if start < 0 else start
     if length < 0 or begin < 0 or begin + length > size:
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
@@ -149,12 +167,13 @@ def _index_select(input: SparseTensor, dim: int, index: Tensor) -> SparseTensor:
         return compressed(_index_select(to_sparse(input), dim, index), input.layout, pattern.blocks)
     at = canonical_dim(dim, input.ndim)
     wanted, size = index.reshape(-1).long(), pattern.shape[at]
-    if wanted.shape[0] and (int(wanted.min()) < 0 or int(wanted.max()) >= size):
-        raise IndexError(f"index_select(): index out of range: dimension {at} of {list(pattern.shape)} has {size} lines")
     shape = (*pattern.shape[:at], wanted.shape[0], *pattern.shape[at + 1:])
     if at >= pattern.sparse_dims:
         rows = entries(input).index_select(at - pattern.sparse_dims + 1, wanted)
-        return assembled(rows, Pattern(sparse_coo, pattern.indices, shape, pattern.coalesced))
+        return assembled(rows, Pattern(sparse_coo, pattern.indices, shape))
+    if wanted.shape[0] and (int(wanted.min()) < -size or int(wanted.max()) >= size):
+        raise IndexError(f"index_select(): index out of range: dimension {at} of {list(pattern.shape)} has {size} lines")
+    wanted = ops.where(wanted < 0, wanted + size, wanted)
     order = ops.argsort(pattern.indices[0][at], stable=True)
     starts = starts_of(pattern.indices[0][at].index_select(0, order), size)
     which, entry = runs(starts, wanted)
@@ -192,12 +211,14 @@ def _subscripted(self: SparseTensor, key: Any) -> Tensor:
     for k in keys:
         if k == slice(None) if isinstance(k, slice) else False:
             dim += 1
-        elif isinstance(k, int) and not isinstance(k, bool):
+        elif k is None:
+            found, dim = ops.unsqueeze(found, dim), dim + 1
+        elif (isinstance(k, int) and not isinstance(k, bool)) or (isinstance(k, Tensor) and not k.ndim and k.dtype.category == 1):
             if dim >= found.ndim:
                 raise IndexError(f"too many indices for tensor of shape {list(self.shape)}: {key!r}")
-            found = ops.select(found, dim, k)
+            found = ops.select(found, dim, int(k))
         else:
-            raise NotImplementedError(f"a sparse tensor takes numbers as subscripts, not {k!r} (of shape {list(self.shape)}, layout "
+            raise NotImplementedError(f"a sparse tensor takes numbers and None as subscripts, not {k!r} (of shape {list(self.shape)}, layout "
                                       f"{self.layout}); use index_select, narrow_copy, or to_dense()")
     return found
 
@@ -215,8 +236,9 @@ SparseTensor.__setitem__ = _no_writing  # type: ignore[assignment, method-assign
 @form(ops.cat, ops.concat, ops.concatenate)
 def _cat(tensors: Sequence[Tensor], dim: int = 0) -> SparseTensor:
     if not all(isinstance(t, SparseTensor) and t.layout is sparse_coo for t in tensors):
-        raise RuntimeError("Concatenating sparse tensors, but found a tensor of another layout: "
-                           + ", ".join(str(t.layout) for t in tensors))
+        if tensors[0].layout is not sparse_coo:
+            refuse("cat", tuple(tensors), {})
+        raise RuntimeError("Concatenating sparse tensors, but found a tensor of another layout: " + ", ".join(str(t.layout) for t in tensors))
     first: Any = tensors[0]
     pattern, at = first._pattern, canonical_dim(dim, first.ndim)
     for t in tensors:
@@ -257,7 +279,7 @@ def total(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype:
     rows = entries(input)
     if dtype is not None:
         rows = rows.to(dtype)
-    if dim is None or (not isinstance(dim, int) and not len(dim)):
+    if dim is None:
         return rows.sum()
     pattern = input._pattern
     dims = {canonical_dim(d, input.ndim) for d in ((dim,) if isinstance(dim, int) else dim)}
@@ -265,18 +287,19 @@ def total(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype:
     inside = tuple(d - sparse + 1 for d in sorted(dims) if d >= sparse)
     if inside:
         rows = rows.sum(inside, keepdim=keepdim)
-    elif rows.dtype.category < 2:
+    elif rows.dtype.category < 2 and dtype is None:
         rows = rows.long()
     left = [d for d in range(sparse) if d not in dims]
-    if not left and not keepdim:
-        return rows.sum(0)
+    if not left:
+        return rows.sum(0, keepdim) if not keepdim else rows.sum(0).reshape(*(1,) * sparse, *rows.shape[1:])
     shape = tuple(1 if d in dims else n for d, n in enumerate(pattern.shape) if keepdim or d not in dims)
     index = coordinates(pattern)
     lines = [index[d] if d in left else index.new_zeros((pattern.nnz,)) for d in range(sparse) if keepdim or d in left]
     made = assembled(rows, Pattern(sparse_coo, (ops.stack(lines),), shape, pattern.coalesced and len(left) == sparse))
     if input.layout in (sparse_csr, sparse_csc) and len(shape) == 2:
         return to_sparse(made, layout=input.layout)
-    return coalesced(made)
+    found = coalesced(made)
+    return assembled(entries(found), Pattern(sparse_coo, found._pattern.indices, shape)) if keepdim else found
 
 
 def sparse_sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
@@ -289,9 +312,11 @@ def sparse_sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
 # -- softmax -------------------------------------------------------------------------------------------------------------------
 def _normalised(input: Tensor, dim: int, dtype: Any, log: bool) -> SparseTensor:
     if not isinstance(input, SparseTensor) or input.layout is not sparse_coo:
-        raise RuntimeError(f"torch.sparse.{'log_' if log else ''}softmax expects a torch.sparse_coo tensor, got layout {input.layout}; "
+        raise NotImplementedError(f"torch.sparse.{'log_' if log else ''}softmax expects a torch.sparse_coo tensor, got layout {input.layout}; "
                            "use to_sparse()")
     x = coalesced(input if dtype is None else input.to(dtype))  # type: ignore[arg-type]
+    if not x.dtype.is_floating_point:
+        raise NotImplementedError(f'"{"log_" if log else ""}softmax" not implemented for \'{x.dtype}\': convert the tensor to float first')
     pattern, at, rows = x._pattern, canonical_dim(dim, x.ndim), entries(x)
     if at >= pattern.sparse_dims:
         axis = at - pattern.sparse_dims + 1

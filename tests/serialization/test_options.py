@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import mmap
 import pickle
@@ -268,3 +269,68 @@ def test_storages_over_files_that_are_made(torch: Any, tmp_path: Path) -> None:
     storage.fill_(7)
     assert (tmp_path / "new").read_bytes() == b"\7\7\7\7"
     assert repr(storage).splitlines() == [" 7", " 7", " 7", " 7", "[torch.storage.UntypedStorage(device=cpu) of size 4]"]
+
+
+@LIBRARIES
+def test_members_of_an_archive(torch: Any, tmp_path: Path) -> None:
+    torch.save([torch.ones(2), torch.zeros(3)], tmp_path / "a.pt")
+    with zipfile.ZipFile(tmp_path / "a.pt") as archive:
+        names = ["data.pkl", ".format_version", ".storage_alignment", "byteorder", "data/0", "data/1", "version", ".data/serialization_id"]
+        assert archive.namelist() == [f"a/{name}" for name in names]
+        number = archive.read("a/.data/serialization_id")
+    assert len(number) == 40 and number.isdigit()
+
+
+def test_the_id_of_an_archive_follows_from_its_contents() -> None:
+    def number(value: Any) -> bytes:
+        file = io.BytesIO()
+        flambeau.save(value, file)
+        return zipfile.ZipFile(file).read("archive/.data/serialization_id")
+    assert number(flambeau.ones(2)) == number(flambeau.ones(2)) != number(flambeau.zeros(2))
+
+
+@LIBRARIES
+def test_a_compressed_file_is_written_forward(torch: Any, tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "a.gz", "wb") as file:
+        torch.save([torch.arange(5)], file)
+    for reader in (oracle, flambeau):
+        with gzip.open(tmp_path / "a.gz") as file:
+            assert reader.load(file)[0].tolist() == [0, 1, 2, 3, 4]
+
+
+@LIBRARIES
+def test_the_environment_says_what_is_read(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save(Counter(a=deque([1])), path := tmp_path / "a.pt")
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(path)
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.warns(UserWarning, match="FORCE_NO_WEIGHTS_ONLY"):
+        assert torch.load(path)["a"] == deque([1])
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(path, weights_only=True)
+    monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "yes")
+    with pytest.raises(RuntimeError, match="both"):
+        torch.load(path)
+    monkeypatch.delenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(path, weights_only=False)
+
+
+@LIBRARIES
+@pytest.mark.parametrize("place", [0, 1.5, [], lambda storage, location: location, lambda storage, location: 1 / 0])
+def test_errors_of_map_location_reach_the_caller(torch: Any, place: Any, tmp_path: Path) -> None:
+    torch.save(torch.ones(2), path := tmp_path / "a.pt")
+    with pytest.raises((TypeError, ZeroDivisionError)):
+        torch.load(path, map_location=place)
+
+
+@LIBRARIES
+def test_options_hold_for_a_block(torch: Any, tmp_path: Path) -> None:
+    config = torch.utils.serialization.config
+    torch.save(torch.ones(2), path := tmp_path / "a.pt")
+    with config.patch("load.mmap", True):
+        assert config.load.mmap and torch.load(path).tolist() == [1, 1]
+    assert not config.load.mmap
+    with config.patch({"save.compute_crc32": False}):
+        assert not torch.serialization.get_crc32_options()
+    assert torch.serialization.get_crc32_options()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import io
 import pickle
 from pathlib import Path
@@ -158,17 +157,19 @@ def test_functions_that_keep_zero(operator: Any) -> None:
     assert not operator(fl.zeros(1)).any()
 
 
-def test_every_other_operator_refuses() -> None:
+@quiet
+def test_every_other_operator_refuses_or_is_made_of_forms() -> None:
     """A dense operator that meets a sparse operand never computes nonsense."""
-    s = names(fl)["s"]
     for operator in fl.ops.OPERATORS.values():
         if operator in FORMS or "from_data" in operator._operator.tags:
             continue
-        first = next(iter(inspect.signature(operator).parameters.values()), None)
-        refused = (TypeError, "must be int, not SparseTensor") if first is not None and first.annotation == "int" else (
-            NotImplementedError, r"SparseCPU.*to_dense")
-        with pytest.raises(refused[0], match=refused[1]):
-            operator(s)
+        s = names(fl)["s"]
+        try:
+            found = operator(s)
+        except (TypeError, IndexError, ValueError, NotImplementedError):
+            continue
+        expected = operator(s.to_dense())
+        same(described(found.to_dense() if isinstance(found, fl.Tensor) else found), described(expected))
     with fl.overrides.DisableTorchFunctionSubclass(), pytest.raises(NotImplementedError, match="SparseCPU"):
         s.exp()
 
@@ -425,3 +426,28 @@ def test_blocks_and_batches_are_saved(name: str) -> None:
 def test_blocks_and_batches_print_as_torch_s(name: str) -> None:
     torch = pytest.importorskip("torch")
     assert repr(names(fl)[name]) == repr(names(torch)[name])
+
+
+@pytest.mark.parametrize("dim, index", [(0, [[0, 1, 2], [2, 2, 0]]), (1, [[0, 2], [1, 1]]), (-1, [[3]])])
+def test_gradients_of_gathering_are_what_was_gathered(dim: int, index: list) -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for t in (fl, torch):
+        x = t.tensor(DENSE, requires_grad=True)
+        (t.gather(x, dim, t.tensor(index), sparse_grad=True) ** 2).sum().backward()
+        found.append(described(x.grad))
+    same(*found)
+
+
+@quiet
+@pytest.mark.parametrize("expression", ["s", "c", "h", "r", "k", "b", "e", "q"])
+def test_without_data(expression: str) -> None:
+    """On the meta device a sparse tensor has no entries."""
+    torch = pytest.importorskip("torch")
+    found = []
+    for t in (fl, torch):
+        x = eval(expression, names(t)).to("meta")
+        parts = [getattr(x, name)() for name in PARTS[str(x.layout)]]
+        found.append([str(x.layout), x.device.type, tuple(x.shape), str(x.dtype), x.sparse_dim(), x.dense_dim(), repr(x),
+                      [(tuple(part.shape), part.device.type) for part in parts]])
+    assert found[0] == found[1]

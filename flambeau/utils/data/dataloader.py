@@ -492,3 +492,7 @@ class _Fetcher:
     """A function from indices to a batch as torch's object of one method."""
 
     fetch: Callable[[Any], Any]
+
+
+_MapDatasetFetcher = partial(_DatasetKind.create_fetcher, _DatasetKind.Map)
+_IterableDatasetFetcher = partial(_DatasetKind.create_fetcher, _DatasetKind.Iterable)
