@@ -15,7 +15,7 @@ from .pointwise import a_tensor, abs, add, both_float, clamp, complex, conj, div
 from .primitives import InAten
 from .promotion import broadcast, cast, factor, prepare, result_type, rounded, to_float
 from .registry import Pointwise, operator
-from .writing import assign, inplace, new_value, with_out
+from .writing import assign, inplace, new_value, with_out, with_out_alike
 
 
 @operator(method=True, autocast={"cuda": "promote"}, node=True)
@@ -197,7 +197,7 @@ def _sine_over(input: Tensor) -> Tensor:
 
 
 @operator(method=True, fused=True, vjp=lambda g: (g,), tags=("keeps_zero",))
-@with_out
+@with_out_alike
 def frac(input: Tensor) -> Tensor:
     """The part after the point: input - trunc(input)."""
     if input.dtype.category != FLOAT:
@@ -206,7 +206,7 @@ def frac(input: Tensor) -> Tensor:
 
 
 @operator(method=True, fused=True, tags=("keeps_zero",), node=True)
-@with_out
+@with_out_alike
 def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """NaN, inf and -inf replaced (by 0 and the dtype's largest and smallest numbers unless given)."""
     if input.dtype.category < FLOAT:

@@ -31,7 +31,7 @@ from .prims.views import _diagonal_back, _inverse, _slice_back
 from .promotion import as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, prepare, together
 from .registry import OPERATORS, Linear, Spec, method, on_tape, operator, primitive
 from .subscript import _check_broadcast, _value_for, check_step, index_list, put_, slice_bounds
-from .writing import assign, inplace, refuse_repeated, store_apart, with_out, with_out_apart, with_out_in_rows
+from .writing import assign, inplace, refuse_repeated, store_apart, with_out, with_out_alike, with_out_apart, with_out_in_rows
 
 
 # -- gather and scatter ----------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def _from_end(index: Tensor, size: Any) -> Tensor:
 
 
 @operator(method=True)
-@with_out
+@with_out_alike
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """gather with `indices`, of which negative ones count from the end, broadcast against `input` along the other dimensions; in the
     flattened input without dim."""
@@ -133,7 +133,7 @@ def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, mode: str, by: Ca
 
 
 @operator(method=True)
-@with_out
+@with_out_alike
 def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
     """A copy of `input` with `src` (a tensor or number) written at `index` along `dim`, or added or multiplied there."""
     dim = canonical_dim(dim, input.ndim)
@@ -145,7 +145,7 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
 
 
 @operator(method=True, autocast={"cuda": "promote"}, node=True)
-@with_out
+@with_out_alike
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with `src` added at `index` along `dim`."""
     if not isinstance(src, Tensor):
@@ -154,7 +154,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 
 @operator(method=True, node=True)
-@with_out
+@with_out_alike
 def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """A copy of `input` with `src` combined at `index` along `dim`: sum, prod, mean, amax or amin."""
     dim = canonical_dim(dim, input.ndim)
@@ -232,7 +232,7 @@ def _check_slices(name: str, input: Tensor, d: int, index: Tensor, source: Tenso
 
 
 @operator(method=True, node=True)
-@with_out
+@with_out_alike
 @functools.partial(along_a_number, alike=True)
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """A copy of `input` with alpha * the slices of `source` added at `index` along `dim`."""
@@ -244,7 +244,7 @@ def _at(dim: int, index: Tensor) -> list:
 
 
 @operator(method=True, autocast="promote", node=True)
-@with_out
+@with_out_alike
 @functools.partial(along_a_number, alike=False)
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices of `source` written at `index` along `dim`."""
@@ -417,7 +417,7 @@ def _searchsorted(edges: Tensor, values: Tensor, right: bool) -> Spec:
 
 
 @operator
-@with_out
+@with_out_alike
 def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
                  sorter: Tensor | None = None) -> Tensor:
     """Insertion points of `input` into the innermost dimension of `sorted_sequence`; right: after equal elements."""
@@ -438,7 +438,7 @@ def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False
 
 
 @operator
-@with_out
+@with_out_alike
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """searchsorted with the arguments the other way round."""
     if boundaries.ndim != 1:
@@ -447,7 +447,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 
 @operator
-@with_out
+@with_out_alike
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Whether each element is among `test_elements`."""
     if is_number(elements):
@@ -589,6 +589,7 @@ def _same_region(src: Tensor, view: Tensor, name: str) -> Tensor:
 
 
 @operator(method=True, node=True)
+@with_out_alike
 @with_out_in_rows
 def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
     """A copy of `input` with input[start:end:step] along `dim` replaced by `src`."""

@@ -25,7 +25,7 @@ from .promotion import broadcast, cast, default_dtype, prepare, result_type, rou
 from .reductions import _differ, linalg_vector_norm, vector_norm_vjp
 from .registry import OPERATORS, PRIMITIVES, Absent, General, Pointwise, Primitive, Spec, operator, pointwise, primitive
 from .return_types import named
-from .writing import assign, inplace, new_value, with_out, with_out_in_rows
+from .writing import assign, inplace, new_value, with_out, with_out_alike, with_out_in_rows
 
 special = LazyFunctions("scipy.special")
 
@@ -520,7 +520,7 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
 
 
 @operator(method=True, autocast={"cuda": "wide"})
-@with_out
+@with_out_alike
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """The slices along `dim` scaled down to a p-norm of at most `maxnorm`."""
     if input.ndim < 2:

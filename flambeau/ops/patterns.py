@@ -20,7 +20,7 @@ from .primitives import read
 from .prims.views import _diagonal_back
 from .promotion import broadcast, cast, default_dtype, prepare, result_type
 from .registry import OPERATORS, operator
-from .writing import store_out, with_out
+from .writing import store_alike, with_out, with_out_alike
 
 
 def _band(x: Tensor, rows: Any, columns: Any, compare: Callable) -> Tensor:
@@ -55,7 +55,7 @@ def _triangle(name: str, compare: Callable) -> Callable:
         if input.ndim < 2:
             raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got {list(input.shape)}")
         result = fused(in_rows(input), diagonal)
-        return result if out is None else store_out(out, result)
+        return result if out is None else store_alike(out, result)
 
     side = "lower" if name == "tril" else "upper"
     fn.__name__, fn.__doc__ = name, f"The {side} triangle of the last two dimensions; zeros elsewhere."
@@ -96,7 +96,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 
 @operator(method=True)
-@with_out
+@with_out_alike
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
     if input.ndim == 1:

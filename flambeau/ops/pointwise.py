@@ -33,7 +33,7 @@ from .promotion import (
     to_float,
 )
 from .registry import OPERATORS, PRIMITIVES, Autocast, Pointwise, Primitive, as_dunder, on_tape, operator
-from .writing import inplace, store_out, with_out, with_out_apart
+from .writing import inplace, store_out, with_out, with_out_alike, with_out_apart
 
 
 # -- builders ------------------------------------------------------------------------------------------
@@ -47,7 +47,8 @@ def _unary(prim: PointwisePrimitive, name: str, floats: bool) -> Callable:
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name}" + (" (integers become the default float)." if floats else ".")
     row = TABLE[name]
-    return operator(with_out(fn), name=name, method=(name, *_DUNDERS.get(name, ())), tags=("keeps_zero",) if row.keeps_zero else (),
+    taking_out = with_out if floats else with_out_alike
+    return operator(taking_out(fn), name=name, method=(name, *_DUNDERS.get(name, ())), tags=("keeps_zero",) if row.keeps_zero else (),
                     autocast={"cuda": "wide"} if row.wide_on_gpu else None, shortcut=prim)
 
 
@@ -91,7 +92,7 @@ def _rounding(name: str) -> Callable:
         return prim(input) if input.dtype.category >= FLOAT else input.clone()
 
     fn.__name__, fn.__doc__ = name, f"Elementwise {name}; integers stay as they are."
-    made = operator(with_out(fn), method=True, tags=("keeps_zero",))
+    made = operator(with_out_alike(fn), method=True, tags=("keeps_zero",))
     inplace(made, name + "_")
     return made
 
@@ -100,7 +101,7 @@ floor, ceil, trunc = (_rounding(n) for n in ("floor", "ceil", "trunc"))
 
 
 @operator(method=True, tags=("keeps_zero",), node=lambda input, *, decimals=None: "round" if decimals is None else "round.1")
-@with_out
+@with_out_alike
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """To the nearest integer (or multiple of 10^-decimals), halves to even."""
     if input.dtype is bool_ or (decimals and input.dtype.category < FLOAT):
@@ -114,7 +115,7 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 
 
 @operator(method=True, tags=("keeps_zero",))
-@with_out
+@with_out_alike
 def sign(input: Tensor) -> Tensor:
     """-1, 0 or 1 by sign; bools stay as they are."""
     if input.dtype.is_complex:
@@ -123,7 +124,7 @@ def sign(input: Tensor) -> Tensor:
 
 
 @operator(method=True, tags=("keeps_zero",), node=True)
-@with_out
+@with_out_alike
 @elementwise
 def sgn(input: Tensor) -> Tensor:
     """sign for real numbers; x / |x| (0 at 0) for complex ones."""
@@ -643,7 +644,7 @@ def conj(input: Tensor) -> Tensor:
 
 
 @operator(method=True)
-@with_out
+@with_out_alike
 def conj_physical(input: Tensor) -> Tensor:
     """The complex conjugate in memory of its own; real tensors as they are."""
     return prims.conj(input) if input.dtype.is_complex else input

@@ -20,7 +20,7 @@ from .primitives import InAten, told_by_dimensions
 from .promotion import apart, broadcast, cast, result_type, to_float
 from .registry import OPERATORS, Absent, General, Primitive, method, on_tape, operator
 from .return_types import named
-from .writing import assign, new_value, store_out, with_out, with_out_apart
+from .writing import a_tensor_as_out, assign, new_value, store_alike, store_out, with_out, with_out_alike, with_out_apart
 
 Dims = int | Sequence[int] | None
 
@@ -55,6 +55,11 @@ def _finish(result: Tensor, out: Tensor | None) -> Tensor:
     return result if out is None else store_out(out, result)
 
 
+def finish_alike(result: Tensor, out: Tensor | None) -> Tensor:
+    """A result, or `out=` with it, which has to have its dtype."""
+    return result if out is None else store_alike(out, result)
+
+
 def _names(x: Any, name: str) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}")
@@ -63,7 +68,7 @@ def _names(x: Any, name: str) -> None:
 # -- sums and products -----------------------------------------------------------------------------------
 def _computed_in(kind: dtype | None, out: Tensor | None) -> dtype | None:
     """The dtype that a sum or product is computed in: as told, or that of what it is written to."""
-    return out.dtype if kind is None and out is not None else kind
+    return a_tensor_as_out(out).dtype if kind is None and out is not None else kind
 
 
 def _accumulator(x: Tensor, kind: dtype | None) -> Tensor:
@@ -171,7 +176,7 @@ def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dt
 
 
 @operator(method=True)
-def count_nonzero(input: Tensor, dim: Any = None, *more: int) -> Tensor:
+def count_nonzero(input: Tensor, dim: Dims = None, *more: int) -> Tensor:
     """How many elements over `dim` are not zero (int64)."""
     return sum(input != 0, (dim, *more) if more else dim)
 
@@ -202,6 +207,8 @@ def _truth(prim: Primitive, name: str) -> Callable:
         dims = () if isinstance(dim, (tuple, list)) and not dim else canonical_dims(dim, x.ndim)
         result = prim(x, dims)
         result = keep_dims(result, dims) if keepdim else result
+        if out is not None and a_tensor_as_out(out).dtype not in (bool_, uint8):
+            raise RuntimeError(f"{name} only supports bool tensor for result, got: {scalar_type(out.dtype)}")
         return _finish(cast(result, uint8) if input.dtype is uint8 else result, out)
 
     fn.__name__, fn.__doc__ = name, f"Whether {name} elements over `dim` are true; bool (uint8 for uint8 input)."
@@ -225,7 +232,7 @@ def _amax_like(name: str) -> Callable:
             _check_ordered(input, name)
         if (dim is None or dim == ()) and _is_zero(input.shape.numel()):
             raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0, got shape {list(input.shape)}")
-        return _finish(_reduce(prim, input, dim, keepdim), out)
+        return finish_alike(_reduce(prim, input, dim, keepdim), out)
 
     fn.__name__, fn.__doc__ = name, f"The {name[1:]}imum over `dim`; ties share the gradient evenly."
     return operator(fn, method=True)
@@ -243,7 +250,7 @@ def _arg_like(name: str) -> Callable:
         return place(input, dim, keepdim)
 
     fn.__name__, fn.__doc__ = name, f"Index of the first {name[3:]}imum along `dim` (int64), or in the flattened input."
-    return operator(with_out(fn), method=True)
+    return operator(with_out_alike(fn), method=True)
 
 
 def _place_of(name: str) -> Callable:
@@ -393,7 +400,7 @@ def _std(input: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
 
 
 def _moment(name: str, compute: Callable, doc: str, method: bool = False) -> Callable:
-    def fn(input: Tensor, dim: Any = None, unbiased: bool | Absent = None, keepdim: bool = False, *,
+    def fn(input: Tensor, dim: Dims = None, unbiased: bool | Absent = None, keepdim: bool = False, *,
            correction: float | None = None) -> Any:
         _check_moment(input)
         dim, correction = _arguments(dim, unbiased, correction)
@@ -489,7 +496,7 @@ def linalg_vector_norm(x: Tensor, ord: float = 2, dim: Dims = None, keepdim: boo
     if (ord < 0 or math.isinf(ord)) and builtins.any(_is_zero(x.shape[d]) for d in dims):
         raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an "
                            f"identity: shape {list(x.shape)}, dimensions {list(dims)}")
-    return _finish(_vector_norm(wide, float(ord), dim, keepdim), out)
+    return finish_alike(_vector_norm(wide, float(ord), dim, keepdim), out)
 
 
 def in_norm_dtype(x: Tensor, wanted: dtype) -> Tensor:
@@ -509,7 +516,7 @@ def in_norm_dtype(x: Tensor, wanted: dtype) -> Tensor:
 
 
 @operator(method=True, autocast={"cuda": "wide"})
-def norm(input: Tensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None,
+def norm(input: Tensor, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None,
          out: Tensor | None = None) -> Tensor:
     """torch.norm: the p-norm over `dim` (over everything if None); 'fro' is the 2-norm of all elements."""
     if p == "nuc":

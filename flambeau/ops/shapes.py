@@ -19,7 +19,7 @@ from .promotion import cast
 from .registry import OPERATORS, operator
 from .subscript import check_step, slice_bounds
 from .views import _by_name, narrow, tensor_split
-from .writing import with_out, with_out_of_pieces
+from .writing import with_out, with_out_alike, with_out_of_pieces
 
 
 def _split_along(name: str, dim: int, least: int) -> Callable:
@@ -52,7 +52,7 @@ def adjoint(input: Tensor) -> Tensor:
 
 
 @operator(method=True, node=True)
-@with_out
+@with_out_alike
 def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """narrow, copied."""
     if dim >= input.ndim:
@@ -93,7 +93,7 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: 
 
 
 @operator(method=True, node=True)
-@with_out
+@with_out_alike
 def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """A copy of `input` with the slices of `source` combined at `index` along `dim`: prod, mean, amax or amin."""
     if reduce not in ("prod", "mean", "amax", "amin"):
@@ -121,7 +121,7 @@ def slice_copy(input: Tensor, dim: int = 0, start: int | None = None, end: int |
 
 
 @operator
-@with_out
+@with_out_alike
 def alias_copy(input: Tensor) -> Tensor:
     """The tensor, copied."""
     return _copy_of(prims.alias(input))
@@ -139,7 +139,7 @@ def _copy_of(view: Tensor) -> Tensor:
     return copy
 
 
-def _copied(name: str, mark: Callable[[Callable], Callable] = with_out) -> None:
+def _copied(name: str, mark: Callable[[Callable], Callable] = with_out_alike) -> None:
     fn = OPERATORS[name]
 
     def copy(input: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -158,7 +158,7 @@ for _name in ("split", "unbind"):
 
 
 @operator
-@with_out
+@with_out_alike
 def view_copy(input: Tensor, *shape: Ints, **named: Any) -> Tensor:
     """view, copied: also of what lies so that it has no such view."""
     shape = _by_name(shape, named, "view_copy", "size", "dtype")

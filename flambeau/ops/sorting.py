@@ -23,7 +23,7 @@ from .promotion import apart, cast
 from .reductions import _is_zero, _pick, keep_dims
 from .registry import OPERATORS, Absent, General, Spec, on_tape, operator, primitive
 from .return_types import named
-from .writing import with_out, with_out_apart, with_out_in_rows
+from .writing import with_out, with_out_alike, with_out_apart, with_out_in_rows
 
 
 @operator(method=True, node=lambda input, *args, stable=None, **_: "sort" if stable is None and len(args) < 3 else "sort.1")
@@ -41,7 +41,7 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 
 
 @operator(method=True)
-@with_out
+@with_out_alike
 def msort(input: Tensor) -> Tensor:
     """The values in ascending order along the first dimension."""
     return sort(input, 0)[0]
@@ -182,6 +182,7 @@ _BETWEEN: dict[str, Any] = {
 
 
 @operator(method=True, autocast={"cpu": "wide"})
+@with_out_alike
 @with_out_in_rows
 def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
     """The q-th quantiles (q in [0, 1], a number or 1-D tensor) along `dim` or of everything."""
@@ -189,6 +190,7 @@ def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = Fals
 
 
 @operator(method=True, autocast={"cpu": "wide"})
+@with_out_alike
 @with_out_in_rows
 def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
     """The quantiles of the elements that are not NaN."""
@@ -353,7 +355,7 @@ def _histc(x: Tensor, bins: int, low: float, high: float) -> Spec:
 
 
 @operator(method=True)
-@with_out
+@with_out_alike
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Counts in `bins` equal intervals of [min, max] (of the data's range if both are 0), in input's dtype."""
     if bins <= 0:

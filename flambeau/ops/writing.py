@@ -172,11 +172,24 @@ def _shaped(value: Tensor, target: Tensor, name: str) -> Tensor:
 def store_out(out: Tensor, result: Tensor) -> Tensor:
     """Write `result` into the tensor given as `out=`, resized with a warning if it has another shape; what a view then reaches of its
     storage, elements around it too, is written. One whose storage would have to grow is refused: others look into it."""
-    if dispatch.state.grad_enabled and (out.requires_grad or result.requires_grad):
+    if dispatch.state.grad_enabled and (a_tensor_as_out(out).requires_grad or result.requires_grad):
         raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
                            "grad; use the function's result, or torch.no_grad()")
     _fit(out, result)
     return assign(out, result, anew=True)
+
+
+def store_alike(out: Tensor, result: Tensor) -> Tensor:
+    """`store_out`, of the result's dtype and no other."""
+    same_dtype(out, result)
+    return store_out(out, result)
+
+
+def a_tensor_as_out(out: Any) -> Tensor:
+    """What was given as `out=` where one tensor is computed. TypeError for several."""
+    if not isinstance(out, Tensor):
+        raise TypeError(f"argument 'out' must be Tensor, not {type(out).__name__}")
+    return out
 
 
 def _fit(out: Tensor, result: Tensor) -> None:
@@ -224,10 +237,22 @@ def _into_out(result: Any, out: Any) -> Any:
     return type(result)(*made) if hasattr(result, "_make") else tuple(made)
 
 
-def with_out_apart(fn: Callable) -> Callable:
-    """As `with_out`, for an operator that writes while it reads: `out=` shares no memory with an argument and has the result's dtype."""
-    vars(fn)["into_out"], vars(fn)["checks_out"] = _into_out_exactly, refuse_shared
+def with_out_alike(fn: Callable) -> Callable:
+    """As `with_out` (or what of its kin marks it already), for an operator that writes what it computes: `out=` has the result's dtype."""
+    into = vars(fn).get("into_out", _into_out)
+
+    def exactly(result: Any, out: Any) -> Any:
+        for x, y in zip(result, out) if isinstance(result, tuple) else ((result, out),):
+            same_dtype(y, x)
+        return into(result, out)
+    vars(fn)["into_out"] = exactly
     return fn
+
+
+def with_out_apart(fn: Callable) -> Callable:
+    """As `with_out_alike`, for an operator that writes while it reads: `out=` shares no memory with an argument."""
+    vars(fn)["checks_out"] = refuse_shared
+    return with_out_alike(fn)
 
 
 def store_apart(out: Tensor, result: Tensor, *args: Tensor) -> Tensor:
@@ -239,15 +264,9 @@ def store_apart(out: Tensor, result: Tensor, *args: Tensor) -> Tensor:
     return store_out(out, result)
 
 
-def _into_out_exactly(result: Any, out: Any) -> Any:
-    for x, y in zip(result, out) if isinstance(result, tuple) else ((result, out),):
-        same_dtype(y, x)
-    return _into_out(result, out)
-
-
 def same_dtype(out: Tensor, result: Tensor) -> None:
     """RuntimeError if `out=` has another dtype than what is to be stored."""
-    if out.dtype is not result.dtype:
+    if a_tensor_as_out(out).dtype is not result.dtype:
         raise RuntimeError(f"Expected out tensor to have dtype {result.dtype}, but got {out.dtype} instead")
 
 

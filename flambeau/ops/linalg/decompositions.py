@@ -30,7 +30,7 @@ from ..promotion import cast, expand_to
 from ..reductions import _differ
 from ..registry import General, Spec, operator, primitive
 from ..return_types import named
-from ..writing import with_out, with_out_in_rows
+from ..writing import with_out, with_out_alike, with_out_in_rows
 
 scipy_linalg = LazyFunctions("scipy.linalg")
 _COMPUTED = (float32, float64, complex64, complex128)
@@ -165,7 +165,7 @@ inv_prim = _routine("inv", np.linalg.inv, _inv_vjp, lambda x: columns(x), "The i
 
 
 @operator(method="inverse", autocast={"cpu": "wide"})
-@with_out
+@with_out_alike
 def linalg_inv(A: Tensor) -> Tensor:
     """The inverse of square matrices (..., n, n)."""
     _check(A, "linalg.inv", square=True)
@@ -184,7 +184,7 @@ solve_prim = _routine("solve", np.linalg.solve, _solve_vjp, lambda a, b: columns
 
 
 @operator(autocast={"cpu": "wide"}, node="linalg_solve_ex")
-@with_out
+@with_out_alike
 def linalg_solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """X with A X = B (X A = B if not left); B is a matrix, or a vector (a batch of them if its shape is A's without the last)."""
     _check(A, "linalg.solve", square=True)
@@ -333,7 +333,7 @@ det_prim = _routine("det", _det, _det_vjp, lambda x: Spec(x._layout.shape[:-2], 
 
 
 @operator(method="det")
-@with_out
+@with_out_alike
 def linalg_det(A: Tensor) -> Tensor:
     """Determinants of square matrices."""
     _check(A, "linalg.det", square=True)
@@ -396,7 +396,7 @@ cholesky_prim = _routine(
 
 
 @operator(autocast={"cpu": "wide"}, node="linalg_cholesky_ex")
-@with_out
+@with_out_alike
 def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """L with A = L L^H for hermitian positive-definite A (only its lower triangle is read); U = L^H if `upper` (only the upper one)."""
     _check(A, "linalg.cholesky", square=True)
@@ -621,7 +621,7 @@ def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = No
 
 
 @operator(autocast={"cpu": "wide"})
-@with_out
+@with_out_alike
 def linalg_svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Singular values in descending order."""
     _check(A, "linalg.svdvals")
@@ -674,7 +674,7 @@ def linalg_eigh(A: Tensor, UPLO: str = "L") -> Any:
 
 
 @operator(autocast={"cpu": "wide"})
-@with_out
+@with_out_alike
 def linalg_eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """Eigenvalues of hermitian matrices in ascending order."""
     return linalg_eigh(A, UPLO)[0]

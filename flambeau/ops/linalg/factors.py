@@ -24,7 +24,7 @@ from ..primitives import InAten
 from ..promotion import apart, cast, expand_to
 from ..registry import General, Spec, operator, primitive
 from ..return_types import named
-from ..writing import with_out, with_out_in_rows
+from ..writing import with_out, with_out_alike, with_out_in_rows
 from .decompositions import (
     _WHY,
     LinAlgError,
@@ -202,7 +202,7 @@ def _check_system(name: str, factors: Tensor, pivots: Tensor, b: Tensor) -> None
 
 
 @operator(node=True)
-@with_out
+@with_out_alike
 def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """X with A X = B (X A = B if not left, and A^H for A if adjoint), given lu_factor's answer for A."""
     _check(LU, "linalg.lu_solve", square=True)
@@ -222,7 +222,7 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
 
 
 @operator(method=True, autocast={"cpu": "wide"}, node="linalg_lu_solve")
-@with_out
+@with_out_alike
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """linalg.lu_solve with the right side first."""
     deprecated("lu_solve", "linalg.lu_solve")
@@ -353,7 +353,7 @@ def _ldl_solve(ld: Tensor, pivots: Tensor, b: Tensor, hermitian: bool) -> Tensor
 
 
 @operator
-@with_out
+@with_out_alike
 def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
     """X with A X = B, given ldl_factor's answer for A."""
     _check(LD, "linalg.ldl_solve", square=True)
@@ -428,7 +428,7 @@ def linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
 
 
 @operator(method=True, autocast={"cpu": "wide"}, node=True)
-@with_out
+@with_out_alike
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """Q other (other Q if not left; Q^H if transpose) for the square Q that geqrf's answer (input, tau) stands for."""
     _check_reflections(input, tau, "ormqr")

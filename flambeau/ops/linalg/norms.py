@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from ...core.dtypes import FLOAT, dtype, scalar_type
@@ -11,9 +10,9 @@ from ...core.size import canonical_dim, known_zero, several
 from ...core.tensor import Tensor
 from ...core.warned import deprecated
 from .. import prims
-from ..reductions import in_norm_dtype, linalg_vector_norm
+from ..reductions import Dims, in_norm_dtype, linalg_vector_norm
 from ..registry import operator
-from ..writing import with_out
+from ..writing import with_out, with_out_alike
 from .decompositions import _check, linalg_svdvals
 from .factors import linalg_inv_ex
 
@@ -44,19 +43,20 @@ def _matrix_norm(x: Tensor, ord: Any, dims: tuple[int, int], keepdim: bool) -> T
 
 
 @operator
-@with_out
-def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *,
+@with_out_alike
+def linalg_matrix_norm(A: Tensor, ord: float | str = "fro", dim: tuple[int, int] = (-2, -1), keepdim: bool = False, *,
                        dtype: dtype | None = None) -> Tensor:
     """A matrix norm over two dimensions: fro, nuc, 1, -1, 2, -2, inf, -inf."""
     x = A if dtype is None else in_norm_dtype(A, dtype)
     if ord in ("nuc", 2, -2) or x.dtype.category < FLOAT or x.ndim < 2:  # the others are sums, in any float
         _check(x, "linalg.matrix_norm")
-    return _matrix_norm(x, ord, tuple(dim), keepdim)  # type: ignore[arg-type]
+    return _matrix_norm(x, ord, tuple(dim), keepdim)
 
 
 @operator(autocast={"cuda": "wide"})
-@with_out
-def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
+@with_out_alike
+def linalg_norm(A: Tensor, ord: float | str | None = None, dim: Dims = None, keepdim: bool = False, *,
+                dtype: dtype | None = None) -> Tensor:
     """A vector norm over one dimension (or of the flattened input), a matrix norm over two."""
     x = A if dtype is None else in_norm_dtype(A, dtype)
     if isinstance(dim, (tuple, list)) and not 1 <= len(dim) <= 2:
@@ -88,7 +88,7 @@ def linalg_cond(A: Tensor, p: Any = None) -> Tensor:
 
 
 @operator(autocast="narrow")
-@with_out
+@with_out_alike
 def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Sums of products of conj(x) and y along `dim`."""
     for t in (x, y):

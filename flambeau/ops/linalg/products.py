@@ -22,9 +22,9 @@ from ..pointwise import reflected
 from ..primitives import InAten
 from ..prims.views import _is_one as _one
 from ..promotion import broadcast, cast, category_of_number, expand_to, factor, prepare, result_type
-from ..reductions import _differ, _finish, _is_zero, linalg_vector_norm, vector_norm_vjp
+from ..reductions import _differ, _is_zero, finish_alike, linalg_vector_norm, vector_norm_vjp
 from ..registry import COMPOSITES, Pointwise, operator
-from ..writing import inplace, store_out, with_out, with_out_in_rows
+from ..writing import inplace, with_out, with_out_alike, with_out_in_rows
 
 
 def _tensor_arguments(name: str, **tensors: Any) -> None:
@@ -41,7 +41,7 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     if input.ndim != 2 or mat2.ndim != 2:
         raise RuntimeError(f"{'self' if input.ndim != 2 else 'mat2'} must be a matrix, got shapes {list(input.shape)} and "
                            f"{list(mat2.shape)}")
-    return _finish(prims.mm(input, mat2), out)
+    return finish_alike(prims.mm(input, mat2), out)
 
 
 @operator(method=True, autocast="narrow")
@@ -50,7 +50,7 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     _tensor_arguments("bmm", input=input, mat2=mat2)
     if input.ndim != 3 or mat2.ndim != 3:
         raise RuntimeError(f"batch{1 if input.ndim != 3 else 2} must be a 3D tensor, got shapes {list(input.shape)} and {list(mat2.shape)}")
-    return _finish(prims.bmm(input, mat2), out)
+    return finish_alike(prims.bmm(input, mat2), out)
 
 
 @operator
@@ -95,18 +95,18 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
         raise RuntimeError(f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same number of "
                            f"elements, but got {n} and {m} elements respectively")
     added = prims.any if input.dtype is bool_ else prims.sum
-    return _finish(added(prims.mul(input, tensor), (0,)), out)
+    return finish_alike(added(prims.mul(input, tensor), (0,)), out)
 
 
 @operator(method=True, node=True)
-@with_out
+@with_out_alike
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """dot of the conjugate of `input` with `other`."""
     return dot(input.conj(), other)
 
 
 @operator(method=True, autocast="inside")
-@with_out
+@with_out_alike
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """Sums of products over the last dimensions."""
     if not input.ndim or not other.ndim:
@@ -124,7 +124,7 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
         raise RuntimeError(f"vector + matrix @ vector expected, got 1, {input.ndim}, {vec.ndim}")
     if _differ(input.shape[1], vec.shape[0]):
         raise RuntimeError(f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})")
-    return _finish(prims.squeeze(prims.mm(input, prims.unsqueeze(vec, 1)), (1,)), out)
+    return finish_alike(prims.squeeze(prims.mm(input, prims.unsqueeze(vec, 1)), (1,)), out)
 
 
 @operator(method=True)
@@ -140,7 +140,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product with broadcasting leading dimensions; vectors count as a row on the left, a column on the right."""
     _tensor_arguments("matmul", input=input, other=other)
-    return _finish(_matmul(input, other), out)
+    return finish_alike(_matmul(input, other), out)
 
 
 def _matmul(x: Tensor, y: Tensor) -> Tensor:
@@ -247,8 +247,8 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
     """beta * input + alpha * (mat1 @ mat2)."""
     wide = _added_wide(input, mat1[None], mat2[None], beta, alpha) if mat1.ndim == mat2.ndim == 2 and input.ndim < 3 else None
     if wide is not None:
-        return _finish(cast(wide[0], input.dtype), out)
-    return _finish(_added(input, mm(mat1, mat2), mat1, beta, alpha), out)
+        return finish_alike(cast(wide[0], input.dtype), out)
+    return finish_alike(_added(input, mm(mat1, mat2), mat1, beta, alpha), out)
 
 
 @operator(method=True, autocast="narrow", node=True)
@@ -256,19 +256,19 @@ def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alp
     """beta * input + alpha * bmm(batch1, batch2)."""
     wide = _added_wide(input, batch1, batch2, beta, alpha)
     if wide is not None:
-        return _finish(cast(wide, input.dtype), out)
-    return _finish(_added(input, bmm(batch1, batch2), batch1, beta, alpha), out)
+        return finish_alike(cast(wide, input.dtype), out)
+    return finish_alike(_added(input, bmm(batch1, batch2), batch1, beta, alpha), out)
 
 
 @operator(method=True, autocast="narrow", node=True)
-@with_out
+@with_out_alike
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * the sum over the batch of bmm(batch1, batch2)."""
     return _added(input, prims.sum(bmm(batch1, batch2), (0,)), batch1, beta, alpha)
 
 
 @operator(method=True, autocast={"cuda": "narrow"}, node=True)
-@with_out
+@with_out_alike
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * (mat @ vec)."""
     return _added(input, mv(mat, vec), mat, beta, alpha)
@@ -463,7 +463,7 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) -> Tensor:
     """Sums of products over the last `dims` dimensions of a and the first of b, or over the pairs of dimensions given."""
     result = _summed_products(a, b, dims)
-    return result if out is None else store_out(out, result)
+    return finish_alike(result, out)
 
 
 def _summed_products(a: Tensor, b: Tensor, dims: Any) -> Tensor:
@@ -521,7 +521,7 @@ def _cross(x: Tensor, y: Tensor, d: int) -> Tensor:
 
 
 @operator(method=True, autocast={"cuda": "promote"}, node="linalg_cross")
-@with_out
+@with_out_alike
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along `dim`, of size 3 (the first such dimension if None)."""
     if dim is None:
@@ -534,14 +534,14 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 
 
 @operator(autocast={"cuda": "promote"}, node=True)
-@with_out
+@with_out_alike
 def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The vector product along `dim`, of size 3."""
     return _cross(input, other, canonical_dim(dim, input.ndim))
 
 
 @operator(autocast="narrow")
-@with_out
+@with_out_alike
 def linalg_multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of several matrices, in the order of multiplication that costs least."""
     parts = list(tensors)

@@ -19,7 +19,7 @@ from ..pointwise import clamp, where
 from ..primitives import InAten
 from ..promotion import as_elements, broadcast, cast, factor, fitting, to_float
 from ..registry import OPERATORS, on_tape, operator
-from ..writing import assign, inplace, new_value, with_out
+from ..writing import assign, inplace, new_value, with_out, with_out_alike
 
 _SQRT_HALF = math.sqrt(0.5)
 _INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
@@ -119,14 +119,14 @@ def _along(kernel: Callable, input: Tensor, dim: int, kind: dtype | None, name: 
 
 
 @operator(method=True, autocast={"cuda": "wide"})
-@with_out
+@with_out_alike
 def softmax(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`, without overflow; `dtype` converts the input first."""
     return _along(_softmax, input, dim, dtype, "softmax")
 
 
 @operator(method=True, autocast={"cuda": "wide"})
-@with_out
+@with_out_alike
 def log_softmax(input: Tensor, dim: int, dtype: dtype | None = None) -> Tensor:
     """log(softmax(x)) along `dim`, formed without the quotient."""
     return _along(_log_softmax, input, dim, dtype, "log_softmax")
@@ -163,7 +163,7 @@ def _gelu(input: Tensor, approximate: str) -> Tensor:
 
 
 @operator
-@with_out
+@with_out_alike
 def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
     """x * cdf(x) of the standard normal distribution; 'tanh' is its usual approximation."""
     if approximate not in ("none", "tanh"):
@@ -369,7 +369,7 @@ def relu6(input: Tensor, inplace: bool | None = False) -> Tensor:
 
 
 @operator(autocast={"cuda": "wide"})
-@with_out
+@with_out_alike
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + e^(beta x)) / beta; x itself where beta x exceeds `threshold`."""
     return _softplus(input, *_settings("softplus", input, beta, threshold))
@@ -408,14 +408,14 @@ def shrink_backward(g: Tensor, x: Tensor, lambd: float) -> Tensor:
 
 
 @operator(method=True, fused=True, vjp=lambda g, input, lambd: (shrink_backward(g, input, lambd),))
-@with_out
+@with_out_alike
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x outside [-lambd, lambd], else 0."""
     return prims.where(_within(input, *_settings("hardshrink", input, lambd, stored=True)), 0.0, input)
 
 
 @operator(fused=True, vjp=lambda g, input, lambd: (shrink_backward(g, input, lambd),))
-@with_out
+@with_out_alike
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by `lambd`, 0 within it."""
     if not 0 <= lambd < math.inf:

@@ -18,7 +18,7 @@ from ..batching import first_alone
 from ..primitives import InAten
 from ..promotion import cast
 from ..registry import COMPOSITES, Linear, operator
-from ..writing import with_out
+from ..writing import with_out_alike
 from .activations import widened
 
 
@@ -64,7 +64,7 @@ COMPOSITES["_linear"].has_kernel("cpu", _linear_kernel, small="linear")
 
 
 @operator(autocast="narrow")
-@with_out
+@with_out_alike
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input weight^T + bias: (..., in) with (out, in), or (in,), -> (..., out), or (...)."""
     if not isinstance(input, Tensor) or not isinstance(weight, Tensor):

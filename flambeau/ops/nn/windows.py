@@ -32,7 +32,7 @@ from ..primitives import InAten, channels_last_like
 from ..prims.windows import convolution_flops, convolution_in_aten
 from ..promotion import apart, cast, expand_to
 from ..registry import COMPOSITES, Linear, on_tape, operator
-from ..writing import with_out
+from ..writing import with_out_alike
 from .activations import check_float
 
 Sizes = int | Sequence[int]
@@ -522,7 +522,7 @@ def _avg_pool_nd(spatial: int) -> Callable:
         return on_tape(told, prims.squeeze(out, (0,)) if single else out)
 
     fn.__name__, fn.__doc__ = name, f"Mean over sliding windows of {spatial} dimension(s)."
-    return operator(with_out(fn) if spatial > 1 else fn, autocast={"cpu": "wide"} if spatial == 3 else None)
+    return operator(with_out_alike(fn) if spatial > 1 else fn, autocast={"cpu": "wide"} if spatial == 3 else None)
 
 
 avg_pool1d, avg_pool2d, avg_pool3d = _averages = _avg_pool_nd(1), _avg_pool_nd(2), _avg_pool_nd(3)
