@@ -78,6 +78,8 @@ def finish(made: Tensor, requires_grad: bool | None, out: Tensor | None = None, 
     if out is not None:
         return store_out(out, made.to(a_tensor_as_out(out).device))      # without operands, only `out=` says where
     if requires_grad:
+        if requires_grad is not True:
+            raise TypeError(f"argument 'requires_grad' must be bool, not {type(requires_grad).__name__}")
         if made.dtype.category < FLOAT:
             raise RuntimeError(f"Only Tensors of floating point and complex dtype can require gradients, this one is {made.dtype}")
         made.requires_grad = True

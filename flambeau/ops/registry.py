@@ -570,7 +570,7 @@ _EXACT: dict[str, tuple[type, ...]] = {"bool": (bool, np.bool_), "str": (str,), 
 def _exact(fn: Callable) -> tuple[tuple[int, str, tuple[type, ...]], ...]:
     """The parameters that take values of certain classes alone, nothing that converts to them, and those that take integers: (place, name, the
     classes). Names of modes in nn.functional are looked up, and numbers computed with, whatever they are."""
-    told = ("bool",) if ".nn." in fn.__module__ else tuple(_EXACT)
+    told = ("bool", "int", "int | None") if ".nn." in fn.__module__ else tuple(_EXACT)
     return tuple([(place if p.kind is p.POSITIONAL_OR_KEYWORD else 1 << 30, key, _EXACT[p.annotation])
                   for place, (key, p) in enumerate(inspect.signature(fn).parameters.items()) if p.annotation in told])
 

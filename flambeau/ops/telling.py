@@ -47,8 +47,8 @@ def tell(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception, a
     kinds = MAY_BE_THE_CALL[:2] if answered else MAY_BE_THE_CALL
     if isinstance(error, kinds) and (wrong := wrong_argument(name, fn, args, kwargs, error)) is not None:
         raise wrong from None
-    if isinstance(error, (IndexError, OverflowError, RuntimeError)) and _overflows(fn, args, kwargs):
-        raise ValueError(f"Overflow when unpacking long long: {called(name, args, kwargs)} has an int of more than 64 bits") from error
+    if isinstance(error, (IndexError, OverflowError, RuntimeError)) and (kind := _overflows(fn, args, kwargs)) is not None:
+        raise kind(f"Overflow when unpacking long long: {called(name, args, kwargs)} has an int of more than 64 bits") from error
     if isinstance(error, IndexError) and str(error) == "tuple index out of range":
         shapes = [list(a.shape) for a in args if isinstance(a, Tensor)]
         raise RuntimeError(f"{name}() expects tensors of more dimensions, got shapes {shapes}") from error
@@ -170,7 +170,8 @@ _MAY_STAND: dict[Any, Callable[[Any], bool]] = {
     "tuple[int, int]": lambda value: isinstance(value, (tuple, list)) and all(map(is_whole, value)),
     "float": lambda value: hasattr(type(value), "__float__") and (not isinstance(value, Tensor) or value.is_fake or value.numel() == 1),
 }
-_MAY_STAND |= dict.fromkeys(("Sizes", "Sequence[int]", "int | Sequence[int]", "Ints", "Dims"), lambda value: all(
+_MAY_STAND["Dims"] = lambda value: type(value) is not bool and _MAY_STAND["Dims | bool"](value)
+_MAY_STAND |= dict.fromkeys(("Sizes", "Sequence[int]", "int | Sequence[int]", "Ints", "Dims | bool"), lambda value: all(
     is_whole(v) for v in (value if isinstance(value, (tuple, list)) else () if value is None else [value])))
 """By annotation: whether a value may stand there."""
 
@@ -181,15 +182,19 @@ def _is_misplaced(value: Any, annotation: Any) -> bool:
     return may_stand is not None and not may_stand(value) and (value is not None or annotation in _MAY_STAND)
 
 
-def _overflows(fn: Callable, args: tuple, kwargs: dict) -> bool:
-    """Whether there is an int of more than 64 bits where the signature has sizes, dimensions or counts."""
+def _overflows(fn: Callable, args: tuple, kwargs: dict) -> type[Exception] | None:
+    """What a call with an int of more than 64 bits is refused by, where the signature has sizes, dimensions or counts: one number as
+    a value that is wrong, one of several as no list of ints."""
     signature = inspect.signature(fn)
     try:
         given = signature.bind(*args, **kwargs).arguments
     except TypeError:
-        return False
-    return any(type(v) is int and not -1 << 63 <= v < 1 << 64 for key, value in given.items()
-               if _COUNTS.search(str(signature.parameters[key].annotation)) for v in _within(value))
+        return None
+    for key, value in given.items():
+        counts = _COUNTS.search(str(signature.parameters[key].annotation))
+        if counts and any(type(v) is int and not -1 << 63 <= v < 1 << 64 for v in _within(value)):
+            return ValueError if type(value) is int else TypeError
+    return None
 
 
 def _within(value: Any) -> Iterator:
@@ -201,15 +206,14 @@ def _within(value: Any) -> Iterator:
 
 
 _ASKED: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool2d", "adaptive_max_pool3d", "batch_norm",
-                     "fractional_max_pool2d", "fractional_max_pool3d", "gaussian_nll_loss", "glu", "group_norm", "instance_norm",
-                     "interpolate", "local_response_norm", "max_pool3d", "max_unpool2d", "max_unpool3d", "normalize", "softsign",
-                     "tanhshrink", "norm", "stft"), ("input",)),
+    **dict.fromkeys(("adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool2d", "adaptive_max_pool3d", "fractional_max_pool2d",
+                     "fractional_max_pool3d", "gaussian_nll_loss", "glu", "group_norm", "instance_norm", "interpolate",
+                     "local_response_norm", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_unpool2d", "max_unpool3d", "norm", "normalize",
+                     "softsign", "stft", "tanhshrink"), ("input",)),
     **dict.fromkeys(("binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"),
                     ("input", "target")),
-    "linear_cross_entropy": ("input", "linear_weight", "target"),
-    "margin_ranking_loss": ("input1", "input2", "target"), "max_unpool1d": ("input", "indices"), "split": ("tensor",),
-    "tensordot": ("a", "b"), "unravel_index": ("indices",),
+    "embedding_bag": ("input", "weight", "offsets", "per_sample_weights"), "linear_cross_entropy": ("input", "linear_weight", "target"),
+    "margin_ranking_loss": ("input1", "input2", "target"), "max_unpool1d": ("input", "indices"), "unravel_index": ("indices",),
 }
 """The tensors that PyTorch asks for an attribute before it looks at their class: what is none lacks it, an AttributeError."""
 
