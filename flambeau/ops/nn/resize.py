@@ -693,6 +693,8 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
     """The input (n, c, *sizes) read at the positions `grid` (n, *out sizes, rank), given in [-1, 1] from the last dimension on; NaN
     stands for -1."""
     _warn_of_default(align_corners)
+    if not isinstance(align_corners, (bool, NoneType)):
+        raise TypeError(f"grid_sample(): argument 'align_corners' must be bool, not {type(align_corners).__name__}")
     rank = input.ndim - 2
     if rank not in (2, 3) or grid.ndim != input.ndim or grid.shape[-1] != rank or grid.shape[0] != input.shape[0]:
         raise RuntimeError("grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, batch size and a last "

@@ -375,8 +375,8 @@ def _max_pool_nd(spatial: int) -> Callable:
     def fn(input: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
            ceil_mode: bool = False, return_indices: bool | None = False) -> Any:
         x, single = _batched(input, spatial, name)
-        if x.dtype is bool_:
-            raise NotImplementedError(f'"{name}" not implemented for \'Bool\'; convert the input with .float() first')
+        if x.dtype is bool_ or x.dtype.is_complex:
+            raise NotImplementedError(f'"{name}" not implemented for \'{x.dtype}\'; it is of floats and integers')
         kernel = counts(kernel_size, spatial, "kernel_size")
         step = kernel if stride is None or (isinstance(stride, (tuple, list)) and not stride) else counts(stride, spatial, "stride")
         pad, gap = counts(padding, spatial, "padding"), counts(dilation, spatial, "dilation")
