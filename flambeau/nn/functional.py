@@ -116,12 +116,14 @@ def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, trainin
     """leaky_relu with random slopes in [lower, upper) in training, their mean otherwise."""
     if has_torch_function((input,)):
         return handle_torch_function(rrelu, (input,), input, lower=lower, upper=upper, training=training, inplace=inplace)
+    if not isinstance(training, bool):
+        raise TypeError(f"rrelu(): argument 'training' (position 4) must be bool, not {type(training).__name__}")
     if lower > upper:
         raise RuntimeError(f"Lower bound should be less than or equal to the upper bound, got lower: {lower}, upper: {upper}")
     if not training:
         out = leaky_relu(input, (lower + upper) / 2, inplace)
         return out if inplace else out.contiguous()
-    out = input * _random.slopes(input, lower, upper)
+    out = input * _random.slopes(_act.check_real(input, "rrelu_with_noise_out_cpu"), lower, upper)
     return input.copy_(out) if inplace else out.contiguous()
 
 

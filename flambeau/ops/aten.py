@@ -83,7 +83,7 @@ class AtenOperator:
             told = wrong_argument(repr(self), fn, args, kwargs, error)
             if told is None and "(): argument '" not in str(error):
                 raise
-            raise RuntimeError(told or str(error)) from None       # as ATen says of a call that no overload fits
+            raise RuntimeError(str(told or error)) from None       # as ATen says of a call that no overload fits
 
 
 class Overload(AtenOperator):

@@ -27,7 +27,7 @@ from .primitives import InAten
 from .prims.views import _inverse
 from .promotion import cast, category_of_number, default_dtype, fitting, is_number, limits
 from .registry import PRIMITIVES, method, operator
-from .writing import store_out
+from .writing import a_tensor_as_out, store_out
 
 
 # -- helpers -------------------------------------------------------------------------------------------
@@ -77,8 +77,10 @@ def finish(made: Tensor, requires_grad: bool | None, out: Tensor | None = None, 
     if pin_memory:
         made = _pinned(made, pin_memory)
     if out is not None:
-        return store_out(out, made.to(out.device))      # without operands, only `out=` says where
+        return store_out(out, made.to(a_tensor_as_out(out).device))      # without operands, only `out=` says where
     if requires_grad:
+        if requires_grad is not True:
+            raise TypeError(f"argument 'requires_grad' must be bool, not {type(requires_grad).__name__}")
         if made.dtype.category < FLOAT:
             raise RuntimeError(f"Only Tensors of floating point and complex dtype can require gradients, this one is {made.dtype}")
         made.requires_grad = True

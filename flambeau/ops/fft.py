@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.device import as_device
-from ..core.dtypes import COMPLEX, FLOAT, dtype, float32, float64
+from ..core.dtypes import COMPLEX, FLOAT, dtype, float32, float64, scalar_type
 from ..core.size import canonical_dim, permuted_strides, several
 from ..core.tensor import Tensor, from_array
 from . import prims
@@ -119,6 +119,8 @@ def _sized(x: Tensor, dims: Sequence[int], sizes: Sequence) -> Tensor:
 
 
 def _input(x: Tensor, name: str, *, real: bool = False) -> Tensor:
+    if x.dtype.itemsize < 4 and x.dtype.category == FLOAT and x.device.type == "cpu":
+        raise RuntimeError(f"Unsupported dtype {scalar_type(x.dtype)}")
     if real:
         if x.dtype.category == COMPLEX:
             raise RuntimeError(f"{name} expects a real input tensor, but got {x.dtype}")
@@ -203,6 +205,8 @@ def _to_real_transform(x: Tensor, s: Sequence | None, dim: Any, norm: str | None
 
 def _one(name: str, transform: Callable, doc: str) -> Callable:
     def fn(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+        if n is not None and n < 1:
+            raise RuntimeError(f"Invalid number of data points ({n}) specified")
         return transform(input, (n,), (dim,), norm, name=name)
 
     fn.__name__, fn.__doc__ = name, doc
@@ -211,9 +215,12 @@ def _one(name: str, transform: Callable, doc: str) -> Callable:
 
 def _many(name: str, transform: Callable, default: Any, doc: str) -> Callable:
     def fn(input: Tensor, s: Sequence[int] | None = None, dim: Any = default, norm: str | None = None) -> Tensor:
+        if s is not None and None in several(s):
+            raise TypeError(f"fft_{name}(): argument 's' must be tuple of ints, not {s}")
         return transform(input, s, dim, norm, name=name)
 
     fn.__name__, fn.__doc__ = name, doc
+    fn.__annotations__["dim"] = "Dims" if default is None else "Ints | Absent"
     return operator(with_out(fn, rows=True), name=f"fft_{name}", autocast={"cpu": "wide"})
 
 

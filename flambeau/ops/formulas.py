@@ -223,6 +223,8 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 below zero, 1 above, `values` at zero."""
     if not isinstance(values, Tensor):
         raise TypeError(f"heaviside(): argument 'values' (position 2) must be Tensor, not {type(values).__name__}")
+    if values.dtype is not input.dtype:
+        raise RuntimeError(f"heaviside is not yet implemented for tensors with different dtypes: {input.dtype} and {values.dtype}")
     return _heaviside(*prepare(input, values))
 
 

@@ -30,7 +30,7 @@ from .pointwise import where
 from .primitives import read
 from .prims.indexing import grown, of_one_rank
 from .prims.views import _diagonal_back, _inverse, _slice_back
-from .promotion import as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, prepare, together
+from .promotion import as_tensor_operand, broadcast, cast, expand_to, fitting, is_number, only_tensors, prepare, together
 from .registry import OPERATORS, Linear, Spec, method, on_tape, operator, primitive
 from .subscript import _check_broadcast, _value_for, check_step, index_list, put_, slice_bounds
 from .writing import assign, inplace, refuse_repeated, store_apart, with_out
@@ -174,6 +174,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 @with_out(exact=True)
 def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """A copy of `input` with `src` combined at `index` along `dim`: sum, prod, mean, amax or amin."""
+    only_tensors("scatter_reduce", input=input, index=index, src=src)
     dim = canonical_dim(dim, input.ndim)
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce!r}")
@@ -473,6 +474,8 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
         found = in_rows(elements) == test_elements
     else:
         kind = promote_types(elements.dtype, test_elements.dtype)
+        if bool_ in (elements.dtype, test_elements.dtype) and kind is not bool_:
+            raise RuntimeError("Unsupported input type encountered for isin(): Bool")
         kind = float32 if kind.is_floating_point and kind.itemsize < 4 else kind
         x, tests = cast(elements, kind), cast(test_elements.reshape(-1), kind)
         if type(tests.shape[0]) is int and tests.shape[0] > 8 and kind is not bool_ and not kind.is_complex:

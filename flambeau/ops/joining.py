@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core import dispatch
-from ..core.dtypes import int64, promote_types
+from ..core.dtypes import can_cast, int64, promote_types, scalar_type
 from ..core.memory_format import contiguous_format
 from ..core.size import canonical_dim, canonical_dims, known_zero
 from ..core.symbolic import unknown_size
@@ -23,7 +23,7 @@ from .primitives import read
 from .promotion import apart, cast
 from .registry import Spec, operator, primitive
 from .views import _by_name
-from .writing import refuse_shared, store_out, with_out
+from .writing import a_tensor_as_out, refuse_shared, store_out, with_out
 
 
 def _stacked(given: Any, name: str) -> list[Tensor]:
@@ -70,6 +70,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, a
                         for t in (cast(t, kind) for t in parts)], d)
     if out is None:
         return result
+    if not can_cast(result.dtype, a_tensor_as_out(out).dtype):
+        raise TypeError(f"torch.cat(): input types can't be cast to the desired output type {scalar_type(out.dtype)}")
     refuse_shared(out, parts)
     return store_out(out, result)
 
@@ -253,7 +255,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     """The elements shifted cyclically along `dims` (the flattened input without dims)."""
     if dims is None or (isinstance(dims, (tuple, list)) and not dims):
         return roll(input.reshape(-1), shifts, 0).reshape(tuple(input.shape))
-    moves = [as_int(n) if isinstance(n, Tensor) else n for n in (shifts if isinstance(shifts, (tuple, list)) else (shifts,))]
+    moves = [n if type(n) is int else as_int(n) for n in (shifts if isinstance(shifts, (tuple, list)) else (shifts,))]
     along = dims if isinstance(dims, (tuple, list)) else (dims,)
     if len(moves) != len(along):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(moves)}, dims:{len(along)}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtypes import BOOL, FLOAT, INT, float64, int32, scalar_type, uint8
+from ..core.dtypes import BOOL, FLOAT, INT, bool_, float64, int32, scalar_type, uint8
 from ..core.lazy import LazyFunctions
 from ..core.scalar import compute_dtype
 from ..core.size import canonical_dim, canonical_dims
@@ -21,7 +21,7 @@ from .formulas import _sine_over, logaddexp_backward
 from .order import elementwise, in_rows
 from .pointwise import not_tensors, where, with_fractions
 from .primitives import InAten, lies_like, waiting
-from .promotion import broadcast, cast, default_dtype, prepare, result_type, rounded, to_float
+from .promotion import broadcast, cast, default_dtype, only_tensors, prepare, result_type, rounded, to_float
 from .reductions import _differ, linalg_vector_norm, vector_norm_vjp
 from .registry import OPERATORS, PRIMITIVES, Absent, General, Pointwise, Primitive, Spec, operator, pointwise, primitive
 from .return_types import named
@@ -355,6 +355,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 @elementwise
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """log2(2^input + 2^other), without overflow."""
+    only_tensors("logaddexp2", input=input, other=other)
     return _logaddexp2(*with_fractions("logaddexp2", *prepare(input, other)))
 
 
@@ -432,6 +433,8 @@ def _areas(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
     n = y.shape[d]
     if x is not None and x.ndim == 1 and _differ(x.shape[0], n):
         raise RuntimeError(f"trapezoid: There must be one `x` value for each sample point, got shapes {list(x.shape)} and {list(y.shape)}")
+    if y.dtype is bool_ or (x is not None and x.dtype is bool_):
+        raise RuntimeError("trapezoid: received a bool input for `x` or `y`, but bool is not supported")
     y = to_float(y)  # sums of two integers may not fit their dtype
     pair = y.narrow(d, 1, n - 1) + y.narrow(d, 0, n - 1)
     if x is None:
@@ -451,9 +454,11 @@ def trapezoid(y: Tensor, x: Tensor | Absent = None, *, dx: float = 1.0, dim: int
 def _trapezoid(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
     if not (x is None or isinstance(x, Tensor)):
         raise TypeError(f"trapezoid(): the points x must be a Tensor, not {type(x).__name__}; a distance is given as dx=")
-    size = y.shape[canonical_dim(dim, y.ndim)] if y.ndim else 1
+    if not y.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    size = y.shape[canonical_dim(dim, y.ndim)]
     if type(size) is int and size == 0:
-        return to_float(y).sum(dim)
+        return y.new_zeros(tuple(n for d, n in enumerate(y.shape) if d != canonical_dim(dim, y.ndim)))
     return _areas(y, x, dx, dim).sum(canonical_dim(dim, y.ndim))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core import dtypes
 from ..core.device import as_device
-from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, dtype, promote_types
+from ..core.dtypes import BOOL, COMPLEX, FLOAT, INT, bool_, dtype, promote_types, scalar_type
 from ..core.settings import add_setting
 from ..core.size import broadcast_shapes
 from ..core.symbolic import SymFloat, SymInt, must, refuse_text
@@ -244,6 +244,21 @@ def expand_to(x: Tensor, shape: Sequence) -> Tensor:
                                        for a, b in zip(have, shape)):
         return x
     return prims.expand(x, tuple(shape))
+
+
+def of_one_dtype(*tensors: Tensor) -> None:
+    """RuntimeError for tensors of several dtypes, where an operator does not promote."""
+    first = tensors[0].dtype
+    for t in tensors:
+        if t.dtype is not first:
+            raise RuntimeError(f"expected scalar type {scalar_type(first)} but found {scalar_type(t.dtype)}")
+
+
+def only_tensors(name: str, **operands: Any) -> None:
+    """TypeError for an operand that is a number, where an operator takes tensors alone."""
+    for position, (key, value) in enumerate(operands.items(), 1):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name}(): argument '{key}' (position {position}) must be Tensor, not {type(value).__name__}")
 
 
 def prepare(x: Any, y: Any) -> tuple[Any, Any]:

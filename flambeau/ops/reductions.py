@@ -14,13 +14,13 @@ from ..core.size import canonical_dim, canonical_dims
 from ..core.tensor import Tensor
 from ..core.warned import warn
 from . import prims
-from .ints import Ints
+from .ints import Ints, as_ints
 from .order import in_rows
 from .primitives import InAten, told_by_dimensions
-from .promotion import apart, broadcast, cast, result_type, to_float
+from .promotion import apart, broadcast, cast, only_tensors, result_type, to_float
 from .registry import OPERATORS, Absent, General, Primitive, method, on_tape, operator
 from .return_types import named
-from .writing import assign, into_out, new_value, store_out, with_out
+from .writing import a_tensor_as_out, assign, into_out, new_value, store_out, with_out
 
 Dims = int | Sequence[int] | None
 
@@ -63,7 +63,7 @@ def _names(x: Any, name: str) -> None:
 # -- sums and products -----------------------------------------------------------------------------------
 def _computed_in(kind: dtype | None, out: Tensor | None) -> dtype | None:
     """The dtype that a sum or product is computed in: as told, or that of what it is written to."""
-    return out.dtype if kind is None and out is not None else kind
+    return a_tensor_as_out(out).dtype if kind is None and out is not None else kind
 
 
 def _accumulator(x: Tensor, kind: dtype | None) -> Tensor:
@@ -94,6 +94,12 @@ def _sum_as(input: Tensor, dims: tuple[int, ...], keepdim: bool, kind: dtype) ->
 @operator(method=True, node=True)
 def nansum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
     """Sum over `dim` with NaN counted as zero."""
+    if input.dtype.is_complex:
+        canonical_dims(dim, input.ndim)
+        raise RuntimeError(f"nansum on CPU does not support complex inputs, got {input.dtype}")
+    kind = _computed_in(dtype, out)
+    if kind is not None and 0 not in input._layout.shape and input.dtype.category >= FLOAT and (kind.category < FLOAT or kind.is_complex):
+        raise NotImplementedError(f'"nansum_cpu" not implemented for {scalar_type(kind)!r}')
     if input.dtype.category < FLOAT or dtype is not None or out is not None:
         return sum(_without_nan(input), dim, keepdim, dtype=dtype, out=out)
     return _nansum(input, dim, keepdim)
@@ -112,6 +118,10 @@ def _nansum(input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
 def prod(input: Tensor, dim: int | Absent = None, keepdim: bool = False, *, dtype: dtype | None = None,
          out: Tensor | None = None) -> Tensor:
     """Product over one dimension, or over all."""
+    if dim is None and (keepdim or out is not None):
+        raise TypeError("prod() with keepdim or out= is called as prod(input, dim, keepdim=False, *, dtype=None, out=None)")
+    if isinstance(dim, (tuple, list)):
+        raise TypeError(f"prod(): argument 'dim' must be int, not {type(dim).__name__}")
     return _finish(_reduce(prims.prod, _accumulator(input, _computed_in(dtype, out)), dim, keepdim), out)
 
 
@@ -171,15 +181,15 @@ def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dt
 
 
 @operator(method=True)
-def count_nonzero(input: Tensor, dim: Any = None, *more: int) -> Tensor:
+def count_nonzero(input: Tensor, dim: Dims = None, *more: int) -> Tensor:
     """How many elements over `dim` are not zero (int64)."""
-    return sum(input != 0, (dim, *more) if more else dim)
+    return sum(input != 0, (dim, *more) if more else dim)   # type: ignore[arg-type]
 
 
 @method("sum_to_size")
 def sum_to_size(self: Tensor, *size: Ints) -> Tensor:
     """The sum down to a shape that broadcasts to this one."""
-    shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    shape = as_ints(size)
     lead = self.ndim - len(shape)
     if lead < 0 or builtins.any(_differ(s, n) and _differ(s, 1) for s, n in zip(shape, self.shape[lead:])):
         raise RuntimeError(f"size {{{list(shape)}}} is not expandable to size {{{list(self.shape)}}}.")
@@ -204,6 +214,8 @@ def _truth(prim: Primitive, name: str) -> Callable:
         dims = () if isinstance(dim, (tuple, list)) and not dim else canonical_dims(dim, x.ndim)
         result = prim(x, dims)
         result = keep_dims(result, dims) if keepdim else result
+        if out is not None and a_tensor_as_out(out).dtype not in (bool_, uint8):
+            raise RuntimeError(f"{name} only supports bool tensor for result, got: {scalar_type(out.dtype)}")
         return _finish(cast(result, uint8) if input.dtype is uint8 else result, out)
 
     fn.__name__, fn.__doc__ = name, f"Whether {name} elements over `dim` are true; bool (uint8 for uint8 input)."
@@ -223,7 +235,8 @@ def _amax_like(name: str) -> Callable:
     prim = getattr(prims, name)
 
     def fn(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
-        if 0 not in input._layout.shape:
+        if input.dtype.is_complex and 0 not in input._layout.shape:
+            canonical_dims(dim, input.ndim)
             _check_ordered(input, name)
         if (dim is None or dim == ()) and _is_zero(input.shape.numel()):
             raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0, got shape {list(input.shape)}")
@@ -287,12 +300,15 @@ def _extremum(name: str) -> Callable:
 
     def fn(input: Tensor, dim: Any | Absent = None, keepdim: bool = False, *, other: Tensor | Absent = None, out: Any = None) -> Any:
         _names(input, name)
-        _check_ordered(input, name)
         if isinstance(dim, Tensor) or other is not None:
+            _check_ordered(input, name)
             second = dim if other is None else other
             kind = result_type(input, second)
             return _finish(pairwise(*broadcast(cast(input, kind), cast(second, kind))), out)
         if dim is None:
+            if keepdim:
+                raise TypeError(f"{name}() with keepdim is called as {name}(input, dim, keepdim=False, *, out=None)")
+            _check_ordered(input, name)
             if _is_zero(input.shape.numel()):
                 raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
                                    "reduction dim with the 'dim' argument.")
@@ -300,6 +316,7 @@ def _extremum(name: str) -> Callable:
         d = canonical_dim(dim, input.ndim)
         if input.ndim and _is_zero(input.shape[d]):
             raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
+        _check_ordered(input, name)
         values, places = _pick(input, d, arg_of(input, d), keepdim)
         pair = named(name, on_tape(name, values), places)
         return pair if out is None else into_out(pair, out, exact=True)
@@ -387,7 +404,7 @@ def _std(input: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
 
 
 def _moment(name: str, compute: Callable, doc: str, method: bool = False) -> Callable:
-    def fn(input: Tensor, dim: Any = None, unbiased: bool | Absent = None, keepdim: bool = False, *,
+    def fn(input: Tensor, dim: Dims | bool = None, unbiased: bool | Absent = None, keepdim: bool = False, *,
            correction: float | None = None) -> Any:
         _check_moment(input)
         dim, correction = _arguments(dim, unbiased, correction)
@@ -504,7 +521,7 @@ def in_norm_dtype(x: Tensor, wanted: dtype) -> Tensor:
 
 @operator(method=True, autocast={"cuda": "wide"})
 @with_out(exact=True)
-def norm(input: Tensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
+def norm(input: Tensor, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     """torch.norm: the p-norm over `dim` (over everything if None); 'fro' is the 2-norm of all elements."""
     if p == "nuc":
         return OPERATORS["linalg_matrix_norm"](input, "nuc", (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
@@ -520,6 +537,7 @@ def norm(input: Tensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False,
 @operator(method=True, autocast={"cuda": "wide"}, node=True)
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of input - other."""
+    only_tensors("dist", input=input, other=other)
     return linalg_vector_norm(input - other, p)
 
 
@@ -528,7 +546,10 @@ def _running(name: str, *more: Any) -> Callable:
     prim = getattr(prims, name)
 
     def fn(input: Tensor, dim: int, *, dtype: dtype | None = None, out: Tensor | None = None) -> Tensor:
-        return _finish(prim(_accumulator(input, _computed_in(dtype, out)), canonical_dim(dim, input.ndim), *more), out)
+        dim = canonical_dim(dim, input.ndim)
+        if _computed_in(dtype, out) is bool_ and input.ndim and 0 not in input._layout.shape:
+            raise NotImplementedError(f'"{name}_out_cpu" not implemented for \'Bool\'; sums and products of bools are of int64')
+        return _finish(prim(_accumulator(input, _computed_in(dtype, out)), dim, *more), out)
 
     fn.__name__, fn.__doc__ = name, f"Running {name[3:]} along `dim`; integers and bools in int64."
     made = operator(fn, method=True, autocast={"cuda": "wide"})
@@ -572,6 +593,8 @@ cummax, cummin = _running_extremum("cummax"), _running_extremum("cummin")
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """Running log(sum(exp(input))) along `dim`, without overflow."""
     d = canonical_dim(dim, input.ndim)
+    if input.dtype.category < FLOAT:
+        raise NotImplementedError(f'"logcumsumexp_out_cpu" not implemented for {scalar_type(input.dtype)!r}; convert it with .float() first')
     return prims.logcumsumexp(to_float(input), d, False) if input.ndim else to_float(input).clone()     # of one number it is that number
 
 

@@ -286,7 +286,7 @@ def _entered(op_name: str, fn: Callable, body: Callable, never_none: tuple, into
     """What callers have of an operator: overrides, NumPy's names of arguments, `out=` and errors that tell, around its body."""
     state, holds_none = dispatch.state, _C.holds_none
     names = set(inspect.signature(fn).parameters)
-    checks_out = vars(fn).get("checks_out")     # with_out_apart's
+    checks_out = vars(fn).get("checks_out")     # with_out's
     from_place = never_none[0][0] if never_none else 1 << 30
     exact = _exact(fn)
     first_exact = min((place for place, *_ in exact), default=1 << 30)
@@ -575,7 +575,7 @@ _EXACT: dict[str, tuple[type, ...]] = {"bool": (bool, np.bool_), "str": (str,), 
 def _exact(fn: Callable) -> tuple[tuple[int, str, tuple[type, ...]], ...]:
     """The parameters that take values of certain classes alone, nothing that converts to them, and those that take integers: (place, name, the
     classes). Names of modes in nn.functional are looked up, and numbers computed with, whatever they are."""
-    told = ("bool",) if ".nn." in fn.__module__ else tuple(_EXACT)
+    told = ("bool", "int", "int | None") if ".nn." in fn.__module__ else tuple(_EXACT)
     return tuple([(place if p.kind is p.POSITIONAL_OR_KEYWORD else 1 << 30, key, _EXACT[p.annotation])
                   for place, (key, p) in enumerate(inspect.signature(fn).parameters.items()) if p.annotation in told])
 

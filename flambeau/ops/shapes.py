@@ -121,7 +121,7 @@ def slice_copy(input: Tensor, dim: int = 0, start: int | None = None, end: int |
 
 
 @operator
-@with_out
+@with_out(exact=True)
 def alias_copy(input: Tensor) -> Tensor:
     """The tensor, copied."""
     return _copy_of(prims.alias(input))

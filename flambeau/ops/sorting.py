@@ -52,6 +52,8 @@ def msort(input: Tensor) -> Tensor:
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The `k` largest (or smallest) values along `dim`, in order, and their indices."""
     d = canonical_dim(dim, input.ndim)
+    if input.dtype is bool_:
+        raise RuntimeError("topk does not support bool dtypes on CPU; convert the input to a number type first")
     if isinstance(k, int) and not 0 <= k <= (input.shape[d] if input.ndim else 1):
         raise RuntimeError(f"selected index k out of range: k = {k}, dimension {d} of shape {list(input.shape)}")
     return named("topk", *prims.topk(input, k, d, bool(largest), bool(sorted)))
@@ -68,6 +70,8 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
     """The k-th smallest value along `dim` (k counts from 1) and its index."""
     d = canonical_dim(dim, input.ndim)
     _needs_elements(input, d, "kthvalue")
+    if input.ndim and (input.dtype is bool_ or input.dtype.is_complex):
+        raise NotImplementedError(f'"kthvalue_cpu" not implemented for {scalar_type(input.dtype)!r}')
     if not 1 <= k <= (input.shape[d] if input.ndim else 1):
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}: k = {k}, shape {list(input.shape)}")
     if not input.ndim:
@@ -84,11 +88,15 @@ def _nth(input: Tensor, place: Any, dim: int) -> Tensor:
 
 def _median(input: Tensor, dim: int | None, keepdim: bool, name: str) -> Any:
     if dim is None:
+        if keepdim:
+            raise TypeError(f'{name}() missing 1 required positional arguments: "dim"')
         flat = input.reshape(-1)
         if _is_zero(flat.shape[0]):
             return input.sum() + math.nan if input.dtype.category >= FLOAT else input.new_full((), _lowest(input))
         return _median_of_all(flat, name)
     d = canonical_dim(dim, input.ndim)
+    if input.dtype.is_complex:
+        raise NotImplementedError(f'"{name}_out" not implemented for {scalar_type(input.dtype)!r}: complex numbers have no order')
     if not input.ndim:
         return named(name, on_tape(f"{name}.1", input.clone()), input.new_full((), 0, dtype=int64))
     _needs_elements(input, d, name)
@@ -147,6 +155,8 @@ def _quantile(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolati
         if not 0 <= q <= 1:
             raise RuntimeError(f"quantile() q must be in the range [0, 1] but got {q}")
         q = input.new_full((), float(q))
+    if q.dtype is not input.dtype:
+        raise RuntimeError(f"quantile() q tensor must be same dtype as the input tensor, got {q.dtype} and {input.dtype}")
     if q.ndim > 1:
         raise RuntimeError(f"quantile() q must be a scalar or 1D tensor, got shape {list(q.shape)}")
     if q._data is not None and q.numel() and not bool(((q >= 0) & (q <= 1)).all()):

@@ -46,7 +46,9 @@ def tell(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception, a
     name = known(name)
     kinds = MAY_BE_THE_CALL[:2] if answered else MAY_BE_THE_CALL
     if isinstance(error, kinds) and (wrong := wrong_argument(name, fn, args, kwargs, error)) is not None:
-        raise TypeError(wrong) from None
+        raise wrong from None
+    if isinstance(error, (IndexError, OverflowError, RuntimeError)) and (kind := _overflows(fn, args, kwargs)) is not None:
+        raise kind(f"Overflow when unpacking long long: {called(name, args, kwargs)} has an int of more than 64 bits") from error
     if isinstance(error, IndexError) and str(error) == "tuple index out of range":
         shapes = [list(a.shape) for a in args if isinstance(a, Tensor)]
         raise RuntimeError(f"{name}() expects tensors of more dimensions, got shapes {shapes}") from error
@@ -101,6 +103,10 @@ def other_form(name: str, fn: Callable, args: tuple, kwargs: dict) -> tuple[tupl
 
 _INTEGERS = re.compile(r"^(?!.*Tensor).*\b(int|float|Ints|Dims|Sizes)\b")
 """Annotations of where numbers stand, and no tensors."""
+
+
+_COUNTS = re.compile(r"^(?!.*(Tensor|float)).*\b(int|Ints|Dims|Sizes)\b")
+"""Those of integers alone."""
 
 
 def with_numbers(fn: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
@@ -160,10 +166,13 @@ _MAY_STAND: dict[Any, Callable[[Any], bool]] = {
     "bool": lambda value: not isinstance(value, (str, float)) and (not isinstance(value, Tensor) or value.is_fake or value.numel() == 1),
     "dtype": lambda value: isinstance(value, (dtype, type)),
     "Sequence[Tensor]": lambda value: isinstance(value, (tuple, list)) and all(hasattr(type(v), "__torch_function__") for v in value),
+    "float | str": lambda value: isinstance(value, str) or hasattr(type(value), "__float__"),
+    "tuple[int, int]": lambda value: isinstance(value, (tuple, list)) and all(map(is_whole, value)),
     "float": lambda value: hasattr(type(value), "__float__") and (not isinstance(value, Tensor) or value.is_fake or value.numel() == 1),
 }
-_MAY_STAND |= dict.fromkeys(("Sizes", "Sequence[int]", "int | Sequence[int]", "Ints", "Dims"), lambda value: all(
-    v is None or is_whole(v) for v in (value if isinstance(value, (tuple, list)) else [value])))
+_MAY_STAND["Dims"] = lambda value: type(value) is not bool and _MAY_STAND["Dims | bool"](value)
+_MAY_STAND |= dict.fromkeys(("Sizes", "Sequence[int]", "int | Sequence[int]", "Ints", "Dims | bool"), lambda value: all(
+    is_whole(v) for v in (value if isinstance(value, (tuple, list)) else () if value is None else [value])))
 """By annotation: whether a value may stand there."""
 
 
@@ -171,6 +180,21 @@ def _is_misplaced(value: Any, annotation: Any) -> bool:
     """Whether no value like this may stand where the signature has the annotation."""
     may_stand = _MAY_STAND.get(str(annotation).removesuffix(" | None").removesuffix(" | Absent"))
     return may_stand is not None and not may_stand(value) and (value is not None or annotation in _MAY_STAND)
+
+
+def _overflows(fn: Callable, args: tuple, kwargs: dict) -> type[Exception] | None:
+    """What a call with an int of more than 64 bits is refused by, where the signature has sizes, dimensions or counts: one number as
+    a value that is wrong, one of several as no list of ints."""
+    signature = inspect.signature(fn)
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError:
+        return None
+    for key, value in given.items():
+        counts = _COUNTS.search(str(signature.parameters[key].annotation))
+        if counts and any(type(v) is int and not -1 << 63 <= v < 1 << 64 for v in _within(value)):
+            return ValueError if type(value) is int else TypeError
+    return None
 
 
 def _within(value: Any) -> Iterator:
@@ -181,36 +205,52 @@ def _within(value: Any) -> Iterator:
             yield from _within(item)
 
 
-def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception) -> str | None:
-    """What is wrong with a call that failed, if an argument is missing, unknown, or no Tensor or int where the signature says so, or
-    if it is the one that is no number or lacked an attribute."""
+_ASKED: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool2d", "adaptive_max_pool3d", "fractional_max_pool2d",
+                     "fractional_max_pool3d", "gaussian_nll_loss", "glu", "group_norm", "instance_norm", "interpolate",
+                     "local_response_norm", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_unpool2d", "max_unpool3d", "norm", "normalize",
+                     "softsign", "stft", "tanhshrink"), ("input",)),
+    **dict.fromkeys(("binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"),
+                    ("input", "target")),
+    "embedding_bag": ("input", "weight", "offsets", "per_sample_weights"), "linear_cross_entropy": ("input", "linear_weight", "target"),
+    "margin_ranking_loss": ("input1", "input2", "target"), "max_unpool1d": ("input", "indices"), "unravel_index": ("indices",),
+}
+"""The tensors that PyTorch asks for an attribute before it looks at their class: what is none lacks it, an AttributeError."""
+
+
+def wrong_argument(name: str, fn: Callable, args: tuple, kwargs: dict, error: Exception) -> Exception | None:
+    """The error that says what is wrong with a call that failed, if an argument is missing, unknown, or no Tensor or int where the signature
+    says so, or if it is the one that is no number or lacked an attribute."""
+    def refusal(key: str) -> type[Exception]:
+        return AttributeError if key in _ASKED.get(name, ()) else TypeError
+
     signature = inspect.signature(fn)
     takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     if not takes_any and (unknown := [key for key in kwargs if key not in signature.parameters]):
-        return f"{name}() got an unexpected keyword argument '{unknown[0]}'; it is called as {signature_text(name, signature)}"
+        return TypeError(f"{name}() got an unexpected keyword argument '{unknown[0]}'; it is called as {signature_text(name, signature)}")
     try:
         given = signature.bind(*args, **kwargs).arguments
     except TypeError as unbound:
         if not isinstance(error, MAY_BE_THE_CALL[:2]):
             return None
-        return f"{name}(): {unbound}; it is called as {signature_text(name, signature)}"
+        return TypeError(f"{name}(): {unbound}; it is called as {signature_text(name, signature)}")
     places = [(position, key, parameter, given.get(key, parameter.default))
               for position, (key, parameter) in enumerate(signature.parameters.items(), 1)]
     for position, key, parameter, found in places:
         several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if key in given and not several and found is not parameter.default and _is_misplaced(found, parameter.annotation):
-            return f"{name}(): argument '{key}' (position {position}) must be {parameter.annotation}, not {type(found).__name__}"
+            return refusal(key)(f"{name}(): argument '{key}' (position {position}) must be {parameter.annotation}, not {type(found).__name__}")
     if isinstance(error, NotANumber):
         for position, key, _, found in places:
             if found is error.obj:
-                return f"{name}(): argument '{key}' (position {position}) must be Tensor or a number, not {type(found).__name__}"
+                return refusal(key)(f"{name}(): argument '{key}' (position {position}) must be Tensor or a number, not {type(found).__name__}")
     elif isinstance(error, AttributeError):
         for position, key, parameter, found in places:
             for value in _within(found):
                 if value is error.obj and value is not parameter.default and not (
                         isinstance(value, Tensor) and hasattr(Tensor, str(error.name))):
-                    return (f"{name}(): argument '{key}' (position {position}) cannot be {type(value).__name__}: it has no "
-                            f"{error.name}; the argument is {parameter.annotation}")
+                    return refusal(key)(f"{name}(): argument '{key}' (position {position}) cannot be {type(value).__name__}: it has no "
+                                f"{error.name}; the argument is {parameter.annotation}")
     return None
 
 

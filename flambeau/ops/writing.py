@@ -183,13 +183,20 @@ def store_out(out: Tensor, result: Tensor, exact: bool = False) -> Tensor:
     """Write `result` into the tensor given as `out=`, resized with a warning if it has another shape; what a view then reaches of its
     storage, elements around it too, is written. One whose storage would have to grow is refused: others look into it. `exact`: so is one
     of another dtype; else it is one that the result's can be cast to."""
-    if dispatch.state.grad_enabled and (out.requires_grad or result.requires_grad):
+    if dispatch.state.grad_enabled and (a_tensor_as_out(out).requires_grad or result.requires_grad):
         raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
                            "grad; use the function's result, or torch.no_grad()")
     if exact and out.dtype is not result.dtype:
         raise RuntimeError(f"Expected out tensor to have dtype {result.dtype}, but got {out.dtype} instead")
     _fit(out, result)
     return assign(out, result, anew=True)
+
+
+def a_tensor_as_out(out: Any) -> Tensor:
+    """What was given as `out=` where one tensor is computed. TypeError for several."""
+    if not isinstance(out, Tensor):
+        raise TypeError(f"argument 'out' must be Tensor, not {type(out).__name__}")
+    return out
 
 
 def _fit(out: Tensor, result: Tensor) -> None:
@@ -253,7 +260,7 @@ def into_out(result: Any, out: Any, exact: bool = False, rows: bool = False) -> 
 def store_apart(out: Tensor, result: Tensor, *args: Tensor) -> Tensor:
     """`store_out` of an `out=` that shares no memory with an argument, of the result's own dtype."""
     refuse_shared(out, args)
-    if out.dtype is result.dtype:
+    if a_tensor_as_out(out).dtype is result.dtype:
         _fit(out, result)       # it may reach into an argument now
         refuse_shared(out, args)
     return store_out(out, result, exact=True)

@@ -19,6 +19,10 @@ def _window(name: str, formula: Callable[[Tensor, int], Tensor], M: int, sym: bo
             device: Any = None, requires_grad: bool = False, flat_point: bool = True) -> Tensor:
     """`formula(n, length)` at positions n of a symmetric window of that length; a `flat_point` is 1 whatever the formula."""
     kind = dtype or default_dtype()
+    if type(M) is not int:
+        raise TypeError(f"{name}(): the window length M must be int, not {type(M).__name__}")
+    if M >= 1 << 63:
+        raise ValueError(f"Overflow when unpacking long long: {name} of M={M}")
     if M < 0:
         raise ValueError(f"{name} requires non-negative window length, got M={M}")
     if layout is not strided:

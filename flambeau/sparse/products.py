@@ -9,6 +9,7 @@ from ..core.dtypes import int64
 from ..core.memory_format import sparse_coo, sparse_csr
 from ..core.sparse import Pattern, SparseTensor, become, refuse
 from ..core.tensor import Tensor
+from ..ops.promotion import of_one_dtype, only_tensors
 from ..ops.registry import method
 from .bridge import assembled, coalesced, coordinates, entries, fact, form, starts_of, step, summed_rows
 from .convert import compressed
@@ -194,6 +195,8 @@ def sampled_addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, a
     """beta * input + alpha * (mat1 @ mat2) at the entries of the CSR matrix `input`: only these products are computed."""
     if not isinstance(input, SparseTensor) or input.layout is not sparse_csr:
         raise NotImplementedError(f"sampled_addmm: expected a torch.sparse_csr matrix, but got {input.layout}; use to_sparse_csr()")
+    only_tensors("sampled_addmm", input=input, mat1=mat1, mat2=mat2)
+    of_one_dtype(input, mat1, mat2)
     if mat1.ndim != 2 or mat2.ndim != 2 or mat1.shape[1] != mat2.shape[0] or (mat1.shape[0], mat2.shape[1]) != tuple(input.shape):
         raise RuntimeError(f"sampled_addmm: shapes do not fit: {list(input.shape)}, {list(mat1.shape)} and {list(mat2.shape)}")
     rows, columns = coordinates(input._pattern)

@@ -6,6 +6,7 @@ from flambeau.utils import _foreach_utils as _foreach_utils
 from flambeau.utils import _ordered_set as _ordered_set
 from flambeau.utils import _python_dispatch as _python_dispatch
 from flambeau.utils import _pytree as _pytree
+from flambeau.utils import _traceback as _traceback
 from flambeau.utils import _triton as _triton
 from flambeau.utils import benchmark as benchmark
 from flambeau.utils import bottleneck as bottleneck

@@ -121,9 +121,9 @@ def test_a_tensor_of_its_own_size_is_not_resized() -> None:
 @pytest.mark.parametrize("name", ["sum", "prod", "nansum", "cumsum", "cumprod"])
 def test_sums_and_products_are_computed_in_the_dtype_of_out(name: str) -> None:
     """Not in that of the elements, which may be too narrow for the result."""
-    dim = (0,) if name.startswith("cum") else ()
-    cases = ([2**40, 2**40, 3], fl.int64, fl.float32), ([6e4, 6e4], fl.float16, fl.float32), ([1.5, 2.5], fl.float32, fl.int64)
-    for values, own, kind in cases:
+    dim = (0,) if name != "sum" else ()
+    cases = [([2**40, 2**40, 3], fl.int64, fl.float32), ([6e4, 6e4], fl.float16, fl.float32), ([1.5, 2.5], fl.float32, fl.int64)]
+    for values, own, kind in cases[:2] if name == "nansum" else cases:     # of which NaN are no integers
         x = fl.tensor(values, dtype=own)
         out = fl.empty(0, dtype=kind)
         assert getattr(fl, name)(x, *dim, out=out) is out

@@ -13,7 +13,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")   # before the libraries are loaded: the processes share the cores
 
-from . import modules, optimizers  # noqa: F401 - they enter their readings
+from . import modules, optimizers, reductions, wrong  # noqa: F401 - they enter their readings
 from .differs import FILE, listed, write
 from .readings import READINGS, entries_of, judged
 

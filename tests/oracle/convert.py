@@ -113,7 +113,7 @@ def theirs(value: Any, change: Callable[[torch.Tensor], torch.Tensor] = lambda t
 
 
 def _again(t: torch.Tensor, memory: dict[Any, Any]) -> torch.Tensor:
-    if t.layout != torch.strided or t.is_conj() or t.is_neg():
+    if t.layout != torch.strided or t.is_conj() or t.is_neg() or t.is_meta:
         return t.detach().clone().requires_grad_(t.requires_grad)
     place = t.untyped_storage().data_ptr(), t.dtype
     if place not in memory:

@@ -20,6 +20,18 @@ ENTRIES: dict[str, str] = {
                      "native_dropout_backward", "max_pool2d_with_indices_backward"], _INTERNAL),
 }
 
+# calls made wrong, by a part of what is wrong, or functions: such ones are compared only where torch refuses them
+WRONG: dict[str, str] = {
+    "on meta": "torch takes some tensors that have no values beside others that do, and answers with one of either kind",
+    **dict.fromkeys(("cummax", "cummin"), "torch looks at no dimension where there is no element"),
+    "out= expanded": "some of torch's kernels write one element several times",
+    "out= that needs a gradient": "torch refuses it only where it has a derivative",
+}
+# (entry, what is wrong) of those that torch reads out of bounds for
+CRASHES = {("native_batch_norm", "argument 3 empty"), ("native_batch_norm", "argument 4 empty"),
+           ("nn.functional.embedding_bag", "offsets: empty"), ("lu_unpack", "argument 1 empty"),
+           ("lu_unpack", "argument 0 one more dimension")}
+
 # of the database of modules
 MODULES: dict[str, str] = {}
 

@@ -55,13 +55,19 @@ LinAlgError = _LinAlgError  # the public name
 
 
 # -- helpers ---------------------------------------------------------------------------------------------------
+_BY_KERNEL = {"cholesky", "cholesky_inverse", "geqrf", "linalg.eigh", "linalg.lu", "linalg.lu_factor", "linalg.lu_factor_ex",
+              "linalg.solve_triangular"}
+"""Whose integers are refused as what there is no kernel of."""
+
+
 def _check(x: Tensor, name: str, *, square: bool = False, rank: int = 2) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}(): argument must be Tensor, not {type(x).__name__}")
     if x.dtype not in _COMPUTED and x.dtype.category >= FLOAT and 0 not in x._layout.shape:    # of nothing, no number is rounded
         raise NotImplementedError(f'"{name}" not implemented for \'{scalar_type(x.dtype)}\': convert to float32 or float64')
     if x.dtype.category < FLOAT:
-        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_type(x.dtype)}")
+        kind = NotImplementedError if name in _BY_KERNEL else RuntimeError
+        raise kind(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_type(x.dtype)}")
     if x.ndim < rank:
         raise RuntimeError(f"{name}: The input tensor A must have at least {rank} dimensions, got shape {list(x.shape)}.")
     if square and x.shape[-1] is not x.shape[-2] and x.shape[-1] != x.shape[-2]:

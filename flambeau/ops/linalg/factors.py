@@ -173,6 +173,8 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
         raise RuntimeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.\n"
                            f"Note: this function is intended to be used with the output produced by torch.linalg.lu_factor; got "
                            f"{LU_pivots.dtype}")
+    if LU_data.ndim < 2:
+        raise RuntimeError(f"torch.lu_unpack: Expected tensor with 2 or more dimensions. Got size: {list(LU_data.shape)} instead")
     m, n = LU_data.shape[-2:]
     k = min(m, n)
     p = low = up = LU_data.new_empty((0,))
@@ -202,7 +204,7 @@ def _check_system(name: str, factors: Tensor, pivots: Tensor, b: Tensor) -> None
 
 
 @operator(node=True)
-@with_out
+@with_out(exact=True)
 def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """X with A X = B (X A = B if not left, and A^H for A if adjoint), given lu_factor's answer for A."""
     _check(LU, "linalg.lu_solve", square=True)
@@ -353,7 +355,7 @@ def _ldl_solve(ld: Tensor, pivots: Tensor, b: Tensor, hermitian: bool) -> Tensor
 
 
 @operator
-@with_out
+@with_out(exact=True)
 def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
     """X with A X = B, given ldl_factor's answer for A."""
     _check(LD, "linalg.ldl_solve", square=True)
@@ -361,6 +363,8 @@ def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool =
         raise RuntimeError(f"linalg.ldl_solve: Expected pivots to be integers. Got {pivots.dtype}")
     if B.ndim < 2:
         raise IndexError(f"linalg.ldl_solve: Expected B to have at least 2 dimensions, but it has {B.ndim} instead")
+    if LD.dtype is not B.dtype:
+        raise RuntimeError(f"linalg.ldl_solve: Expected b and A to have the same dtype, but found {B.dtype} and {LD.dtype}")
     _check_system("linalg.ldl_solve", LD, pivots, B)
     batch = tuple(broadcast_shapes(tuple(LD.shape[:-2]), tuple(B.shape[:-2])))
     return _ldl_solve(expand_to(LD, (*batch, *LD.shape[-2:])), expand_to(cast(pivots, int32), (*batch, pivots.shape[-1])),

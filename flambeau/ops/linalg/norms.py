@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from ...core.dtypes import FLOAT, dtype, scalar_type
@@ -11,14 +10,14 @@ from ...core.size import canonical_dim, known_zero, several
 from ...core.tensor import Tensor
 from ...core.warned import deprecated
 from .. import prims
-from ..reductions import in_norm_dtype, linalg_vector_norm
+from ..reductions import Dims, in_norm_dtype, linalg_vector_norm
 from ..registry import operator
 from ..writing import with_out
 from .decompositions import _check, linalg_svdvals
 from .factors import linalg_inv_ex
 
 
-def _matrix_norm(x: Tensor, ord: Any, dims: tuple[int, int], keepdim: bool) -> Tensor:
+def _matrix_norm(x: Tensor, ord: Any, dims: tuple[int, ...], keepdim: bool) -> Tensor:
     if len(dims) != 2:
         raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {dims}")
     rows, columns = (canonical_dim(d, x.ndim) for d in dims)
@@ -45,25 +44,26 @@ def _matrix_norm(x: Tensor, ord: Any, dims: tuple[int, int], keepdim: bool) -> T
 
 @operator
 @with_out(exact=True)
-def linalg_matrix_norm(A: Tensor, ord: Any = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *,
+def linalg_matrix_norm(A: Tensor, ord: float | str = "fro", dim: tuple[int, int] = (-2, -1), keepdim: bool = False, *,
                        dtype: dtype | None = None) -> Tensor:
     """A matrix norm over two dimensions: fro, nuc, 1, -1, 2, -2, inf, -inf."""
     x = A if dtype is None else in_norm_dtype(A, dtype)
     if ord in ("nuc", 2, -2) or x.dtype.category < FLOAT or x.ndim < 2:  # the others are sums, in any float
         _check(x, "linalg.matrix_norm")
-    return _matrix_norm(x, ord, tuple(dim), keepdim)  # type: ignore[arg-type]
+    return _matrix_norm(x, ord, tuple(dim), keepdim)
 
 
 @operator(autocast={"cuda": "wide"})
 @with_out(exact=True)
-def linalg_norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
+def linalg_norm(A: Tensor, ord: float | str | None = None, dim: Dims = None, keepdim: bool = False, *,
+                dtype: dtype | None = None) -> Tensor:
     """A vector norm over one dimension (or of the flattened input), a matrix norm over two."""
     x = A if dtype is None else in_norm_dtype(A, dtype)
     if isinstance(dim, (tuple, list)) and not 1 <= len(dim) <= 2:
         raise RuntimeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}")
     planes = (isinstance(dim, (tuple, list)) and len(dim) == 2) or (dim is None and x.ndim == 2)
     if ord is not None and planes:
-        return _matrix_norm(x, ord, tuple(dim or (0, 1)), keepdim)
+        return _matrix_norm(x, ord, tuple(dim or (0, 1)), keepdim)      # type: ignore[arg-type]
     if isinstance(ord, str):
         raise RuntimeError(f"linalg.norm: order {ord!r} needs a matrix, got shape {list(x.shape)} and dim {dim}")
     if ord is not None and dim is None and x.ndim != 1:
@@ -126,7 +126,7 @@ def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> T
         dim, keepdim = (-2, -1), dim
     _check(input, "linalg.matrix_norm")
     dims = several(dim)
-    return linalg_matrix_norm(input, "nuc", tuple(canonical_dim(d, input.ndim) for d in dims), keepdim)
+    return linalg_matrix_norm(input, "nuc", tuple(canonical_dim(d, input.ndim) for d in dims), keepdim)   # type: ignore[arg-type]
 
 
 @operator

@@ -21,16 +21,10 @@ from ..patterns import triu_indices
 from ..pointwise import reflected
 from ..primitives import InAten
 from ..prims.views import _is_one as _one
-from ..promotion import broadcast, cast, category_of_number, expand_to, factor, prepare, result_type
+from ..promotion import broadcast, cast, category_of_number, expand_to, factor, of_one_dtype, only_tensors, prepare, result_type
 from ..reductions import _differ, _is_zero, linalg_vector_norm, vector_norm_vjp
 from ..registry import COMPOSITES, Pointwise, operator
 from ..writing import inplace, store_out, with_out
-
-
-def _tensor_arguments(name: str, **tensors: Any) -> None:
-    for position, (key, value) in enumerate(tensors.items(), 1):
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{name}(): argument '{key}' (position {position}) must be Tensor, not {type(value).__name__}")
 
 
 # -- products ------------------------------------------------------------------------------------------------
@@ -38,7 +32,7 @@ def _tensor_arguments(name: str, **tensors: Any) -> None:
 @with_out(exact=True)
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """(n, k) x (k, m) -> (n, m)."""
-    _tensor_arguments("mm", input=input, mat2=mat2)
+    only_tensors("mm", input=input, mat2=mat2)
     if input.ndim != 2 or mat2.ndim != 2:
         raise RuntimeError(f"{'self' if input.ndim != 2 else 'mat2'} must be a matrix, got shapes {list(input.shape)} and "
                            f"{list(mat2.shape)}")
@@ -49,7 +43,7 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
 @with_out(exact=True)
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """(p, n, k) x (p, k, m) -> (p, n, m)."""
-    _tensor_arguments("bmm", input=input, mat2=mat2)
+    only_tensors("bmm", input=input, mat2=mat2)
     if input.ndim != 3 or mat2.ndim != 3:
         raise RuntimeError(f"batch{1 if input.ndim != 3 else 2} must be a 3D tensor, got shapes {list(input.shape)} and {list(mat2.shape)}")
     return prims.bmm(input, mat2)
@@ -61,7 +55,7 @@ def _grouped_mm(input: Tensor, mat2: Tensor, offs: Tensor | None = None, bias: T
     """Products of groups of different sizes, as experts have of tokens: `offs` (int32) tells where each group ends, in the rows of a 2-d
     `input` (mat2 (groups, k, m)), in the columns of a 2-d `mat2` (input (groups, n, k)), or in what is summed over (both 2-d, a matrix for
     each group). Two 3-d ones are multiplied as by bmm. What lies behind the last group is zero."""
-    _tensor_arguments("grouped_mm", input=input, mat2=mat2)
+    only_tensors("grouped_mm", input=input, mat2=mat2)
     for name, x in (("mat_a", input), ("mat_b", mat2)):
         if x.ndim not in (2, 3):
             raise RuntimeError(f"{name} has to be 2 or 3d, got {x.ndim}d")
@@ -112,6 +106,7 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
 @with_out(exact=True)
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """Sums of products over the last dimensions."""
+    only_tensors("inner", input=input, other=other)
     if not input.ndim or not other.ndim:
         return input * other
     if _differ(input.shape[-1], other.shape[-1]):
@@ -144,7 +139,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 @with_out(exact=True)
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product with broadcasting leading dimensions; vectors count as a row on the left, a column on the right."""
-    _tensor_arguments("matmul", input=input, other=other)
+    only_tensors("matmul", input=input, other=other)
     return _matmul(input, other)
 
 
@@ -247,6 +242,14 @@ def _added_wide(input: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> T
     return _added(cast(input, float32), wide_product(a, b), a, beta, alpha)
 
 
+def _three_dimensional(*batches: Tensor) -> None:
+    """IndexError for a batch of less dimensions than a batch of matrices."""
+    for t in batches:
+        if t.ndim < 2:
+            canonical_dim(1, t.ndim)
+            raise IndexError("Dimension specified as 1 but tensor has no dimensions")
+
+
 @operator(method=True, autocast="narrow", node=True)
 @with_out(exact=True)
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
@@ -261,6 +264,7 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
 @with_out(exact=True)
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * bmm(batch1, batch2)."""
+    _three_dimensional(batch1, batch2)
     wide = _added_wide(input, batch1, batch2, beta, alpha)
     if wide is not None:
         return cast(wide, input.dtype)
@@ -271,6 +275,7 @@ def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alp
 @with_out(exact=True)
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * the sum over the batch of bmm(batch1, batch2)."""
+    _three_dimensional(batch1, batch2)
     return _added(input, prims.sum(bmm(batch1, batch2), (0,)), batch1, beta, alpha)
 
 
@@ -531,6 +536,7 @@ def _cross(x: Tensor, y: Tensor, d: int) -> Tensor:
 @with_out(exact=True)
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along `dim`, of size 3 (the first such dimension if None)."""
+    of_one_dtype(input, other)
     if dim is None:
         warn_once("Using torch.cross without specifying the dim arg is deprecated: pass the dim, or call torch.linalg.cross, whose dim "
                   "will be the default one's in a future release.")
@@ -544,6 +550,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 @with_out(exact=True)
 def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The vector product along `dim`, of size 3."""
+    of_one_dtype(input, other)
     return _cross(input, other, canonical_dim(dim, input.ndim))
 
 
@@ -645,8 +652,9 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: Any = "use_mm_fo
             raise RuntimeError(f"cdist only supports floating-point dtypes, {name} got: {scalar_type(x.dtype)}")
     if p < 0:
         raise RuntimeError(f"cdist only supports non-negative p values, got {p}")
+    of_one_dtype(x1, x2)
     lead = broadcast_shapes(tuple(x1.shape[:-2]), tuple(x2.shape[:-2]))
-    x1, x2 = (expand_to(cast(x, promote_types(x1.dtype, x2.dtype)), (*lead, *x.shape[-2:])) for x in (x1, x2))
+    x1, x2 = (expand_to(x, (*lead, *x.shape[-2:])) for x in (x1, x2))
     many = compute_mode == "use_mm_for_euclid_dist" or (
         compute_mode == "use_mm_for_euclid_dist_if_necessary" and (x1.shape[-2] > 25 or x2.shape[-2] > 25))
     return _euclidean(x1, x2) if p == 2 and many and x1.dtype in (float32, float64) else distances(x1, x2, float(p))

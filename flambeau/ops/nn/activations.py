@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ...core.dtypes import FLOAT, as_dtype, dtype, float32
+from ...core.dtypes import FLOAT, as_dtype, dtype, float32, scalar_type
 from ...core.scalar import gelu_erf, gelu_tanh
 from ...core.size import canonical_dim
 from ...core.symbolic import sym_float
@@ -32,6 +32,13 @@ def check_float(x: Any, name: str) -> Tensor:
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}")
     if x.dtype.category < FLOAT:
         raise NotImplementedError(f'"{name}" not implemented for \'{x.dtype}\'; convert the input with .float() first')
+    return x
+
+
+def check_real(x: Any, name: str) -> Tensor:
+    """`x` if it is a tensor of real floats; torch's error otherwise."""
+    if check_float(x, name).dtype.is_complex:
+        raise NotImplementedError(f'"{name}" not implemented for \'{x.dtype}\': complex numbers have no order')
     return x
 
 
@@ -105,14 +112,16 @@ def _log_softmax(input: Tensor, dim: int) -> Tensor:
 
 
 def _along(kernel: Callable, input: Tensor, dim: int, kind: dtype | None, name: str) -> Tensor:
+    if not isinstance(input, Tensor):
+        check_float(input, name)
     x = input if kind is None else cast(input, as_dtype(kind, name))
     if x.ndim and 0 in x.shape:
         canonical_dim(dim, x.ndim)
         return on_tape(name, in_rows(x.clone()))
+    d = canonical_dim(dim, x.ndim)
     x = check_float(x, name)
     if x.dtype.is_complex and x.shape.numel() != 0:
         raise NotImplementedError(f'"{name}" not implemented for \'{x.dtype}\': complex numbers have no largest')
-    d = canonical_dim(dim, x.ndim)
     if not x.ndim:
         return on_tape(name, prims.squeeze(kernel(prims.unsqueeze(x, 0), 0), (0,)))
     return kernel(in_rows(x), d)
@@ -163,9 +172,11 @@ def _gelu(input: Tensor, approximate: str) -> Tensor:
 
 
 @operator
-@with_out
+@with_out(exact=True)
 def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
     """x * cdf(x) of the standard normal distribution; 'tanh' is its usual approximation."""
+    if not isinstance(approximate, str):
+        raise TypeError(f"gelu(): argument 'approximate' must be str, not {type(approximate).__name__}")
     if approximate not in ("none", "tanh"):
         raise RuntimeError(f"approximate argument must be either none or tanh, got {approximate!r}")
     return _gelu(check_float(input, "gelu"), approximate)
@@ -369,7 +380,7 @@ def relu6(input: Tensor, inplace: bool | None = False) -> Tensor:
 
 
 @operator(autocast={"cuda": "wide"})
-@with_out
+@with_out(exact=True)
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + e^(beta x)) / beta; x itself where beta x exceeds `threshold`."""
     return _softplus(input, *_settings("softplus", input, beta, threshold))
@@ -408,14 +419,14 @@ def shrink_backward(g: Tensor, x: Tensor, lambd: float) -> Tensor:
 
 
 @operator(method=True, fused=True, vjp=lambda g, input, lambd: (shrink_backward(g, input, lambd),))
-@with_out
+@with_out(exact=True)
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x outside [-lambd, lambd], else 0."""
     return prims.where(_within(input, *_settings("hardshrink", input, lambd, stored=True)), 0.0, input)
 
 
 @operator(fused=True, vjp=lambda g, input, lambd: (shrink_backward(g, input, lambd),))
-@with_out
+@with_out(exact=True)
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by `lambd`, 0 within it."""
     if not 0 <= lambd < math.inf:
@@ -457,7 +468,9 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         weight = weight.reshape((1, -1) + (1,) * (input.ndim - 2)) if input.ndim >= 2 else weight
     elif weight.ndim != input.ndim:
         weight = weight.reshape((1,) * input.ndim)
-    x, w = broadcast(input, cast(weight, input.dtype))
+    if weight.dtype is not input.dtype:
+        raise RuntimeError(f"prelu: Type promoting not supported. Got {scalar_type(input.dtype)} and {scalar_type(weight.dtype)}")
+    x, w = broadcast(input, weight)
     return _prelu(x, w)
 
 

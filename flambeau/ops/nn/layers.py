@@ -10,7 +10,7 @@ import numpy as np
 
 from ...backends.cpu import blas
 from ...core import dispatch
-from ...core.dtypes import int64
+from ...core.dtypes import FLOAT, int64, scalar_type
 from ...core.sparse import sparse_rows
 from ...core.tensor import Tensor, is_example
 from .. import prims
@@ -61,7 +61,7 @@ COMPOSITES["_linear"].has_kernel("cpu", _linear_kernel, small="linear")
 
 
 @operator(autocast="narrow")
-@with_out
+@with_out(exact=True)
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input weight^T + bias: (..., in) with (out, in), or (in,), -> (..., out), or (...)."""
     if not isinstance(input, Tensor) or not isinstance(weight, Tensor):
@@ -236,6 +236,14 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
     if per_sample_weights is not None and mode != "sum":
         raise NotImplementedError("embedding_bag: per_sample_weights was not None. per_sample_weights is only "
                                   f"supported for mode='sum' (got mode='{mode}').")
+    if weight.ndim != 2:
+        raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")
+    if weight.dtype.category != FLOAT:
+        raise RuntimeError("Expected tensor for argument #1 'weight' to have one of the following scalar types: Half, BFloat16, Float, Double; "
+                           f"but got {scalar_type(weight.dtype)} instead")
+    if per_sample_weights is not None and per_sample_weights.dtype is not weight.dtype:
+        raise RuntimeError("embedding_bag: expected per_sample_weights to have the dtype of weight, "
+                           f"{scalar_type(weight.dtype)}, but got {scalar_type(per_sample_weights.dtype)}")
     rows = embedding(flat, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
     row = padding_row(padding_idx, weight.shape[0])
     kept = None if row is None else (flat != row)

@@ -19,7 +19,7 @@ from ..checks import checked
 from ..order import like
 from ..pointwise import where
 from ..primitives import InAten
-from ..promotion import broadcast, cast, fitting, prepare
+from ..promotion import broadcast, cast, fitting, only_tensors, prepare
 from ..registry import COMPOSITES, on_tape, operator
 from .activations import log_softmax, logsigmoid, widened
 
@@ -530,6 +530,7 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
 def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                      reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * input))."""
+    only_tensors("soft_margin_loss", input=input, target=target)
     product = input * target
     if product.shape != input.shape:
         raise RuntimeError(f"soft_margin_loss: output with shape {list(input.shape)} doesn't match the broadcast shape "
@@ -568,6 +569,7 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
 @operator(node="norm.1")
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """norm_p(x1 - x2 + eps) over the last dimension."""
+    only_tensors("pairwise_distance", x1=x1, x2=x2)
     apart = x1 - x2 + sym_float(eps)
     return apart.norm(p, -1, keepdim=keepdim)
 
@@ -577,6 +579,7 @@ def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, marg
                         eps: float = 1e-6, swap: bool = False, size_average: bool | None = None, reduce: bool | None = None,
                         reduction: str = "mean") -> Tensor:
     """max(0, d(anchor, positive) - d(anchor, negative) + margin)."""
+    only_tensors("triplet_margin_loss", anchor=anchor, positive=positive, negative=negative)
     if margin <= 0:
         raise ValueError(f"triplet_margin_loss(): margin must be greater than 0, got {margin}")
     return triplet_margin_with_distance_loss(
@@ -590,6 +593,9 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
     """triplet_margin_loss with a distance of your own."""
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
+    if not anchor.ndim == positive.ndim == negative.ndim:
+        raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got shapes "
+                           f"{list(anchor.shape)}, {list(positive.shape)} and {list(negative.shape)}")
     distance = distance_function or pairwise_distance
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
@@ -663,6 +669,8 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Any, ta
     recursion runs over the labels with blanks between, in the logarithm; the gradient comes from the posteriors.
     """
     single = log_probs.ndim == 2
+    if log_probs.ndim not in (2, 3):
+        raise RuntimeError(f"ctc_loss: Expected 3-dimensional tensor, but got shape {list(log_probs.shape)} for argument 'log_probs'")
     logp = log_probs.unsqueeze(1) if single else log_probs
     in_lengths, out_lengths = _lengths(input_lengths), _lengths(target_lengths)
     _check_ctc(logp, targets, in_lengths, out_lengths, blank)

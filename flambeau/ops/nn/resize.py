@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.dtypes import bool_, dtype, float32, float64, int64, uint8
+from ...core.dtypes import FLOAT, bool_, dtype, float32, float64, int64, scalar_type, uint8
 from ...core.size import known_zero
 from ...core.symbolic import hint_of, is_symbolic, sym_max
 from ...core.tensor import Tensor, from_array
@@ -23,8 +23,9 @@ from ..joining import stack
 from ..order import in_rows
 from ..pointwise import where
 from ..primitives import InAten, channels_last_like
-from ..promotion import apart, cast, fitting
+from ..promotion import apart, cast, fitting, of_one_dtype
 from ..registry import operator
+from .activations import check_float
 from .windows import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, as_laid_out
 
 
@@ -423,7 +424,10 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
         return _AREA[input.ndim - 3](input, sizes)
     if any(n < 1 for n in (*input.shape[2:], *sizes)):
         raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(input.shape[2:])} output {list(sizes)}")
-    if not mode.startswith("nearest"):
+    if mode.startswith("nearest"):
+        if input.dtype.category != FLOAT and input.dtype is not uint8:
+            raise NotImplementedError(f'"upsample_nearest" not implemented for {scalar_type(input.dtype)!r}; convert it with .float() first')
+    else:
         if mode not in _LINEAR_RANK:
             raise NotImplementedError(f"interpolate() has no mode {mode!r}; it has nearest, nearest-exact, area, {', '.join(_LINEAR_RANK)}")
         if input.dtype is uint8 and input.ndim == 4:     # images, whose pixels are rounded
@@ -477,6 +481,10 @@ def _pixels_spread(input: Tensor, r: int) -> Tensor:
 @operator
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """(*, c, h r, w r) -> (*, c r^2, h, w)."""
+    if input.ndim < 3:
+        raise RuntimeError(f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.ndim} dimension(s)")
+    if downscale_factor <= 0:
+        raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {downscale_factor}")
     r, (h, w) = downscale_factor, tuple(input.shape[-2:])
     if h % r or w % r:
         raise RuntimeError(f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but got {h}x{w} and {r}")
@@ -685,6 +693,8 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
     """The input (n, c, *sizes) read at the positions `grid` (n, *out sizes, rank), given in [-1, 1] from the last dimension on; NaN
     stands for -1."""
     _warn_of_default(align_corners)
+    if not isinstance(align_corners, (bool, NoneType)):
+        raise TypeError(f"grid_sample(): argument 'align_corners' must be bool, not {type(align_corners).__name__}")
     rank = input.ndim - 2
     if rank not in (2, 3) or grid.ndim != input.ndim or grid.shape[-1] != rank or grid.shape[0] != input.shape[0]:
         raise RuntimeError("grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, batch size and a last "
@@ -696,6 +706,8 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
                          f"'{padding_mode}'")
     if mode == "bicubic" and rank == 3:
         raise NotImplementedError("grid_sample(mode='bicubic') takes 4-D input only; use 'bilinear'")
+    check_float(input, "grid_sampler_2d_cpu_kernel_impl" if rank == 2 else "grid_sampler3d_cpu")
+    of_one_dtype(input, grid)
     index, weight = _sample_taps(grid.flatten(1, -2), input, mode, padding_mode, bool(align_corners))
     rows = input.flatten(2).transpose(1, 2).contiguous()
     out = _rows_read(rows, index, weight).transpose(1, 2).contiguous()

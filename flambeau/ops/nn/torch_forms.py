@@ -51,6 +51,7 @@ def native_layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: St
                       eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(normalised, mean, 1 / sqrt(var + eps)); the normalised dimensions of the statistics, which have no gradient, have size 1."""
     shape = norms._check_normalized(input, normalized_shape, "native_layer_norm", weight, bias)
+    norms._check_dtypes(input, weight, bias)
     out, mean, rstd = norms._layer_norm(input, weight, bias, len(shape), float(eps))
     kept = (*input.shape[:input.ndim - len(shape)], *(1,) * len(shape))
     return in_rows(out), *(cast(t, out.dtype).reshape(kept).detach() for t in (mean, rstd))

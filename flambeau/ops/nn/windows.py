@@ -34,7 +34,7 @@ from ..prims.windows import convolution_flops, convolution_in_aten
 from ..promotion import apart, cast, expand_to
 from ..registry import COMPOSITES, Linear, on_tape, operator
 from ..writing import with_out
-from .activations import check_float
+from .activations import check_float, check_real
 
 Sizes = int | Sequence[int]
 
@@ -377,6 +377,8 @@ def _max_pool_nd(spatial: int) -> Callable:
     def fn(input: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
            ceil_mode: bool = False, return_indices: bool | None = False) -> Any:
         x, single = _batched(input, spatial, name)
+        if x.dtype is bool_ or x.dtype.is_complex:
+            raise NotImplementedError(f'"{name}" not implemented for \'{x.dtype}\'; it is of floats and integers')
         kernel = counts(kernel_size, spatial, "kernel_size")
         step = kernel if stride is None or (isinstance(stride, (tuple, list)) and not stride) else counts(stride, spatial, "stride")
         pad, gap = counts(padding, spatial, "padding"), counts(dilation, spatial, "dilation")
@@ -408,6 +410,9 @@ def _max_unpool(spatial: int) -> Callable:
         kernel = counts(kernel_size, spatial, "kernel_size")
         step = counts(stride, spatial, "stride") if stride is not None else kernel
         pad = counts(padding, spatial, "padding")
+        if output_size is not None and len(output_size) not in (spatial, spatial + 2):
+            raise ValueError(f"output_size should be a sequence containing {spatial} or {spatial + 2} elements, but it has a length of "
+                             f"'{len(output_size)}'")
         usual = tuple(map(unwound, input.shape[-spatial:], kernel, step, pad))
         sizes = usual if output_size is None else tuple(output_size)[-spatial:]
         if any(type(n) is int and type(m) is int and (n < 0 or not m - s < n < m + s) for n, m, s in zip(sizes, usual, step)):
@@ -416,6 +421,7 @@ def _max_unpool(spatial: int) -> Callable:
         if input.shape != indices.shape:
             raise RuntimeError(f"{name}(): Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) but got "
                                f"{list(indices.shape)}")
+        check_real(input, name)
         lead = tuple(input.shape[:-spatial])
         flat = input.new_zeros((*lead, math.prod(sizes)))
         filled = flat.scatter(-1, indices.flatten(-spatial), input.flatten(-spatial))
@@ -524,7 +530,7 @@ def _avg_pool_nd(spatial: int) -> Callable:
         return on_tape(told, prims.squeeze(out, (0,)) if single else out)
 
     fn.__name__, fn.__doc__ = name, f"Mean over sliding windows of {spatial} dimension(s)."
-    return operator(with_out(fn) if spatial > 1 else fn, autocast={"cpu": "wide"} if spatial == 3 else None)
+    return operator(with_out(fn, exact=True) if spatial > 1 else fn, autocast={"cpu": "wide"} if spatial == 3 else None)
 
 
 avg_pool1d, avg_pool2d, avg_pool3d = _averages = _avg_pool_nd(1), _avg_pool_nd(2), _avg_pool_nd(3)
@@ -659,6 +665,7 @@ def _adaptive_max(spatial: int) -> Callable:
         _check_adaptive(input, output_size, spatial)
         x, single = _batched(input, spatial, name)
         _check_filled(input, name)
+        check_real(input, name)
         wanted = _wanted(output_size, x, spatial)
         have, (x, last) = tuple(x.shape[2:]), _averaged(x, single)
         if (x.is_cuda or any(map(is_symbolic, have))) and all(type(m) is int and m == 1 for m in wanted):
