@@ -40,6 +40,8 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "functional": ("", "atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist chain_matmul "
                        "einsum istft lu meshgrid norm split stft tensordot unique unique_consecutive unravel_index F=nn.functional"),
     "_tensor": ("", "Tensor _rebuild_from_type_v2=serialization.names._rebuild_from_type_v2"),
+    "_C._onnx": ("onnx", "OperatorExportTypes TensorProtoDataType TrainingMode"),
+    "_vmap_internals": ("func", "_vmap=vmap"),
     "_C._functorch": ("func.vmap", "is_batchedtensor _add_batch_dim=add_batch_dim _remove_batch_dim=remove_batch_dim"),
     "_library.infer_schema": ("library", "infer_schema"),
     "_library.custom_ops": ("library", "CustomOpDef custom_op"),
@@ -75,7 +77,8 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                                                              "UNSET_RPC_TIMEOUT"),
     "distributed.rpc.backend_registry": ("distributed.rpc.options", "BackendType"),
     "_C._distributed_rpc": ("distributed.rpc", "PyRRef WorkerInfo"),
-    "_tensor_str": ("ops.printing", "set_printoptions get_printoptions printoptions PRINT_OPTS _str=_repr _tensor_str=tensor_text"),
+    "_tensor_str": ("ops.printing", "set_printoptions get_printoptions printoptions PRINT_OPTS _Formatter _add_suffixes "
+                                      "_str=_repr _str_intern=_repr _tensor_str=elements_text"),
     "_vendor.packaging.version": ("torch_version", "Version=TorchVersion parse=TorchVersion"),
     "_C._autograd": ("profiler", "DeviceType"),
     "_C._profiler": ("utils._traceback", "gather_traceback symbolize_tracebacks"),
