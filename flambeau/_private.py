@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ._absent import absent
-from .core.dtypes import dtype, float16, float32, float64, int8, int16, int32, int64, uint8
+from .core.dtypes import dtype, int8, int32, int64, uint8
 from .core.tensor import Tensor
 from .nn.scaled import ScalingType, scaled_mm
 from .ops.aten_forms import FORMS
 from .ops.registry import OPERATORS
+from .ops.script import ON_TENSORS
 
 
 def _shape_as_tensor(self: Tensor) -> Tensor:
@@ -64,18 +65,8 @@ def _amp_update_scale_(self: Tensor, growth_tracker: Tensor, found_inf: Tensor, 
     return self
 
 
-def _cast(kind: dtype) -> Callable[..., Tensor]:
-    def cast(self: Tensor, non_blocking: bool = False) -> Tensor:
-        return self.to(kind, non_blocking=non_blocking)
-
-    cast.__doc__ = f"The tensor as {kind}."
-    return cast
-
-
-(_cast_Byte, _cast_Char, _cast_Double, _cast_Float, _cast_Half, _cast_Int, _cast_Long, _cast_Short) = map(
-    _cast, (uint8, int8, float64, float32, float16, int32, int64, int16))
-
 _KEPT = ("_batch_norm_with_update", "_chunk_cat", "_native_batch_norm_legit", "_softmax_backward_data", "_unsafe_masked_index",
          "_unsafe_masked_index_put_accumulate")
 globals().update({name: FORMS[name] for name in _KEPT})     # ATen's, which torch has in its namespace too
+globals().update({name: fn for name, fn in ON_TENSORS.items() if name.startswith("_cast_")})
 _scaled_mm_v2 = absent("torch._scaled_mm_v2", "use torch.nn.functional.scaled_mm")

@@ -391,7 +391,7 @@ ON_VALUES: dict[str, Callable[..., Any]] = {
     "add_": _in_place(list.extend), "mul_": _in_place(list.__imul__),
     "clear": lambda x: _in_place(type(x).clear)(x), "copy": lambda x: x.copy(), "reverse": _in_place(list.reverse), "sort": _in_place(
         lambda x, reverse=False: x.sort(reverse=reverse)),
-    "sorted": lambda items, reverse=False: sorted(items, reverse=reverse),
+    "Size": list, "sorted": lambda items, reverse=False: sorted(items, reverse=reverse),
     "pop": lambda x, *at: x.pop(*at), "remove": _in_place(_remove), "index": _index, "count": _count, "list": lambda x: list(x),
     "slice": lambda x, start=None, end=None, step=1: x[start:end:step],
     "__contains__": lambda x, value: value in x if isinstance(x, (dict, str)) else any(same(item, value) for item in x),
@@ -468,6 +468,9 @@ _SPECIAL = {"special_expit": "sigmoid", "special_gammaln": "lgamma", "special_ps
 GIVES_SEVERAL = frozenset((*(f"adaptive_max_pool{n}d" for n in (1, 2, 3)), *(f"atleast_{n}d" for n in (1, 2, 3)), "unique_consecutive"))
 """Operators that give one tensor in a program of Python's, and are the first of several in ATen."""
 
+_SPARSE = ("values", "_values", "_indices", "_nnz", "crow_indices", "col_indices", "ccol_indices", "row_indices", "to_sparse",
+           "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc", "sparse_mask")
+
 ON_TENSORS: dict[str, Callable[..., Any]] = {
     "_unique2": lambda x, order=True, inverse=False, counts=False: _unique(x, None, order, inverse, counts),
     "unique_dim": lambda x, dim, order=True, inverse=False, counts=False: _unique(x, dim, order, inverse, counts),
@@ -487,8 +490,9 @@ ON_TENSORS: dict[str, Callable[..., Any]] = {
     **{name: _asked(name) for name in ["numel", "is_floating_point", "is_complex", "is_signed", "is_contiguous", "type_as", "get_device",
         "storage_offset", "element_size", "requires_grad_", "retain_grad", "detach_", "squeeze_", "unsqueeze_", "transpose_", "t_",
         "swapaxes_", "swapdims_", "resize_", "resize_as_", "set_", "is_pinned", "pin_memory", "is_set_to", "sum_to_size", "cpu", "cuda",
-        "is_conj", "is_neg", "is_inference", "is_leaf", "to_dense", "coalesce", "indices", "is_coalesced", "sparse_dim", "dense_dim"]},
-    **{f"_cast_{theirs}": lambda x, *non_blocking, kind=DTYPES[ours]: x.to(kind) for theirs, ours in (
+        "is_conj", "is_neg", "is_inference", "is_leaf", "to_dense", "coalesce", "indices", "is_coalesced", "sparse_dim", "dense_dim",
+        *_SPARSE]},
+    **{f"_cast_{theirs}": lambda self, non_blocking=False, kind=DTYPES[ours]: self.to(kind, non_blocking=non_blocking) for theirs, ours in (
         ("Byte", "uint8"), ("Char", "int8"), ("Short", "int16"), ("Int", "int32"), ("Long", "int64"), ("Half", "float16"),
         ("Float", "float32"), ("Double", "float64"))},
     "Int": int, "Float": float, "Bool": bool, "Complex": complex, "IntImplicit": int, "FloatImplicit": float,

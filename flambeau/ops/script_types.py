@@ -160,9 +160,17 @@ _TEXT = """
     warn(str message, int stacklevel=2) -> None
     rrelu(Tensor self, float lower=0.125, float upper=0.3333333333333333, bool training=False) -> Tensor
     device(str a) -> Device
+    Size(int[] sizes) -> int[]
     device(str a, int index) -> Device
     wait(Future(t) self) -> t
     numpy_T mT mH matrix_H(Tensor self) -> Tensor
+    values crow_indices col_indices ccol_indices row_indices _values _indices(Tensor self) -> Tensor
+    _nnz(Tensor self) -> int
+    to_sparse to_sparse_csr to_sparse_csc(Tensor self, *, int? dense_dim=None) -> Tensor
+    to_sparse(Tensor self, int sparse_dim) -> Tensor
+    to_sparse_bsr to_sparse_bsc(Tensor self, int[2] blocksize, int? dense_dim=None) -> Tensor
+    sparse_mask(Tensor self, Tensor mask) -> Tensor
+    pin_memory(Tensor self, Device? device=None) -> Tensor
 """
 
 _BAGS = "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, " \

@@ -749,3 +749,12 @@ def union_takes_exact(n: Union[float, int]):
 def assigned_slice(l: List[int]):
     l[1:2] = [9]
     return l
+@prog(torch.tensor([[1.0, 0, 2], [0, 3, 0]]))
+def sparse_parts(x):
+    rows, columns, s = x.to_sparse_csr(), x.to_sparse_csc(), x.to_sparse()
+    return (rows.crow_indices(), rows.col_indices(), rows.values(), rows._nnz(), columns.ccol_indices(), columns.row_indices(), s.indices(),
+            s._indices(), s._values(), s.values(), s._nnz(), s.sparse_dim(), s.sparse_mask(s).to_dense())
+@prog(3, [2, 2])
+def sizes_of_their_class(n: int, l: List[int]):
+    s, t = torch.Size([n, 2]), torch.Size(l)
+    return torch.zeros(s), len(t), s[0]
