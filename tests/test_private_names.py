@@ -113,7 +113,9 @@ def test_steps_patched_by_classes_around_optimizers(t: Any) -> None:
                                   "distributed._tensor.device_mesh.DeviceMesh", "functional.F", "nn.modules.module._addindent",
                                   "distributions.one_hot_categorical.OneHotCategoricalStraightThrough", "nn.quantized.BatchNorm2d",
                                   "quantization.observer.HistogramObserver", "quantization.qconfig.QConfig",
-                                  "quantization.fake_quantize.FakeQuantize"])
+                                  "quantization.fake_quantize.FakeQuantize", "nn.modules.conv._pair", "nn.modules.conv._size_3_t",
+                                  "nn.modules.dropout.Module", "nn.modules.pooling._triple", "nn.modules.pooling._size_2_opt_t",
+                                  "nn.modules.padding._quadruple", "nn.modules.batchnorm.init", "nn.modules.upsampling._ratio_2_t"])
 def test_names_that_libraries_import(name: str) -> None:
     module, _, attribute = name.rpartition(".")
     for library in ("torch", "flambeau"):
