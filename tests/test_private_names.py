@@ -76,6 +76,7 @@ def test_small_answers(t: Any) -> None:
     assert of("export.decomp_utils").CustomDecompTable is t.export.CustomDecompTable
     x = t.zeros(3)
     assert of("nn.init")._no_grad_uniform_(x, 1.0, 2.0) is x and (x >= 1).all()
+    assert t.nn.Flatten()._slow_forward(t.ones(2, 2, 2)).shape == (2, 4)
 
 
 @LIBRARIES

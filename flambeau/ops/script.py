@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from ..core import dispatch
 from ..core.device import device
 from ..core.dtypes import DTYPES, dtype
+from ..core.lazy import LazyModule
 from ..core.memory_format import layout, layout_named, memory_format
 from ..core.schema import MEMORY_FORMATS, Argument, FunctionSchema
 from ..core.tensor import Tensor
@@ -413,6 +414,17 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
     return made.requires_grad_() if requires_grad else made
 
 
+_construct = LazyModule("flambeau.sparse.construct")
+
+
+def _sparse(name: str) -> Callable[..., Tensor]:
+    """A constructor of sparse tensors."""
+    def made(*parts: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+        return getattr(_construct, name)(*parts, dtype=dtype_of(dtype), device=device, requires_grad=requires_grad)
+
+    return made
+
+
 def _as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor itself where it is one of this dtype and device; otherwise one of its elements."""
     return OPERATORS["as_tensor"](data if isinstance(data, Tensor) else _inner(data), dtype=dtype_of(dtype), device=device)
@@ -492,6 +504,7 @@ ON_TENSORS: dict[str, Callable[..., Any]] = {
         "swapaxes_", "swapdims_", "resize_", "resize_as_", "set_", "is_pinned", "pin_memory", "is_set_to", "sum_to_size", "cpu", "cuda",
         "is_conj", "is_neg", "is_inference", "is_leaf", "to_dense", "coalesce", "indices", "is_coalesced", "sparse_dim", "dense_dim",
         *_SPARSE]},
+    **{name: _sparse(name) for name in ("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor")},
     **{f"_cast_{theirs}": lambda self, non_blocking=False, kind=DTYPES[ours]: self.to(kind, non_blocking=non_blocking) for theirs, ours in (
         ("Byte", "uint8"), ("Char", "int8"), ("Short", "int16"), ("Int", "int32"), ("Long", "int64"), ("Half", "float16"),
         ("Float", "float32"), ("Double", "float64"))},

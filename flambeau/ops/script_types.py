@@ -175,6 +175,10 @@ _TEXT = """
 
 _BAGS = "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, " \
         "Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> (Tensor,Tensor,Tensor,Tensor)"
+_SPARSE = [f"sparse_{kind}_tensor({parts}, Tensor values, {size}*, ScalarType? dtype=None, Device? device=None, "
+           "bool? requires_grad=False) -> Tensor"
+           for kind, parts in (("coo", "Tensor indices"), ("csr", "Tensor crow_indices, Tensor col_indices"),
+                               ("csc", "Tensor ccol_indices, Tensor row_indices")) for size in ("", "int[] size, ")]
 _SEVERAL = {"std_mean": 2, "var_mean": 2, "lstm": 3, "gru": 2, "rnn_tanh": 2, "rnn_relu": 2, "lstm_cell": 2, "embedding_bag": 4,
             **{f"{kind}_max_pool{n}d": 2 for kind in ("adaptive", "fractional") for n in (1, 2, 3)}, "max_pool1d_with_indices": 2,
             "max_pool2d_with_indices": 2, "max_pool3d_with_indices": 2, "_native_batch_norm_legit": 3, "histogramdd": 2}
@@ -187,7 +191,7 @@ def values() -> dict[str, list[FunctionSchema]]:
     """The signatures of operators on what is no tensor, and on tensors where ATen's table has none."""
     found: dict[str, list[FunctionSchema]] = {}
     lines = [*_TEXT.strip().splitlines(), *(f"{_TESTS}(str self) -> bool",), f"{_CHANGED}(str self) -> str",
-             _BAGS, f"{_NUMBERS_TO_FLOAT}(int a) -> float", f"{_NUMBERS_TO_FLOAT}(float a) -> float",
+             _BAGS, *_SPARSE, f"{_NUMBERS_TO_FLOAT}(int a) -> float", f"{_NUMBERS_TO_FLOAT}(float a) -> float",
              f"{_NUMBERS_TO_FLOAT}(complex a) -> complex"]
     for line in lines:
         names, arguments, result = _LINE.fullmatch(line.strip()).groups()       # type: ignore[union-attr]

@@ -754,6 +754,12 @@ def sparse_parts(x):
     rows, columns, s = x.to_sparse_csr(), x.to_sparse_csc(), x.to_sparse()
     return (rows.crow_indices(), rows.col_indices(), rows.values(), rows._nnz(), columns.ccol_indices(), columns.row_indices(), s.indices(),
             s._indices(), s._values(), s.values(), s._nnz(), s.sparse_dim(), s.sparse_mask(s).to_dense())
+@prog(torch.tensor([[0, 1], [2, 0]]), torch.tensor([1.0, 2.0]), 4)
+def sparse_made(i, v, n: int):
+    at, one = torch.tensor([0, 1, 2]), torch.tensor([0, 1])
+    return (torch.sparse_coo_tensor(i, v).to_dense(), torch.sparse_coo_tensor(i, v, [n, 3]).to_dense(),
+            torch.sparse_coo_tensor(i, v, torch.Size([n, 3])).to_dense(), torch.sparse_csr_tensor(at, one, v, [2, 2]).to_dense(),
+            torch.sparse_csc_tensor(at, one, v).to_dense())
 @prog(3, [2, 2])
 def sizes_of_their_class(n: int, l: List[int]):
     s, t = torch.Size([n, 2]), torch.Size(l)
