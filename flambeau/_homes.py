@@ -64,6 +64,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                                                     "distribute_module"),
     "distributed._tensor.device_mesh": ("distributed.device_mesh", "DeviceMesh init_device_mesh"),
     "distributed._tensor.experimental": ("distributed.tensor.experimental", "context_parallel local_map implicit_replication"),
+    "distributed._composable_state": ("distributed.fsdp.fully_shard", "_get_module_state"),
     "distributed.fsdp.api": ("distributed.fsdp", "FullOptimStateDictConfig LocalOptimStateDictConfig LocalStateDictConfig "
                                                  "OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig "
                                                  "StateDictConfig StateDictSettings BackwardPrefetch "
@@ -177,6 +178,7 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     # module: (what to use instead, the names)
     "_C._functorch": ("use torch.func", "_vmap_increment_nesting _vmap_decrement_nesting get_unwrapped "
                                         "maybe_get_bdim maybe_get_level current_level TransformType CInterpreter"),
+    "distributed.fsdp._common_utils": ("use distributed.fsdp.FSDPModule", "_FSDPState"),
     "_C._distributed_c10d": (_PROCESSES, "ProcessGroup Store ReduceOp Work"),
     "_export.error": (_EXPORT, "InternalError"),
     "_export.utils": (_EXPORT, "_disable_aten_to_metadata_assertions"),

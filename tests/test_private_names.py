@@ -76,6 +76,8 @@ def test_small_answers(t: Any) -> None:
     assert of("export.decomp_utils").CustomDecompTable is t.export.CustomDecompTable
     x = t.zeros(3)
     assert of("nn.init")._no_grad_uniform_(x, 1.0, 2.0) is x and (x >= 1).all()
+    assert of("distributed._composable_state")._get_module_state(t.nn.Flatten()) is None
+    assert not isinstance(1, of("distributed.fsdp._common_utils")._FSDPState)
     assert t.nn.Flatten()._slow_forward(t.ones(2, 2, 2)).shape == (2, 4)
 
 
@@ -231,6 +233,21 @@ def test_flags_that_are_set_for_good(t: Any) -> None:
     assert t.backends.opt_einsum.set_flags(False, None) == (False, None)
     with pytest.raises(ValueError, match="opt_einsum is not"):
         t.backends.opt_einsum.set_flags(True)
+
+
+@LIBRARIES
+def test_inputs_of_joint_graphs(t: Any) -> None:
+    of, seen = importlib.import_module(f"{t.__name__}._functorch.partitioners"), []
+
+    def cut(graph: Any, inputs: Any, **options: Any) -> Any:
+        seen.extend((of._is_primal(node), of._is_tangent(node)) for node in graph.graph.nodes)
+        return of.default_partition(graph, inputs, **options)
+
+    boxed = importlib.import_module(f"{t.__name__}._functorch.aot_autograd").make_boxed_func
+    compiled = importlib.import_module(f"{t.__name__}._functorch.aot_autograd").aot_function(
+        lambda x, w: (x @ w).tanh().sum(), lambda graph, _: boxed(graph.forward), partition_fn=cut)
+    compiled(t.ones(2, 3, requires_grad=True), t.ones(3, 1)).backward()
+    assert [pair for pair in seen if any(pair)] == [(True, False), (True, False), (False, True)]
 
 
 @LIBRARIES
