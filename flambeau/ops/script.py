@@ -372,6 +372,8 @@ def _padded(pad: Callable[..., str]) -> Callable[..., str]:
     return made
 
 
+_autograd = LazyModule("flambeau.autograd")
+
 ON_VALUES: dict[str, Callable[..., Any]] = {
     "pad_sequence": lambda xs, batch_first=False, padding=0.0, side="right": padded(xs, batch_first, padding, side),
     **_STR, **{name: _padded(pad) for name, pad in _PADDED.items()}, "join": lambda between, parts: between.join(parts),
@@ -392,7 +394,8 @@ ON_VALUES: dict[str, Callable[..., Any]] = {
     "add_": _in_place(list.extend), "mul_": _in_place(list.__imul__),
     "clear": lambda x: _in_place(type(x).clear)(x), "copy": lambda x: x.copy(), "reverse": _in_place(list.reverse), "sort": _in_place(
         lambda x, reverse=False: x.sort(reverse=reverse)),
-    "Size": list, "sorted": lambda items, reverse=False: sorted(items, reverse=reverse),
+    "grad": lambda *args, **kwargs: list(_autograd.grad(*args, **kwargs)), "Size": list,
+    "sorted": lambda items, reverse=False: sorted(items, reverse=reverse),
     "pop": lambda x, *at: x.pop(*at), "remove": _in_place(_remove), "index": _index, "count": _count, "list": lambda x: list(x),
     "slice": lambda x, start=None, end=None, step=1: x[start:end:step],
     "__contains__": lambda x, value: value in x if isinstance(x, (dict, str)) else any(same(item, value) for item in x),

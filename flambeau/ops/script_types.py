@@ -175,6 +175,8 @@ _TEXT = """
 
 _BAGS = "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, " \
         "Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> (Tensor,Tensor,Tensor,Tensor)"
+_GRADS = "grad(Tensor[] outputs, Tensor[] inputs, Tensor?[]? grad_outputs=None, bool? retain_graph=None, bool create_graph=False, " \
+         "bool allow_unused=False) -> Tensor?[]"
 _SPARSE = [f"sparse_{kind}_tensor({parts}, Tensor values, {size}*, ScalarType? dtype=None, Device? device=None, "
            "bool? requires_grad=False) -> Tensor"
            for kind, parts in (("coo", "Tensor indices"), ("csr", "Tensor crow_indices, Tensor col_indices"),
@@ -191,7 +193,7 @@ def values() -> dict[str, list[FunctionSchema]]:
     """The signatures of operators on what is no tensor, and on tensors where ATen's table has none."""
     found: dict[str, list[FunctionSchema]] = {}
     lines = [*_TEXT.strip().splitlines(), *(f"{_TESTS}(str self) -> bool",), f"{_CHANGED}(str self) -> str",
-             _BAGS, *_SPARSE, f"{_NUMBERS_TO_FLOAT}(int a) -> float", f"{_NUMBERS_TO_FLOAT}(float a) -> float",
+             _BAGS, *_SPARSE, _GRADS, f"{_NUMBERS_TO_FLOAT}(int a) -> float", f"{_NUMBERS_TO_FLOAT}(float a) -> float",
              f"{_NUMBERS_TO_FLOAT}(complex a) -> complex"]
     for line in lines:
         names, arguments, result = _LINE.fullmatch(line.strip()).groups()       # type: ignore[union-attr]

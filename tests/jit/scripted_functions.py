@@ -760,6 +760,13 @@ def sparse_made(i, v, n: int):
     return (torch.sparse_coo_tensor(i, v).to_dense(), torch.sparse_coo_tensor(i, v, [n, 3]).to_dense(),
             torch.sparse_coo_tensor(i, v, torch.Size([n, 3])).to_dense(), torch.sparse_csr_tensor(at, one, v, [2, 2]).to_dense(),
             torch.sparse_csc_tensor(at, one, v).to_dense())
+@prog(torch.tensor([1.0, 2.0]))
+def gradients_inside(x):
+    x = x.clone().requires_grad_()
+    slope = torch.autograd.grad([(x * x * x).sum()], [x], create_graph=True)[0]
+    assert slope is not None
+    weights: List[Optional[torch.Tensor]] = [torch.ones(2)]
+    return slope.detach(), torch.autograd.grad([slope], [x], weights)[0]
 @prog(3, [2, 2])
 def sizes_of_their_class(n: int, l: List[int]):
     s, t = torch.Size([n, 2]), torch.Size(l)
