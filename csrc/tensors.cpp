@@ -220,7 +220,7 @@ PyObject* view_array(PyObject* store, PyObject* like, PyObject* shape, PyObject*
     return made;
 }
 
-// View(root, (*chain, *steps), generation of the root's history, origin); a step is (primitive, its arguments but the first).
+// ViewPath(root, (*chain, *steps), generation of the root's history, origin); a step is (primitive, its arguments but the first).
 PyObject* view_record(PyObject* source, PyObject* steps) {
     const TensorSlots& slots = known_slots();
     PyObject *root = source, *chain = Py_NewRef(steps), *origin = dispatch_state.grad_enabled ? Py_None : unrecorded;
@@ -665,7 +665,7 @@ PyMethodDef methods[] = {
     {"tensor_alias", tensor_alias, METH_O, "The same memory as a new tensor that knows nothing of autograd (shares the version counter)."},
     {"attach", (PyCFunction)(void*)attached, METH_FASTCALL, "attach(tensor, node, output_nr)\n\nMake `node` the grad_fn of a fresh result."},
 
-    {"know_tensors", know_tensors, METH_VARARGS, "know_tensors(Tensor, AutogradMeta, Storage, Layout, View, CPU, dtype_of_numpy, INFERENCE)\n\nOnce, before any tensor is made."},
+    {"know_tensors", know_tensors, METH_VARARGS, "know_tensors(Tensor, AutogradMeta, Storage, Layout, ViewPath, CPU, dtype_of_numpy, INFERENCE)\n\nOnce, before any tensor is made."},
     {"tensor_around", (PyCFunction)(void*)from_array, METH_FASTCALL,
      "tensor_around(array, dtype=None, device=CPU)\n\nA tensor around a fresh backend array."},
     {nullptr, nullptr, 0, nullptr},

@@ -130,7 +130,7 @@ def _operator_facets(fn: Any) -> str:
     info = fn._operator
     facets = [
         "gradient of its own" if info.vjp else "",
-        f"lowering {info.lowering}" if info.lowering else "",
+        f"library {info.library}" if info.library else "",
         "generated kernel" if info.fused else "",
         f"method {','.join(info.methods)}" if info.methods else "",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from flambeau import _C
 from flambeau.__main__ import main
 from flambeau.core import dispatch
 from flambeau.core.scalar import FOLDS, TABLE
-from flambeau.core.tensor import AutogradMeta, Layout, Tensor, View
-from flambeau.ops.registry import OPERATORS, PRIMITIVES
+from flambeau.core.tensor import AutogradMeta, Layout, Tensor, ViewPath
+from flambeau.inductor.library import LIBRARY
+from flambeau.ops.higher_order import Scan
+from flambeau.ops.registry import COMPOSITES, OPERATORS, PRIMITIVES
 
 ROOT = Path(__file__).resolve().parent.parent
 ARCHITECTURE, INTERFACES = (ROOT.joinpath("docs", f"{name}.md").read_text(encoding="utf-8") for name in ("architecture", "interfaces"))
@@ -38,7 +41,7 @@ def test_the_parts_of_a_tensor() -> None:
     text = section("Tensor")
     for name in re.findall(rf"^- `(_{NAME})`", text, re.M):
         assert hasattr(Tensor, name), name
-    for cls in (Layout, View, AutogradMeta):
+    for cls in (Layout, ViewPath, AutogradMeta):
         given = re.search(rf"`{cls.__name__}\(([^)]*)\)", text)
         assert given, cls
         for name in re.findall(NAME, given[1]):
@@ -59,10 +62,30 @@ def test_the_tags() -> None:
     assert of_operators >= used and of_operators - used <= {"communicates"}      # which only operators on process groups are
 
 
+def test_the_families_of_library_calls() -> None:
+    listed = re.search(r"inductor/library: (.*?)\)", facet("library"))
+    assert listed and re.findall(r"`([a-z ]+)`", listed[1]) == list(LIBRARY)
+    records = [*PRIMITIVES.values(), *COMPOSITES.values(), Scan]
+    assert {record.library for record in records} == {"", *LIBRARY}
+
+
+def test_one_name_is_one_thing() -> None:
+    defined: dict[str, list[str]] = {}
+    for path in ROOT.joinpath("flambeau").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                defined.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    named = re.findall(rf"`({NAME})`", section("One name, one thing"))
+    assert len(named) > 15
+    assert not {name: defined.get(name) for name in named if len(defined.get(name, ())) != 1}
+    concepts = re.findall(r"^\| ([a-z]+) \|", section("One name, one thing"), re.M)[1:]
+    assert not [name for name in defined if name.lower() in concepts and name not in named]
+
+
 def test_the_folds() -> None:
     listed = re.search(r"kind: `([a-z ]+)` \(FOLDS", section("Primitive"))
     assert listed and listed[1].split() == list(FOLDS)
-    assert {p.loop for p in PRIMITIVES.values() if type(p.loop) is str} <= {*FOLDS, "argmax", "argmin", "strided", "scatter", "extern"}
+    assert {p.loop for p in PRIMITIVES.values() if type(p.loop) is str} <= {*FOLDS, "argmax", "argmin", "strided", "scatter"}
 
 
 def test_the_state_of_dispatch() -> None:

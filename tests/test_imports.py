@@ -23,7 +23,8 @@ TOP = len(FLOORS)
 NARROWER = {"core": {"_C", "core"}, "ops": {"_C", "core", "backends", "ops"}, "fx": {"core", "fx"},
             "sparse": {"core", "ops", "sparse", "_absent"}}
 # The compiler's own rooms, and what of the compiler they may import: no device in loops, no device in another.
-COMPILER = {"loop": {"loop"}, "cpu": {"loop", "cpu", "call"}, "gpu": {"loop", "gpu", "call"}, "call": {"loop"}}
+COMPILER = {"loop": {"loop"}, "call": {"loop"}, "library": {"loop", "call", "library"}, "cpu": {"loop", "call", "library", "cpu"},
+            "gpu": {"loop", "call", "library", "gpu"}}
 
 # Imported where they are used, because Flambeau works without them or because they are chosen at run time.
 OPTIONAL = {"cupy", "triton", "nvidia", "matplotlib", "mpi4py", "PIL", "onnx", "onnxruntime", "onnxscript"}

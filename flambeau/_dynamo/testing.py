@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import fx
 from .._inductor.compile_fx import compile_fx_inner
+from ..core.size import extent
 from ..dynamo import lookup_backend
 from ..ops.registry import OPERATORS
 from .backends.common import aot_autograd
@@ -111,7 +112,7 @@ def normalize_gm(gm_str: str) -> str:
 
 def rand_strided(size: Sequence[int], stride: Sequence[int], dtype: Any = None, device: Any = "cpu", extra_size: int = 0) -> Any:
     """A tensor of random numbers with this layout."""
-    needed = 1 + extra_size + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if 0 not in size else 0
+    needed = extent(size, stride) and extent(size, stride) + extra_size
     kind = dtype or OPERATORS["get_default_dtype"]() if "get_default_dtype" in OPERATORS else dtype
     flat = OPERATORS["randn"](needed, device=device)
     return (flat if kind is None else flat.to(kind)).as_strided(tuple(size), tuple(stride))

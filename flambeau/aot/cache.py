@@ -176,7 +176,7 @@ def _numpy_dtype(name: str) -> np.dtype:
 
 _CLASSES: tuple[Any, ...] = (
     joint.Interface, joint.FromArgument, joint.FromAttribute, joint.FromSize, joint.FromGenerator, joint.Constant,
-    joint.Result, joint.SameInput, joint.ViewOf, joint.Slot, Saving, Size, SymInt, Expr, _rebuild, _tensor, device,
+    joint.Result, joint.SameInput, joint.ViewOf, joint.OutputPlace, Saving, Size, SymInt, Expr, _rebuild, _tensor, device,
     dtype_of_name, memory_format_named, primitive_named, composite_named, slice, range, complex, _numpy_dtype,
 )  # fmt: skip
 _RECORDS = (Primitive, CompositeRecord)

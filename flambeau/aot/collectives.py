@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from flambeau.aot.joint import Program
+from flambeau.aot.joint import TracedProgram
 from flambeau.aot.partition import depending_on
 from flambeau.aot.passes import ancestors
 from flambeau.aot.trace import make_fx
@@ -21,7 +21,7 @@ SMALL = 256 * 1024      # bytes; more takes longer to copy than another collecti
 BUCKET = 8 * 1024 * 1024
 
 
-def join_collectives(program: Program) -> None:
+def join_collectives(program: TracedProgram) -> None:
     """Join those of a traced program; of its forward part, and of its backward part."""
     graph = program.graph
     late = depending_on(graph, program.tangents)

@@ -14,7 +14,7 @@ from flambeau import _C
 from flambeau.aot import early
 from flambeau.aot.cache import Artefacts, Parts, Request, obtain
 from flambeau.aot.early import Group
-from flambeau.aot.joint import INFERENCE, LEAF, NON_LEAF, Early, FromArgument, FromAttribute, FromSize, Program, Result, trace
+from flambeau.aot.joint import INFERENCE, LEAF, NON_LEAF, Early, FromArgument, FromAttribute, FromSize, Result, TracedProgram, trace
 from flambeau.aot.partition import Partition, partition
 from flambeau.aot.passes import CLEAN_UP, separate_results
 from flambeau.aot.repeats import Call, compile_repeats
@@ -73,7 +73,7 @@ def aot_compile(
     partition_fn: Callable[..., Any] | None = None,
     decompositions: dict[Any, Callable] | None = None,
     aten: bool = False,
-    rewrite: Callable[[Program], None] | None = None,
+    rewrite: Callable[[TracedProgram], None] | None = None,
 ) -> Callable[..., Any]:
     """A function with the calling convention of `gm`, compiled for inputs like `example_inputs`.
 
@@ -102,7 +102,7 @@ def aot_compile(
 
 
 def compile_parts(gm: GraphModule, examples: Sequence[Any], compiler: Compiler,
-                  rewrite: Callable[[Program, Sequence[Tensor]], None]) -> Parts:
+                  rewrite: Callable[[TracedProgram, Sequence[Tensor]], None]) -> Parts:
     """A program without gradients in its parts, for who calls them otherwise than `aot_compile` would, and not through Python. `rewrite` is
     given what was traced, and the module's parameters and buffers, before `compiler` is."""
     with _C.HooksScope(), unwatched(), dispatch.grad_enabled(False):
@@ -128,7 +128,7 @@ class AotFunction:
         self.needs = self._needs(examples)
         self.examples = [stripped(e) if isinstance(e, Tensor) else e for e in examples]  # no data is kept alive
         self.variants: dict[tuple[tuple | None, tuple[Group, ...]], Callable[[tuple], Any]] = {}
-        self.rewrite: Callable[[Program], None] | None = None
+        self.rewrite: Callable[[TracedProgram], None] | None = None
         self.kernels = True     # of operators that are called whole, from Python
 
     def specialised(self, calls: Sequence[Call] = ()) -> Callable[..., Any]:
@@ -228,7 +228,7 @@ class AotFunction:
         self._mark_parameters(program)
         return Parts(interface, [_compile(self.compilers[2], program, joint.graph, interface.results)])
 
-    def _mark_parameters(self, program: Program) -> None:
+    def _mark_parameters(self, program: TracedProgram) -> None:
         """Tell the compiler which inputs are parameters: it may keep what it makes of them until one is written."""
         given = [n for n in self.gm.graph.nodes if n.op == "placeholder"]
         for node, source in zip(program.inputs, program.interface.sources):
@@ -261,7 +261,7 @@ class AotFunction:
         finally:
             state.recording = saved
 
-    def _training(self, program: Program) -> Parts:
+    def _training(self, program: TracedProgram) -> Parts:
         """Compiled forward and backward."""
         interface = program.interface
         overwritten = [program.inputs[place] for place in interface.written]
@@ -283,7 +283,7 @@ class AotFunction:
         backward = _compile(self.compilers[1], program, split.backward, 0)
         return Parts(interface, [forward, backward], Saving(split.saved_primals, split.saved_results))
 
-    def _cut(self, program: Program, cut: Callable[[bool], Partition]) -> Partition:
+    def _cut(self, program: TracedProgram, cut: Callable[[bool], Partition]) -> Partition:
         if self.partition_fn is None:
             return cut(True)
         joint = program.module()
@@ -357,7 +357,7 @@ def _trace_step(scan: Scan, args: Sequence[Any]) -> None:
 class _Cutting:
     """What a joint graph that a function of the user's is to cut carries with it: how it is cut, and what came out."""
 
-    program: Program
+    program: TracedProgram
     cut: Callable[[bool], Partition]
     split: Partition | None = None
 
@@ -438,7 +438,7 @@ def _clean(gm: GraphModule) -> None:
     PassManager(CLEAN_UP, check=Verification.on and check_functional)(gm)
 
 
-def _compile(compiler: Compiler, program: Program, graph: Graph, results: int) -> Part:
+def _compile(compiler: Compiler, program: TracedProgram, graph: Graph, results: int) -> Part:
     """Compile one graph. Compilers see outputs that are computed, each once; the others are filled in when it runs.
 
     The first `results` outputs, after those that are written back to inputs, are handed to the user: they must not share

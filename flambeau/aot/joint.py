@@ -79,7 +79,7 @@ class ViewOf:
 
     base: Result | SameInput
     chain: tuple
-    tracked: bool  # whether gradients flow through the view
+    tracked: bool  # whether gradients flow through the view, or would
     detached: bool = False  # whether it knows of no base
     history: Result | None = None  # whose history the view has, if it was written to where its base's history does not see
 
@@ -122,7 +122,7 @@ class Interface:
 
 
 @dataclass
-class Program:
+class TracedProgram:
     """A traced program: the graph, and what is around it."""
 
     graph: Graph
@@ -143,8 +143,8 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
-    """The place of an output in `Program.structure`."""
+class OutputPlace:
+    """The place of an output in `TracedProgram.structure`."""
 
     index: int
 
@@ -256,7 +256,7 @@ def _swapped(gm: GraphModule, twins: dict[int, Tensor]) -> Iterator[None]:
 
 def trace(gm: GraphModule, examples: Sequence[Any], attributes: Sequence[Tensor], needs: Sequence[int] | None,
           decompositions: Mapping[Any, Callable] | None = None, early: Early | None = None, kernels: bool = True,
-          aten: bool = False) -> Program:
+          aten: bool = False) -> TracedProgram:
     """The functional program of `gm` on inputs like `examples`.
 
     `attributes` are the module's parameters and buffers, which become inputs too. `needs` holds for each example and each
@@ -275,7 +275,7 @@ def trace(gm: GraphModule, examples: Sequence[Any], attributes: Sequence[Tensor]
 
 
 class _Finish:
-    """Turns what a traced function returned and did into a `Program`."""
+    """Turns what a traced function returned and did into a `TracedProgram`."""
 
     def __init__(self, mode: TraceMode, inputs: _Inputs, with_gradients: bool, early: Early | None = None) -> None:
         self.mode, self.early = mode, early
@@ -285,18 +285,18 @@ class _Finish:
         self.other_mode: list[int] = []
         self.tensors: list[Tensor | None] = []  # the fake tensor that each result is the value of
 
-    def program(self, answer: Any) -> Program:
+    def program(self, answer: Any) -> TracedProgram:
         """All of it."""
         written = self._written()
         leaves: list[Any] = []
         map_aggregate(answer, leaves.append)
         bases = self._shared_bases(leaves)
         outputs: list[Output] = []
-        slots: dict[int, Slot] = {}
+        slots: dict[int, OutputPlace] = {}
 
-        def slot(leaf: Any) -> Slot:
+        def slot(leaf: Any) -> OutputPlace:
             if id(leaf) not in slots:
-                slots[id(leaf)] = Slot(len(outputs))
+                slots[id(leaf)] = OutputPlace(len(outputs))
                 outputs.append(self._output(leaf, bases))
             return slots[id(leaf)]
 
@@ -306,7 +306,7 @@ class _Finish:
         uncounted = frozenset(place for place in written if (entry := self.inputs.entries[place]) and not entry.cell.base._storage.version)
         interface = Interface(self.inputs.sources, written, outputs, structure, len(self.results), uncounted)
         interface.other_mode = self.other_mode
-        program = Program(self.mode.graph, self.mode.constants, interface)
+        program = TracedProgram(self.mode.graph, self.mode.constants, interface)
         gradients = self._backward(program) if self.with_gradients else ()
         if self.mode.random is not None:
             interface.sources.append(FromGenerator(self.mode.drawn, self.mode.random.device))
@@ -366,7 +366,8 @@ class _Finish:
         history = self._value(leaf) if leaf.requires_grad and not tracked else None
         chain = entry.chain or ((PRIMITIVES["alias"], ()),)
         steps = tuple((prim, map_aggregate(attrs, self._attribute)) for prim, attrs in chain)
-        return ViewOf(base, steps, tracked and leaf.requires_grad, leaf._view is None, history)
+        with_grad = leaf.requires_grad or (leaf._view is not None and leaf._view.origin is None)
+        return ViewOf(base, steps, tracked and with_grad, leaf._view is None, history)
 
     def _attribute(self, a: Any) -> Any:
         if isinstance(a, Tensor):
@@ -405,7 +406,7 @@ class _Finish:
 
     # -- backward ----------------------------------------------------------------------------------------------------
 
-    def _backward(self, program: Program) -> list[Node | None]:
+    def _backward(self, program: TracedProgram) -> list[Node | None]:
         """Record the gradients of the inputs, given those of the results."""
         places = [i for i, t in enumerate(self.tensors) if t is not None and t.requires_grad]
         roots = [t for t in self.tensors if t is not None and t.requires_grad]

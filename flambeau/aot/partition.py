@@ -158,9 +158,9 @@ def ends_a_kernel(node: Node) -> bool:
     if node.op != "call_function" or node.target is operator.getitem:
         return False
     target: Any = node.target
-    if isinstance(target, CompositeRecord) or "extern" in _tags(node):
+    if isinstance(target, CompositeRecord) or "custom" in _tags(node):
         return True
-    return "view" not in _tags(node) and getattr(target, "loop", True) in (None, "extern", "scatter")
+    return "view" not in _tags(node) and getattr(target, "loop", True) in (None, "scatter")
 
 
 def value_bytes(value: Any) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from flambeau import _C
-from flambeau.aot.joint import Constant, FromArgument, FromAttribute, FromSize, Interface, Result, SameInput, Slot, ViewOf
+from flambeau.aot.joint import Constant, FromArgument, FromAttribute, FromSize, Interface, OutputPlace, Result, SameInput, ViewOf
 from flambeau.autograd.graph import SECOND_TIME, Node, Output, Saved, bare, edge_of, version_to_save
 from flambeau.core import dispatch, watching
 from flambeau.core.memory_format import channels_last, channels_last_3d, contiguous_format
@@ -56,7 +56,7 @@ class Part(NamedTuple):
         passed = {j for i, j, _ in outputs if i < 0 and j >= 0}
 
         def fill_in(inputs: list) -> list:
-            kept = {j: inputs[j] for j in passed}   # and no others: the graph frees each input after its last use
+            kept = {j: _seen(inputs[j]) for j in passed}    # and no others: the graph frees each input after its last use
             made = compiled(inputs)
             return [made[i] if i >= 0 else kept[j] if j >= 0 else constant for i, j, constant in outputs]
 
@@ -64,6 +64,11 @@ class Part(NamedTuple):
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
+
+
+def _seen(value: Any) -> Any:
+    """What a graph saved for another one, as users see it."""
+    return value.tensor() if isinstance(value, _C.SavedArray) else value
 
 
 CHANNELS_LAST = {4: channels_last, 5: channels_last_3d}
@@ -90,8 +95,7 @@ class CompiledBackward(Node):
         self.versions = [(i, version_to_save(self.saved[i])) for i in code.reachable if isinstance(self.saved[i], Tensor)]
         if dispatch.state.saved_hooks is not None:
             self.versions = []
-            self.saved = [value.tensor() if isinstance(value, _C.SavedArray) else value for value in self.saved]
-            self.saved = [Saved(value) if isinstance(value, Tensor) else value for value in self.saved]
+            self.saved = [Saved(value) if isinstance(value, Tensor) else value for value in map(_seen, self.saved)]
 
     def name(self) -> str:
         """As torch spells it."""
@@ -315,7 +319,7 @@ def deliverer(interface: Interface) -> Callable[[list, list], Any] | None:
     """A function from the graph's inputs and results to what the caller gets; None if it is the tuple of the results."""
     outputs, structure, written = interface.outputs, interface.structure, interface.written
     plain = [output.index for output in outputs if isinstance(output, Result)]
-    flat = isinstance(structure, tuple) and all(isinstance(leaf, Slot) for leaf in structure)
+    flat = isinstance(structure, tuple) and all(isinstance(leaf, OutputPlace) for leaf in structure)
     if flat and not written and not interface.other_mode and plain == list(range(len(outputs))) == [leaf.index for leaf in structure]:
         return None
 

@@ -282,7 +282,7 @@ class TraceMode:
         return out
 
     def _stays_whole(self, prim: CompositeRecord, args: tuple) -> bool:
-        if prim.stays_whole(args) and (self.kernels or prim.lowering is not None):
+        if prim.stays_whole(args) and (self.kernels or prim.library):
             return True
         return self.aten and bool(in_aten(prim, args)[0])
 

@@ -24,7 +24,7 @@ from ..ops.primitives import node_name
 from ..ops.random import draw_state
 from ..ops.writing import write
 from . import engine, graph
-from .graph import Edge, Plan, PrimitiveNode, _spec, bare, edge_of
+from .graph import Edge, PrimitiveNode, TapePlan, _spec, bare, edge_of
 
 
 class VmapInfo(NamedTuple):
@@ -340,7 +340,7 @@ def _recorded(record: Any, args: tuple) -> Any:
         if any(edge is not None for edge in edges[-len(found):]):
             needs.append(i)
     kind = graph.node_type(record, _ExamplesNode, node_name(record, args))
-    node = kind(record, edges, tuple(needs), list_sizes or None, Plan.of(record, tuple(needs)))
+    node = kind(record, edges, tuple(needs), list_sizes or None, TapePlan.of(record, tuple(needs)))
     node.saved = node.plan.keep(record, args, outs)
     node.levels, node.of_inputs = levels(), of_inputs
     attach_all(node, outs)

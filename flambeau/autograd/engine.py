@@ -479,8 +479,8 @@ def retain_grad(tensor: Tensor) -> None:
         retain(tensor)
 
 
-_C.know_tape(Node, graph.PrimitiveNode, AccumulateGrad, graph.Saved, graph.Plan, graph.Rule, Edge, Output, graph._RELEASED, {
-    "plan": graph.Plan.of, "kind": graph.kind_of, "edge_of": edge_of, "spec": graph._spec, "trace": graph._trace, "keep": graph.keep,
+_C.know_tape(Node, graph.PrimitiveNode, AccumulateGrad, graph.Saved, graph.TapePlan, graph.Rule, Edge, Output, graph._RELEASED, {
+    "plan": graph.TapePlan.of, "kind": graph.kind_of, "edge_of": edge_of, "spec": graph._spec, "trace": graph._trace, "keep": graph.keep,
     "expand": PRIMITIVES["expand"], "accumulator": graph.accumulator, "times": graph.times,
     "apply": _apply, "explain": _explain, "fit": _fit, "plus": _plus,
     "accumulate": _accumulate, "capture": _capture, "run_pre_hooks": _run_pre_hooks, "run_post_hooks": _run_post_hooks,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core import dispatch
-from ..core.tensor import AutogradMeta, Tensor, View, bump_version
+from ..core.tensor import AutogradMeta, Tensor, ViewPath, bump_version
 from ..ops import prims
 from ..ops.primitives import PRIMITIVES
 from . import forward_ad
@@ -342,12 +342,12 @@ def _attach(node: BackwardCFunction, ctx: FunctionCtx, args: tuple, out: Any) ->
     return tuple(made) if isinstance(out, tuple) else made[0]
 
 
-def _of_input(made: Tensor, out: Tensor, args: tuple) -> View | None:
+def _of_input(made: Tensor, out: Tensor, args: tuple) -> ViewPath | None:
     """What autograd knows of a result that looks into an input, or is one: a write to either would pass the Function's backward by."""
-    root, chain, *_ = out._view or View(out, ())
+    root, chain, *_ = out._view or ViewPath(out, ())
     if not any(a is out or a is root or (isinstance(a, Tensor) and a._view is not None and a._view.base is root) for a in args):
         return None
-    return View(root, chain or ((PRIMITIVES["alias"], ()),), 0 if root._grad is None else root._grad.generation, "function")
+    return ViewPath(root, chain or ((PRIMITIVES["alias"], ()),), 0 if root._grad is None else root._grad.generation, "function")
 
 
 def _attach_examples(node: _OfExamples, ctx: FunctionCtx, args: tuple, out: Any) -> Any:

@@ -20,7 +20,7 @@ from ..core import dispatch
 from ..core.locks import cached_property
 from ..core.memory_format import contiguous_format
 from ..core.symbolic import is_symbolic
-from ..core.tensor import AutogradMeta, Tensor, View, fake, from_array, refuse_inference_write, shape_of, view_tensor
+from ..core.tensor import AutogradMeta, Tensor, ViewPath, fake, from_array, refuse_inference_write, shape_of, view_tensor
 from ..ops import registry
 from ..ops.primitives import node_name
 from ..ops.registry import General, Linear, Rule
@@ -325,7 +325,7 @@ def _spec(t: Tensor) -> Output:
     return _output((shape_of(t), t.dtype, t.device))
 
 
-class Plan:
+class TapePlan:
     """What recording a primitive comes to when certain of its arguments need a gradient.
 
     `saves` are (name, which of `KEPT`, its index) for each value that the rules name; `rules` are
@@ -353,12 +353,12 @@ class Plan:
         self.kind = kind_of(prim, ()) if isinstance(aten.node or aten.name, str) else None
 
     @staticmethod
-    def of(prim: Any, needs: tuple[int, ...]) -> Plan:
+    def of(prim: Any, needs: tuple[int, ...]) -> TapePlan:
         """The plan, made once."""
         plans = prim.__dict__.setdefault("plans", {})
         plan = plans.get(needs)
         if plan is None or plan.derivative is not prim.derivative:
-            plan = plans[needs] = Plan(prim, needs)
+            plan = plans[needs] = TapePlan(prim, needs)
         return plan
 
     def keep(self, prim: Any, args: tuple, outs: tuple) -> dict[str, Any]:
@@ -371,7 +371,7 @@ class PrimitiveNode(Node):
 
     __slots__ = ("list_sizes", "needs", "plan", "prim", "released", "saved")
 
-    def __init__(self, prim: Any, edges: list, needs: tuple[int, ...], list_sizes: dict | None, plan: Plan):
+    def __init__(self, prim: Any, edges: list, needs: tuple[int, ...], list_sizes: dict | None, plan: TapePlan):
         super().__init__(edges)
         self.prim, self.needs, self.list_sizes, self.plan = prim, needs, list_sizes, plan
         self.saved: dict[str, Any] = {}
@@ -638,7 +638,7 @@ def replay(base: Tensor, chain: tuple) -> Tensor:
     return base
 
 
-def _settled(tensor: Tensor) -> View:
+def _settled(tensor: Tensor) -> ViewPath:
     """How a view looks into its base. A base that was laid out anew in place (`unsqueeze_`) is a view itself now, of what it was."""
     view = tensor._view
     assert view is not None
@@ -651,7 +651,7 @@ def _settled(tensor: Tensor) -> View:
     return tensor._view
 
 
-def _seen_in_memory(tensor: Tensor) -> View:
+def _seen_in_memory(tensor: Tensor) -> ViewPath:
     """The same for a tensor that is being written. Where a step names places in memory, those before it don't matter: what is
     written around them is the base's too."""
     view = _settled(tensor)
@@ -669,7 +669,7 @@ def refresh_view(tensor: Tensor) -> None:
         return
     if origin is not None and dispatch.state.grad_enabled and base.requires_grad:
         raise RuntimeError(_lost(tensor, origin, "its base or another view of its base has been modified inplace"))
-    tensor._view = View(base, chain, now, origin)
+    tensor._view = ViewPath(base, chain, now, origin)
     with dispatch.grad_enabled(True):
         again = replay(base, chain)
     old, tensor._grad = tensor._grad, again._grad

@@ -124,14 +124,6 @@ def _pow(x: Any, y: Any) -> Any:
     return np.where(np.less(y, 0), ones, np.power(x, np.maximum(y, 0))).astype(kind)
 
 
-def _fma(x: Any, y: Any, z: Any) -> Any:
-    return np.add(np.multiply(x, y), z)
-
-
-def _real_dtype_abs(x: Any) -> Any:
-    return x if getattr(x, "dtype", None) == np.bool_ else np.abs(x)
-
-
 _PHILOX_M0, _PHILOX_M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _PHILOX_W0, _PHILOX_W1 = 0x9E3779B9, 0xBB67AE85
 _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -187,17 +179,17 @@ _ROWS = [
     ScalarOp("add", 2, SAME, "BIF", np.add, "{0} + {1}", "{0} + {1}", wraps=True, truths="logical_or"),
     ScalarOp("sub", 2, SAME, "IF", np.subtract, "{0} - {1}", "{0} - {1}", wraps=True),
     ScalarOp("mul", 2, SAME, "BIF", np.multiply, "{0} * {1}", "{0} * {1}", wraps=True, truths="logical_and"),
-    ScalarOp("truediv", 2, SAME, "F", np.true_divide, "{0} / {1}", "{0} / {1}", 4),
+    ScalarOp("truediv", 2, SAME, "F", np.true_divide, "{0} / {1}", _helper("exact_quotient", 2), 4),
     ScalarOp("floordiv", 2, SAME, "IF", _floordiv, _fn("floordiv", 2), _helper("floordiv", 2), 6, far="FMOD"),
     ScalarOp("truncdiv", 2, SAME, "IF", _truncdiv, _fn("truncdiv", 2), _helper("truncdiv", 2), 6),
     ScalarOp("remainder", 2, SAME, "IF", np.remainder, _fn("remainder", 2), _helper("remainder", 2), 8, far="FMOD"),
     ScalarOp("fmod", 2, SAME, "IF", np.fmod, _fn("fmod", 2), _helper("fmod", 2), 8, far="FMOD"),
-    ScalarOp("fma", 3, SAME, "IF", _fma, "{0} * {1} + {2}", "{0} * {1} + {2}"),
-    ScalarOp("neg", 1, SAME, "IF", np.negative, "-{0}", "-{0}", wraps=True, exact=True),
-    ScalarOp("abs", 1, REAL, "IF", _real_dtype_abs, _fn("abs"), "tl.abs({0})", exact=True),
+    ScalarOp("fma", 3, SAME, "IF", lambda x, y, z: np.add(np.multiply(x, y), z), "{0} * {1} + {2}", "{0} * {1} + {2}"),
+    ScalarOp("neg", 1, SAME, "IF", np.negative, "-{0}", _helper("negative"), wraps=True, exact=True),
+    ScalarOp("abs", 1, REAL, "IF", lambda x: x if getattr(x, "dtype", None) == np.bool_ else np.abs(x), _fn("abs"), "tl.abs({0})", exact=True),
     ScalarOp("sign", 1, SAME, "IF", _sign, _fn("sign"), _helper("sign"), ordered=True, exact=True),
-    ScalarOp("reciprocal", 1, SAME, "F", np.reciprocal, "1 / {0}", "1 / {0}", 4, wide_on_gpu=True),
-    ScalarOp("pow", 2, SAME, "IF", _pow, _fn("pow", 2), _lib("pow", 2), 20),
+    ScalarOp("reciprocal", 1, SAME, "F", np.reciprocal, "1 / {0}", _helper("inverse"), 4, wide_on_gpu=True),
+    ScalarOp("pow", 2, SAME, "IF", _pow, _fn("pow", 2), _helper("power", 2), 20),
     ScalarOp("minimum", 2, SAME, "BIF", np.minimum, _fn("minimum", 2), _helper("smallest", 2), ordered=True, exact=True),
     ScalarOp("maximum", 2, SAME, "BIF", np.maximum, _fn("maximum", 2), _helper("largest", 2), ordered=True, exact=True),
     ScalarOp("fmin", 2, SAME, "IF", np.fmin, _fn("fmin", 2), "tl.minimum({0}, {1})", ordered=True, exact=True),
@@ -231,8 +223,7 @@ _ROWS = [
     ScalarOp("atanh", 1, SAME, "F", np.arctanh, _fn("atanh"), _lib("atanh"), 20),
     # special functions
     ScalarOp("sigmoid", 1, SAME, "F", lambda x: 1 / (1 + np.exp(-x)), _fn("sigmoid"), "tl.sigmoid({0})", 12, cupy="expit"),
-    ScalarOp("relu", 1, SAME, "IF", lambda x: np.maximum(x, 0), _fn("relu"), "tl.maximum({0}, 0, tl.PropagateNan.ALL)", ordered=True,
-             exact=True),
+    ScalarOp("relu", 1, SAME, "IF", lambda x: np.maximum(x, 0), _fn("relu"), _helper("relu"), ordered=True, exact=True),
     ScalarOp("erf", 1, SAME, "F", _native("erf"), _fn("erf"), "tl.erf({0})", 14, cupy="erf"),
     ScalarOp("erfc", 1, SAME, "F", _native("erfc"), _fn("erfc"), _lib("erfc"), 18, cupy="erfc"),
     ScalarOp("erfinv", 1, SAME, "F", _native("erfinv"), _fn("erfinv"), _lib("erfinv"), 25, cupy="erfinv", wide_on_gpu=True),
@@ -252,7 +243,7 @@ _ROWS = [
     ScalarOp("ge", 2, BOOL, "BIF", np.greater_equal, "{0} >= {1}", "{0} >= {1}", ordered=True),
     ScalarOp("isnan", 1, BOOL, "F", np.isnan, _fn("isnan"), "{0} != {0}"),
     ScalarOp("isinf", 1, BOOL, "F", np.isinf, _fn("isinf"), _lib("isinf")),
-    ScalarOp("signbit", 1, BOOL, "IF", np.signbit, _fn("signbit"), _lib("signbit"), ordered=True),
+    ScalarOp("signbit", 1, BOOL, "IF", np.signbit, _fn("signbit"), _helper("signbit"), ordered=True),
     # logic and bits
     ScalarOp("logical_and", 2, BOOL, "BIF", np.logical_and, "({0} != 0) & ({1} != 0)", "({0} != 0) & ({1} != 0)"),
     ScalarOp("logical_or", 2, BOOL, "BIF", np.logical_or, "({0} != 0) | ({1} != 0)", "({0} != 0) | ({1} != 0)"),

@@ -136,6 +136,11 @@ def may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return False
 
 
+def extent(shape: Sequence[Any], strides: Sequence[Any]) -> Any:
+    """How many elements of memory lie from the first to the last of a layout, gaps included; 0 where it has none."""
+    return 0 if any(map(known_zero, shape)) else sum(((n - 1) * s for n, s in zip(shape, strides, strict=True)), 1)
+
+
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether some permutation of the dimensions is contiguous: no gaps, no overlaps."""
     step = 1

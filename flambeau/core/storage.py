@@ -10,7 +10,7 @@ import numpy as np
 
 from .device import CPU, device
 from .dispatch import state
-from .size import memory_order
+from .size import extent, memory_order
 
 
 class Storage:
@@ -147,8 +147,7 @@ def _spanned_bytes(array: np.ndarray) -> np.ndarray:
             "At least one stride in the given numpy array is negative, and tensors with negative strides "
             "are not currently supported. (You can probably work around this by making a copy of your array with array.copy().)"
         )
-    last = sum((size - 1) * stride for size, stride in zip(array.shape, array.strides))
-    return np.asarray(_Span(array, last + array.itemsize))
+    return np.asarray(_Span(array, extent(array.shape, array.strides) - 1 + array.itemsize))
 
 
 def view_of(buffer: Any, numpy_dtype: np.dtype, shape: tuple, strides: tuple, offset: int) -> Any:

@@ -30,7 +30,7 @@ class Layout(NamedTuple):
     offset: Any = 0
 
 
-class View(NamedTuple):
+class ViewPath(NamedTuple):
     """How a view came about: the tensor it looks into and the (primitive, attrs) steps that lead there."""
 
     base: Tensor
@@ -72,7 +72,7 @@ class Tensor(Methods):
     dtype: dtype
     device: device
     _grad: AutogradMeta | None
-    _view: View | None
+    _view: ViewPath | None
     _lay: Layout | None
     _store: Storage | Unasked | None
 
@@ -396,7 +396,7 @@ def _run_without_overrides(func: Callable, args: tuple, kwargs: dict) -> Any:
 
 memory.install()
 _new = object.__new__
-_C.know_tensors(Tensor, AutogradMeta, Storage, Layout, View, CPU, dtype_of_numpy, UNASKED)
+_C.know_tensors(Tensor, AutogradMeta, Storage, Layout, ViewPath, CPU, dtype_of_numpy, UNASKED)
 
 
 ATTRIBUTES_AS_THEY_ARE: frozenset[Any] = frozenset(prop.__get__ for prop in (Tensor.grad, Tensor._base))
@@ -414,7 +414,7 @@ def from_array(array: Any, kind: dtype | None = None, where: device = CPU) -> Te
     return _C.tensor_around(array, kind, where)
 
 
-def laid_out(array: Any, kind: dtype, where: device, strides: tuple | None) -> Tensor:
+def laid_out(array: Any, kind: dtype, strides: tuple | None, where: device = CPU) -> Tensor:
     """`from_array` of an array that lies by these strides. In a dimension of at most one element it lies in any way: its strides are
     those that are told."""
     made = from_array(array, kind, where)

@@ -106,7 +106,7 @@ class _SparseBucket(GradBucket):
         self._buffer = value[0] if isinstance(value, (list, tuple)) else value
 
 
-class _Slot(NamedTuple):
+class _BucketPlace(NamedTuple):
     bucket: int
     place: int
 
@@ -124,7 +124,7 @@ class Reducer:
         self.takes_early = True  # whether a compiled backward may hand gradients over before it ends; not if the hook writes parameters
         self.divisor = group.size()
         self.buckets = self._make_buckets(sizes, sparse)
-        self._slots = {id(p): _Slot(b.index(), i) for b in self.buckets for i, p in enumerate(b.parameters())}
+        self._slots = {id(p): _BucketPlace(b.index(), i) for b in self.buckets for i, p in enumerate(b.parameters())}
         self._number = {id(p): i for i, p in enumerate(self.parameters)}
         self._armed = self._queued = False
         self._works: list[Any] = []

@@ -70,7 +70,7 @@ class ExceptionEntry:
 
 
 @dataclass(frozen=True)
-class Program:
+class DecodedCode:
     """A decoded code object."""
 
     code: CodeType
@@ -88,7 +88,7 @@ class Program:
 
 
 @lru_cache(maxsize=4096)
-def decode(code: CodeType) -> Program:
+def decode(code: CodeType) -> DecodedCode:
     """Instructions (EXTENDED_ARG folded away), jump targets and exception table of a code object."""
     kept: list[Instruction] = []
     index_of_offset: dict[int, int] = {}
@@ -114,7 +114,7 @@ def decode(code: CodeType) -> Program:
     for instruction, offset in jumps:
         instruction.target = index_of_offset[offset]
     index_of_offset[len(code.co_code)] = len(kept)
-    return Program(code, kept, list(_exception_table(code, index_of_offset)), index_of_offset)
+    return DecodedCode(code, kept, list(_exception_table(code, index_of_offset)), index_of_offset)
 
 
 def _varints(data: bytes) -> Iterator[int]:
@@ -145,7 +145,7 @@ def _index_at(index_of_offset: dict[int, int], offset: int) -> int:
     return index_of_offset[offset]
 
 
-def successors(program: Program, index: int) -> Iterator[int]:
+def successors(program: DecodedCode, index: int) -> Iterator[int]:
     """Indices that may run after `index`, handlers included."""
     instruction = program.instructions[index]
     if instruction.opname not in NOT_FALLING_THROUGH and index + 1 < len(program.instructions):
@@ -180,7 +180,7 @@ def parts_of(instruction: Instruction) -> list[tuple[str, Any]]:
     return list(zip(parts, instruction.argval, strict=True))
 
 
-def only_raises(program: Program, start: int, other: int) -> bool:
+def only_raises(program: DecodedCode, start: int, other: int) -> bool:
     """Does every way from `start` on end in a `raise`, without coming to `other`?"""
     waiting, seen = [start], set()
     while waiting:
@@ -232,7 +232,7 @@ class Loop:
     head: int
     body: frozenset[int]
 
-    def written(self, program: Program) -> set[str]:
+    def written(self, program: DecodedCode) -> set[str]:
         """The locals that it may write, without those that comprehensions use for themselves."""
         names = {name for index in self.body for name in _reads_writes(program.instructions[index])[1]}
         return {name for name in names if any(
@@ -276,7 +276,7 @@ def loops(code: CodeType) -> tuple[Loop, ...]:
     return tuple(found)
 
 
-def _reachable(program: Program) -> dict[int, list[int]]:
+def _reachable(program: DecodedCode) -> dict[int, list[int]]:
     """The successors of every instruction that can be reached from the first."""
     following: dict[int, list[int]] = {}
     waiting = [0]
@@ -321,7 +321,7 @@ def loop_of(code: CodeType, index: int) -> Loop | None:
     return next((loop for loop in loops(code) if index in loop.body), None)
 
 
-def loop_exit(program: Program, index: int) -> int:
+def loop_exit(program: DecodedCode, index: int) -> int:
     """Where an exhausted `FOR_ITER` goes on, with the iterator gone from the stack. From 3.12 on it jumps to an END_FOR that is
     skipped; from 3.13 on the iterator is popped in an instruction of its own."""
     target = program.instructions[index].target

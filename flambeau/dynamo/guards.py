@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .. import _C
-from .guards_plan import Plan
+from .guards_plan import GuardPlan
 from .source import Source
 from .surroundings import explain
 
@@ -154,7 +154,7 @@ class Lasting:
     """
 
     def __init__(self, guards: GuardSet, namespace: Namespace, values: dict[str, Any]) -> None:
-        plan = Plan(values)
+        plan = GuardPlan(values)
         self.tensors = {source: spec for source, spec in guards.tensors.items() if plan.add_tensor(source, spec)}
         self.guards: list[Guard] = []
         self.others: list[Guard] = []

@@ -43,7 +43,7 @@ class Node:
     children: dict[Any, Any] = field(default_factory=dict)
 
 
-class Plan:
+class GuardPlan:
     """Grows by guards and tensors; `nodes()` is what `_C.Unchanged` takes and `roots` the names of its arguments."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
@@ -274,8 +274,8 @@ _READS = {
 """The kinds of objects that a step reads from."""
 
 _DEMANDS: dict[str, Any] = {
-    "value": Plan._same_value, "identity": Plan._same_object, "distinct": Plan._same_object, "keys": Plan._same_keys,
-    "length": Plan._same_length, "absent": Plan._absent, "any": Plan._nothing,
+    "value": GuardPlan._same_value, "identity": GuardPlan._same_object, "distinct": GuardPlan._same_object, "keys": GuardPlan._same_keys,
+    "length": GuardPlan._same_length, "absent": GuardPlan._absent, "any": GuardPlan._nothing,
 }  # fmt: skip
 
 

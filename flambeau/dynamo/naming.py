@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-from .bytecode import FAST_WRITES, NOT_FALLING_THROUGH, PY314, Instruction, Program, decode, parts_of
+from .bytecode import FAST_WRITES, NOT_FALLING_THROUGH, PY314, DecodedCode, Instruction, decode, parts_of
 
 LONGEST = 60
 _QUIET = ("POP_", "STORE_", "DELETE_", "JUMP_", "SWAP", "NOP", "RESUME", "PRECALL", "KW_NAMES", "CACHE")
@@ -45,7 +45,7 @@ def _effect(instruction: Instruction) -> int:
         return 0
 
 
-def _words(program: Program, at: int, last: bool) -> str:
+def _words(program: DecodedCode, at: int, last: bool) -> str:
     name = program.instructions[at].opname
     if name == "FOR_ITER":
         return _stored(program, at + 1) or "an item"
@@ -57,7 +57,7 @@ def _words(program: Program, at: int, last: bool) -> str:
     return f"{made}.__enter__()" if last else f"{made}.__exit__"
 
 
-def _stored(program: Program, at: int) -> str:
+def _stored(program: DecodedCode, at: int) -> str:
     """The local that an instruction binds, or the locals that it unpacks to."""
     return _bound(part for instruction in program.instructions[at:] for part in parts_of(instruction))
 
@@ -70,7 +70,7 @@ def _bound(instructions: Iterator[tuple[str, Any]]) -> str:
     return str(operand) if name in FAST_WRITES else ""
 
 
-def _text(program: Program, at: int) -> str:
+def _text(program: DecodedCode, at: int) -> str:
     """The program's text at an instruction, shortened."""
     position = program.instructions[at].position
     if position is None or None in (position.lineno, position.col_offset, position.end_col_offset):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import CodeType
 
 from .assembler import Line, assemble
-from .bytecode import ExceptionEntry, Program, decode, inner_uses, loop_of, parts_of
+from .bytecode import DecodedCode, ExceptionEntry, decode, inner_uses, loop_of, parts_of
 from .naming import stack_words
 from .source import FUNCTION, argument_name
 
@@ -30,7 +30,7 @@ _DEREF = frozenset(
 )
 
 
-class Slot(enum.Enum):
+class StackFill(enum.Enum):
     """How a place on the value stack is filled when a resume function starts."""
 
     VALUE = enum.auto()
@@ -41,7 +41,7 @@ class Slot(enum.Enum):
     """By PUSH_EXC_INFO: the argument is the exception that the function handles from its start on."""
 
 
-_REMOVED = {Slot.VALUE: "POP_TOP", Slot.NULL: "POP_TOP", Slot.HANDLED: "POP_EXCEPT"}
+_REMOVED = {StackFill.VALUE: "POP_TOP", StackFill.NULL: "POP_TOP", StackFill.HANDLED: "POP_EXCEPT"}
 """The instruction that takes it away again."""
 
 
@@ -50,7 +50,7 @@ class Cut:
     """A loop whose next round is left to the caller: jumps to its head return its mark instead."""
 
     head: int
-    slots: tuple[Slot, ...]
+    slots: tuple[StackFill, ...]
     """What is on the stack at the head."""
 
 
@@ -71,7 +71,7 @@ class ResumePoint:
     code: CodeType
     index: int
     """The instruction to go on with."""
-    slots: tuple[Slot, ...]
+    slots: tuple[StackFill, ...]
     """How each stack slot is filled."""
     locals: tuple[str, ...]
     """The locals that are passed, in order; they come before the stack so that `super()` finds `self` first."""
@@ -145,7 +145,7 @@ def words_of_arguments(code: CodeType) -> dict[str, str]:
         return {}
     point = found.point
     words = stack_words(point.code, point.index, len(point.slots))
-    passed = [word for word, slot in zip(words, point.slots, strict=True) if slot is not Slot.NULL]
+    passed = [word for word, slot in zip(words, point.slots, strict=True) if slot is not StackFill.NULL]
     names = code.co_varnames[len(point.locals) : code.co_argcount]
     return dict(zip(names, passed, strict=True))
 
@@ -188,7 +188,7 @@ def resume_code(point: ResumePoint) -> CodeType:
 
 def _assemble(point: ResumePoint) -> tuple[CodeType, dict[int, int]]:
     code, program = point.code, decode(point.code)
-    stack = [f"{STACK_PREFIX}{i}" for i, slot in enumerate(point.slots) if slot is not Slot.NULL]
+    stack = [f"{STACK_PREFIX}{i}" for i, slot in enumerate(point.slots) if slot is not StackFill.NULL]
     free = free_variables(code) + point.carried
     taken = set(code.co_varnames)
     stack_names = [name if name not in taken else f"{name}_" for name in stack]
@@ -225,7 +225,7 @@ _FORWARD = {
 }  # fmt: skip
 
 
-def _body(program: Program, names: list[str], free: tuple[str, ...], carried: tuple[str, ...],
+def _body(program: DecodedCode, names: list[str], free: tuple[str, ...], carried: tuple[str, ...],
           shift: int) -> tuple[list[Line], list[int]]:  # fmt: skip
     """The user's instructions over the new slots, and where each of them went: paired ones become two. What was a local and
     is a cell now is read as one; from 3.13 on LOAD_FAST names the cells of others, too."""
@@ -278,11 +278,11 @@ def _prologue(point: ResumePoint, stack_names: list[str], names: list[str], free
     lines.append(Line("RESUME", 0, None, position))
     values = iter(stack_names)
     for slot in point.slots:
-        if slot is Slot.NULL:
+        if slot is StackFill.NULL:
             lines.append(Line("PUSH_NULL", 0, None, position))
         else:
             lines.append(Line("LOAD_FAST", names.index(next(values)), None, position))
-        if slot is Slot.HANDLED:  # the exception becomes the handled one; what was handled before stays on the stack
+        if slot is StackFill.HANDLED:  # the exception becomes the handled one; what was handled before stays on the stack
             lines += [Line("PUSH_EXC_INFO", 0, None, position), Line("POP_TOP", 0, None, position)]
     lines.append(Line("JUMP_FORWARD", 0, 0, position))
     return lines

@@ -14,7 +14,7 @@ from .bytecode import ExceptionEntry, Loop, live_locals, loop_exit
 from .exceptions import RunEagerly
 from .frame import Frame
 from .replacement import Writer
-from .resume import Cut, ResumePoint, Slot, free_variables, loop_mark, note_unknown_sizes, resume_code
+from .resume import Cut, ResumePoint, StackFill, free_variables, loop_mark, note_unknown_sizes, resume_code
 from .variables.base import NULL, Variable
 from .variables.exceptions import PreviousException
 from .variables.tensor import TensorVariable
@@ -140,7 +140,7 @@ class Tail:
         plain = None if cuts else self._plain_return(index, pushed)
         if plain is not None:
             return plain
-        slots = tuple(map(_slot, frame.stack)) + tuple(Slot.NULL if item is None else Slot.VALUE for item in pushed)
+        slots = tuple(map(_slot, frame.stack)) + tuple(StackFill.NULL if item is None else StackFill.VALUE for item in pushed)
         values = [value.error if isinstance(value, PreviousException) else value for value in frame.stack if value is not NULL]
         live = live_locals(code, index)
         names = [name for name in code.co_varnames if name in live and name in frame.locals]
@@ -199,10 +199,10 @@ def unknown_sizes_of(frame: Frame) -> set[tuple[str, int]]:
     return found
 
 
-def _slot(value: Variable) -> Slot:
+def _slot(value: Variable) -> StackFill:
     if value is NULL:
-        return Slot.NULL
-    return Slot.HANDLED if isinstance(value, PreviousException) else Slot.VALUE
+        return StackFill.NULL
+    return StackFill.HANDLED if isinstance(value, PreviousException) else StackFill.VALUE
 
 
 def _while_handling(error: str, body: list[str]) -> list[str]:

@@ -64,7 +64,7 @@ class Cell:
         self.base, self.value, self.writes = base, base, 0
 
 
-class View:
+class CellView:
     """How a tensor looks into a memory: by which steps, and its value as of `writes`."""
 
     def __init__(self, tensor: Tensor, cell: Cell, chain: tuple) -> None:
@@ -78,17 +78,17 @@ class Functional(Recorder):
     def __init__(self, name_of_constant: Callable[[Tensor, bool], str], env: Any, table: Mapping[Any, Callable]) -> None:
         super().__init__(name_of_constant, env)
         self.table = table
-        self._views: dict[int, View] = {}
+        self._views: dict[int, CellView] = {}
         self._apart: list[Any] = []      # operators whose functions are running
         self._depth = getattr(table, "depth", 1)     # how often one may run within itself
         self.known_as: SymInt | None = None     # the size that the next step finds and only a run knows
 
     # -- memory ------------------------------------------------------------------------------------------------------
-    def view(self, tensor: Tensor) -> View:
+    def view(self, tensor: Tensor) -> CellView:
         """What is known of a tensor."""
         found = self._views.get(id(tensor))
         if found is None:
-            found = self._views[id(tensor)] = View(tensor, Cell(tensor), ())
+            found = self._views[id(tensor)] = CellView(tensor, Cell(tensor), ())
         return found
 
     def current(self, value: Any) -> Any:
@@ -155,7 +155,7 @@ class Functional(Recorder):
 
     def _looks(self, part: Tensor, source: Tensor, step: tuple) -> None:
         of = self.view(source)
-        self._views[id(part)] = View(part, of.cell, (*of.chain, step))
+        self._views[id(part)] = CellView(part, of.cell, (*of.chain, step))
 
     def _by_table(self, target: Callable, args: tuple, kwargs: dict) -> Any:
         self._apart.append(target)

@@ -15,7 +15,7 @@ from typing import Any
 from flambeau import _C
 from flambeau.aot import Uncacheable, aot_compile
 from flambeau.aot.collectives import join_collectives
-from flambeau.aot.joint import Program
+from flambeau.aot.joint import TracedProgram
 from flambeau.aot.unknown import in_pieces
 from flambeau.backends import cudnn
 from flambeau.backends.cpu import onednn
@@ -70,7 +70,7 @@ def compile_fx(gm: Any, example_inputs: Sequence[Any], *, mode: str | None = Non
 def compile_frozen(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """`compile_fx` of a graph without gradients, whose constants keep their contents: what follows from them is computed now, and
     convolutions have their weights in oneDNN's own order from the first call on."""
-    def fixed(program: Program) -> None:
+    def fixed(program: TracedProgram) -> None:
         _freeze.fold(program)
         for constant in program.constants.values():
             if constant.device.type == "cpu" and constant._data is not None:

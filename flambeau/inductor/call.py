@@ -191,6 +191,11 @@ def is_whole(view: View, buffer: Buffer) -> bool:
     return view.shape == buffer.shape and view.strides == buffer.strides and view.offset == 0
 
 
+def places(views: Sequence[View]) -> tuple[tuple[str, int], ...]:
+    """The addresses of views whose offsets are known."""
+    return tuple([(v.buffer, v.offset * v.dtype.itemsize) for v in views])
+
+
 def look(view: View, whole: bool) -> Look:
     """At the memory of a view; `whole`: at the array as it is."""
     if whole:
@@ -302,7 +307,7 @@ def _tensor(result: Look) -> str:
     strides = [s // result.dtype.itemsize for s in result.strides or ()]
     if result.strides is None or not tells_more(result.shape, tuple(strides)):
         return f"tensor({_text(result)}, {result.dtype.name})"
-    return f"laid_out({_text(result)}, {result.dtype.name}, CPU, {to_tuple(strides)})"
+    return f"laid_out({_text(result)}, {result.dtype.name}, {to_tuple(strides)})"
 
 
 def _tuple(items: Iterable[str]) -> str:
@@ -327,27 +332,6 @@ def _empty(step: Make) -> str:
     return f"empty_strided({to_tuple(step.shape)}, {to_tuple(step.strides)}, {step.dtype.name}.numpy)"
 
 
-def _make(step: Make, call: Call) -> list[str]:
-    return [f"{step.buffer} = {_empty(step)}"]
-
-
-def _keep(step: Keep, call: Call) -> list[str]:
-    made = f" or {_tuple(map(_empty, step.made))}" if step.made else ""
-    return [f"{_tuple(step.buffers)} = kept{made}"]
-
-
-def _clear(step: Clear, call: Call) -> list[str]:
-    return ["inputs.clear()"]
-
-
-def _drop(step: Drop, call: Call) -> list[str]:
-    return [f"{' = '.join(step.buffers)} = None"]
-
-
-def _run(step: Run, call: Call) -> list[str]:
-    return [f"{step.name}({_tuple(map(str, step.buffers))}, {_tuple(step.symbols)})"]
-
-
 def _addresses(pointers: Sequence[tuple[str, Index]]) -> list[str]:
     return [f"{buffer}.data.ptr" + ("" if isinstance(offset, int) and offset == 0 else f" + {to_python(offset)}")
             for buffer, offset in pointers]
@@ -359,14 +343,6 @@ def _launch(step: Launch, call: Call) -> list[str]:
     return [f"{step.kernel}({', '.join(arguments)})"]
 
 
-def _by_address(step: ByAddress, call: Call) -> list[str]:
-    return [f"{step.name}({', '.join(_addresses(step.pointers))})"]
-
-
-def _by_arrays(step: ByArrays, call: Call) -> list[str]:
-    return [f"{step.function}({', '.join(map(_text, step.arguments))})"]
-
-
 def _primitive(step: Primitive, call: Call) -> list[str]:
     names = "".join(f"{name}, " for name, _ in step.results)
     strides = _tuple("None" if layout is None else to_tuple(layout) for _, layout in step.results)
@@ -375,16 +351,16 @@ def _primitive(step: Primitive, call: Call) -> list[str]:
     return [f"{names}= {called}steps[{step.number}], {_tuple(map(_text, step.inputs))}, {strides}, {sizes})"]
 
 
-def _await(step: Await, call: Call) -> list[str]:
-    return [f"end({step.number})"]
-
-
-def _store(step: Store, call: Call) -> list[str]:
-    return [f"{_text(step.part)}[...] = {step.source}"]
-
-
 _PRINT: dict[type[Step], Callable[..., list[str]]] = {
-    Take: _take, Make: _make, Keep: _keep, Clear: _clear, Drop: _drop, Run: _run, Launch: _launch, ByAddress: _by_address,
-    ByArrays: _by_arrays, Primitive: _primitive, Await: _await, Store: _store,
+    Take: _take, Launch: _launch, Primitive: _primitive,
+    Make: lambda step, call: [f"{step.buffer} = {_empty(step)}"],
+    Keep: lambda step, call: [f"{_tuple(step.buffers)} = kept" + (f" or {_tuple(map(_empty, step.made))}" if step.made else "")],
+    Clear: lambda step, call: ["inputs.clear()"],
+    Drop: lambda step, call: [f"{' = '.join(step.buffers)} = None"],
+    Run: lambda step, call: [f"{step.name}({_tuple(map(str, step.buffers))}, {_tuple(step.symbols)})"],
+    ByAddress: lambda step, call: [f"{step.name}({', '.join(_addresses(step.pointers))})"],
+    ByArrays: lambda step, call: [f"{step.function}({', '.join(map(_text, step.arguments))})"],
+    Await: lambda step, call: [f"end({step.number})"],
+    Store: lambda step, call: [f"{_text(step.part)}[...] = {step.source}"],
 }
 """The Python statements of a step."""

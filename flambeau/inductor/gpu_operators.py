@@ -44,7 +44,7 @@ class Variant(NamedTuple):
 
     holds: Callable[[Sequence[Any]], bool] | None
     graph: CompiledGraph | None
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SizeSource, ...] = ()
     floats: tuple[int, ...] = ()
     several: bool = False
 
@@ -59,7 +59,7 @@ class Flat(NamedTuple):
     kind: np.dtype
 
 
-class Source(NamedTuple):
+class SizeSource(NamedTuple):
     """A symbol and where its value is found: an argument's size, or its stride in elements."""
 
     symbol: Any
@@ -229,7 +229,7 @@ class Family:
                 return None
 
     def _trace(self, args: Sequence[Any], groups: Sequence[int], made: list[Any], varies: bool, env: ShapeEnv,
-               symbols: dict[str, Source]) -> Any:
+               symbols: dict[str, SizeSource]) -> Any:
         """(the compiled graph, the floats' positions, whether there are several results); None where it has no kernels alone."""
         floats = [k for k, a in enumerate(args) if type(a) is float and k not in self.fixed]
         for k in floats:
@@ -251,7 +251,7 @@ class Family:
 
     def _build(self, args: Sequence[Any], groups: Sequence[int], largest: int) -> Variant:
         env = ShapeEnv()
-        symbols: dict[str, Source] = {}
+        symbols: dict[str, SizeSource] = {}
         varies = self._varies(largest)
         made = [self._stand_in(a, position, varies, env, symbols) for position, a in enumerate(args)]
         found = self._trace(args, groups, made, varies, env, symbols)
@@ -262,7 +262,7 @@ class Family:
         graph, floats, several = found
         return Variant(holds, graph, tuple(symbols.values()), tuple(floats), several)
 
-    def _stand_in(self, a: Any, position: int, varies: bool, env: ShapeEnv, symbols: dict[str, Source]) -> Any:
+    def _stand_in(self, a: Any, position: int, varies: bool, env: ShapeEnv, symbols: dict[str, SizeSource]) -> Any:
         if type(a) is not self.array_type:
             return a
         size, leading = a.itemsize, _leading(a.shape)
@@ -272,7 +272,7 @@ class Family:
                 return n
             symbol = env.create_symint(n, f"args[{position}]")
             if isinstance(symbol, SymInt):
-                symbols.setdefault(str(symbol), Source(symbol, position, dim, itemsize))
+                symbols.setdefault(str(symbol), SizeSource(symbol, position, dim, itemsize))
             return symbol
         shape = tuple([number(n, d, 0) for d, n in enumerate(a.shape)])
         strides = None if a._c_contiguous else tuple([number(s // size, d, size) for d, s in enumerate(a.strides)])
@@ -284,7 +284,7 @@ class Family:
         n = env.create_symint(max(first.size, 2), "n")
         where = device("cuda", first.data.device_id)
         made = [fake((n,), dtype_of_numpy(a.dtype), where) if type(a) is self.array_type else a for a in args]
-        found = self._trace(args, [0] * len(args), made, True, env, {str(n): Source(n, 0, 0)})
+        found = self._trace(args, [0] * len(args), made, True, env, {str(n): SizeSource(n, 0, 0)})
         if found is None or env.guards:
             return None
         graph, floats, several = found

@@ -21,7 +21,7 @@ from ..serialization.errors import LoadError
 from ..serialization.locations import MAP_LOCATION
 from ..serialization.unpickler import restricted_load
 from .module import RecursiveScriptModule
-from .program import Program
+from .program import ScriptProgram
 from .types import SourceError, fits
 from .values import Class, ScriptObject
 
@@ -80,7 +80,7 @@ _BUILDERS = {("torch.jit._pickle", name): build for name, build in (
 class _Maker:
     """Makes modules and objects of what was pickled."""
 
-    def __init__(self, program: Program, source: str) -> None:
+    def __init__(self, program: ScriptProgram, source: str) -> None:
         self.program, self.source = program, source
         self.made: dict[int, Any] = {}
         self.parameters: dict[tuple, Parameter] = {}      # by place: lists hold parameters of their module too
@@ -188,7 +188,7 @@ class _Archive:
             raise LoadError(f"{self.source} has version {text} of the format; versions 3 to {NEWEST} are read")
         return int(text)
 
-    def program(self) -> Program:
+    def program(self) -> ScriptProgram:
         """Its text."""
         sources = {}
         for member in self.reader.members:
@@ -201,7 +201,7 @@ class _Archive:
                 except UnicodeDecodeError as error:
                     raise LoadError(f"{self.source}: {member} is no text") from error
         try:
-            return Program(sources, self._constants(), self.version)
+            return ScriptProgram(sources, self._constants(), self.version)
         except SourceError as error:
             raise LoadError(f"{self.source}: {error}") from None
 

@@ -32,7 +32,7 @@ class Error(RuntimeError):
     """What a TorchScript program raises, and what goes wrong in it."""
 
 
-class Program(Protocol):
+class Referred(Protocol):
     """What a text may refer to."""
 
     version: int
@@ -124,7 +124,7 @@ def _fail(error: Exception, frame: Frame, names: set[str], where: str, line: int
 class Compiler:
     """Compiles the functions of one program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Referred) -> None:
         self.program = program
         self.reads: Counter[str] = Counter()      # of names in the function that is being compiled
 

@@ -13,7 +13,7 @@ from typing import Any
 from ..core.tensor import Tensor
 from .module import RecursiveScriptModule
 from .printer import literal
-from .program import Program
+from .program import ScriptProgram
 from .types import dotted
 from .values import Class, ScriptObject
 
@@ -170,7 +170,7 @@ class _Freezer:
             found[home] = found.get(home, "") + text
         return found
 
-    def instance(self, module: RecursiveScriptModule, program: Program, made: dict[int, Any]) -> RecursiveScriptModule:
+    def instance(self, module: RecursiveScriptModule, program: ScriptProgram, made: dict[int, Any]) -> RecursiveScriptModule:
         """The frozen module."""
         if id(module) in made:
             return made[id(module)]
@@ -185,7 +185,7 @@ class _Freezer:
                     module.script_read(name), program, made)
         return one
 
-    def moved(self, value: Any, program: Program, made: dict[int, Any]) -> Any:
+    def moved(self, value: Any, program: ScriptProgram, made: dict[int, Any]) -> Any:
         """A value with the new program's classes in the places of the old one's."""
         if isinstance(value, list):
             return [self.moved(v, program, made) for v in value]
@@ -224,7 +224,7 @@ def freeze(mod: Any, preserved_attrs: list[str] | None = None, optimize_numerics
         raise RuntimeError(f"Attribute of name '{unknown[0]}' does not exist in '{mod.original_name}'")
     freezer = _Freezer(mod, preserved_attrs or (), preserve_parameters)
     freezer.define(mod)
-    return freezer.instance(mod, Program(freezer.sources(), freezer.constants), {})
+    return freezer.instance(mod, ScriptProgram(freezer.sources(), freezer.constants), {})
 
 
 def optimize_for_inference(mod: Any, other_methods: list[str] | None = None) -> RecursiveScriptModule:

@@ -17,7 +17,7 @@ from ..ops import return_types
 from ..ops.script import number_of
 from .frontend.given import functions_of
 from .graph import Graph, graph_of
-from .program import Program
+from .program import ScriptProgram
 from .types import Type, fits
 from .values import Class, Function, ScriptObject, method
 from .whole import Following, Whole
@@ -30,7 +30,7 @@ _NUMBERS: dict[str, tuple[Any, Any]] = {
 _NUMBERED = (dtype, layout, memory_format)
 
 
-def taken(kind: Type, value: Any, program: Program) -> Any:
+def taken(kind: Type, value: Any, program: ScriptProgram) -> Any:
     """An argument from Python as a value of this type: lists and dicts are copied, dtypes are numbers, tuples become NamedTuples."""
     if kind.name in ("Optional", "Union"):
         if any(fits(arg, value, program.is_instance) for arg in kind.args) or value is None:
@@ -59,7 +59,7 @@ def taken(kind: Type, value: Any, program: Program) -> Any:
     return number[1](value) if number is not None and isinstance(value, number[0]) else value
 
 
-def call_from_python(function: Function, program: Program, owner: tuple, args: tuple, kwargs: dict) -> Any:
+def call_from_python(function: Function, program: ScriptProgram, owner: tuple, args: tuple, kwargs: dict) -> Any:
     """A call whose arguments are to be checked: RuntimeError for what is missing, too much or of another type."""
     parameters = function.parameters[len(owner):]
     name = function.name.rpartition(".")[2]
@@ -98,7 +98,7 @@ def _plain(value: Any) -> Any:
 class _Callable:
     """A compiled function, with what shows it."""
 
-    def __init__(self, function: Function, program: Program, owner: tuple = ()) -> None:
+    def __init__(self, function: Function, program: ScriptProgram, owner: tuple = ()) -> None:
         self._function, self._program, self.owner = function, program, owner[0] if owner else None
         self._owner = owner
         self.name = self.__name__ = function.name.rpartition(".")[2]
@@ -238,7 +238,7 @@ def _compiling(cls: type, init: Callable) -> Callable:
 class RecursiveScriptModule(ScriptModule):
     """A module of a program: parameters, buffers and submodules are where every module has them, other attributes in a dict."""
 
-    def __init__(self, made_of: Class, program: Program) -> None:
+    def __init__(self, made_of: Class, program: ScriptProgram) -> None:
         super().__init__()
         self.__dict__.update(_class=made_of, _program=program, _values={}, _wholes={})
 

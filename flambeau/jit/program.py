@@ -18,7 +18,7 @@ _LISTS = ("__parameters__", "__buffers__", "__annotations__", "__forward_pre_hoo
 KINDS = ("Module", "NamedTuple", "Enum", "Interface", "ModuleInterface")
 
 
-class Program:
+class ScriptProgram:
     """Classes and functions; `sources` are their texts by module, `constants` the tensors and objects that they call CONSTANTS,
     `version` the one of their format.
     What was scripted here may know classes of Python's by the names of its own (`python`), and functions that it calls as Python."""
@@ -33,7 +33,7 @@ class Program:
         for module, text in self.sources.items():
             self._read(module, text)
 
-    def __deepcopy__(self, memo: dict) -> Program:
+    def __deepcopy__(self, memo: dict) -> ScriptProgram:
         return self
 
     def _read(self, module: str, text: str) -> None:

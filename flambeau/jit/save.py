@@ -18,7 +18,7 @@ from ..serialization.api import FileLike
 from ..serialization.archive import ArchiveWriter, replacing
 from ..serialization.names import STORAGE_NAMES
 from .module import SAVE, RecursiveScriptModule, ScriptFunction, ScriptModule
-from .program import Program
+from .program import ScriptProgram
 from .types import Type
 from .values import Class, ScriptObject
 
@@ -30,7 +30,7 @@ _ANY = Type("Any")
 class TypedPickler:
     """Writes values of TorchScript's types in pickle's protocol 2, as its C++ reader wants them: lists and dicts say their types."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ScriptProgram) -> None:
         self.program, self.out = program, bytearray(b"\x80\x02")
         self.storages: dict[int, tuple[str, Storage]] = {}
         self.memo: dict[int, int] = {}
@@ -197,7 +197,7 @@ def _holder(fn: ScriptFunction) -> RecursiveScriptModule:
     text = "\n".join(["class PlaceholderModule(Module):", *(f"  {line}" for line in lines)]) + "\n"
     program = fn._program
     sources = program.sources | {"__torch__": program.sources.get("__torch__", "") + text}
-    program = Program(sources, program.constants, python=program.python, python_calls=program.python_calls)
+    program = ScriptProgram(sources, program.constants, python=program.python, python_calls=program.python_calls)
     return RecursiveScriptModule(program.classes[name], program)
 
 

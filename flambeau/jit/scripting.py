@@ -15,7 +15,7 @@ from .frontend.modules import INTERNAL, ModuleInfo
 from .frontend.unit import Unit
 from .module import SCRIPT, RecursiveScriptModule, ScriptFunction, ScriptModule, taken
 from .observed import Types, observed
-from .program import Program
+from .program import ScriptProgram
 from .trace import tracing
 
 LANGUAGE = {fn.__name__: fn for fn in (language.annotate, language.fork, language.wait)}
@@ -98,7 +98,7 @@ def script_module(module: Module, seen: Types | None = None) -> RecursiveScriptM
 SCRIPT.append(script_module)
 
 
-def _instance(module: Module, unit: Unit, program: Program, made: dict[int, RecursiveScriptModule]) -> RecursiveScriptModule:
+def _instance(module: Module, unit: Unit, program: ScriptProgram, made: dict[int, RecursiveScriptModule]) -> RecursiveScriptModule:
     """The ScriptModule for a module, which holds the same parameters and buffers."""
     if id(module) in made:
         return made[id(module)]

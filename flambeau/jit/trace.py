@@ -30,7 +30,7 @@ from ..utils._pytree import tree_leaves, tree_map
 from .frontend.naming import unique_name
 from .module import TRACED, RecursiveScriptModule, ScriptFunction, TopLevelTracedModule
 from .printer import Printer, member
-from .program import Program
+from .program import ScriptProgram
 from .traced_graph import TracedGraph
 
 _CONVERTS = "Converting a tensor to a Python {} might cause the trace to be incorrect. We can't record the data flow of Python values, " \
@@ -146,7 +146,7 @@ class Tracer(Recorder):
     def __init__(self) -> None:
         super().__init__(lambda tensor, made_here: f"c{len(self.constants)}", ShapeEnv())
         self.made: list[Tensor] = []
-        self.programs: dict[int, Program] = {}      # of scripted functions that are called
+        self.programs: dict[int, ScriptProgram] = {}      # of scripted functions that are called
         self.scopes: list[str] = []
 
     def push_scope(self, name: str) -> None:
@@ -278,7 +278,7 @@ class Traced(NamedTuple):
     signature: str
     body: list[str]
     constants: list[Tensor]
-    programs: list[Program]
+    programs: list[ScriptProgram]
 
 
 def _type_of(value: Any) -> str:
@@ -496,7 +496,7 @@ def _quoted(name: str) -> str:
     return f'"{name}"'
 
 
-def _instance(module: Module, program: Program, names: dict[int, str], made: dict[int, RecursiveScriptModule],
+def _instance(module: Module, program: ScriptProgram, names: dict[int, str], made: dict[int, RecursiveScriptModule],
               kind: type[RecursiveScriptModule]) -> RecursiveScriptModule:
     """The ScriptModule for a module, which holds the same parameters and buffers."""
     if id(module) in made:
@@ -523,7 +523,7 @@ def _traced_module(module: Module, methods: list[tuple[str, Traced]]) -> Recursi
             home = name.rpartition(".")[0]
             sources[home] = sources.get(home, "") + texts[name]
         seen |= texts.keys()
-    program = Program(sources, [c for _, traced in methods for c in traced.constants])
+    program = ScriptProgram(sources, [c for _, traced in methods for c in traced.constants])
     return _instance(module, program, names, {}, TopLevelTracedModule)
 
 

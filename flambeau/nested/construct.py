@@ -10,6 +10,7 @@ from ..core.device import as_device
 from ..core.dtypes import bool_
 from ..core.dtypes import dtype as Dtype
 from ..core.memory_format import jagged, layout, strided
+from ..core.size import extent
 from ..core.tensor import Tensor
 from .forms import from_padded, padded
 from .tensor import Nested, NestedTensor, Parts, Ragged, assembled, jagged_of, strided_of, values_of
@@ -231,7 +232,7 @@ def view_of_buffer(self: Tensor, nested_size: Tensor, nested_strides: Tensor, of
     if len({len(numbers) for numbers in told}) > 1:
         raise RuntimeError(f"_nested_view_from_buffer(): expected sizes, strides and an offset of each component, got {told}")
     for size, stride, offset in zip(*told):
-        end = offset + 1 + sum((n - 1) * step for n, step in zip(size, stride))
+        end = offset + extent(size, stride)
         if offset < 0 or (0 not in size and not 0 < end <= self.shape[0]):
             raise RuntimeError(f"_nested_view_from_buffer(): sizes {size}, strides {stride} and offset {offset} are out of bounds for a buffer "
                                f"of {self.shape[0]} elements")

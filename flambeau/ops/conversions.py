@@ -97,7 +97,7 @@ def _detach_in_place(self: Tensor) -> Tensor:
 def _device_move(x: Tensor, where: device, non_blocking: bool = False) -> Tensor:
     if where.type == "meta" or x._data is None:
         return fake(x._layout.shape, x.dtype, where, x._layout.strides)
-    mover = MOVERS.get((x.device.type, where.type)) or _load_mover(x.device.type, where.type)
+    mover = mover_between(x.device.type, where.type)
     if mover is None:
         raise RuntimeError(f"cannot move a tensor from {x.device} to {where}: install the package that drives it "
                            "(pip install flambeau[cuda] for NVIDIA GPUs)" if x.device.type != "meta" else
@@ -105,11 +105,13 @@ def _device_move(x: Tensor, where: device, non_blocking: bool = False) -> Tensor
     return from_array(mover(x._data, where, non_blocking), x.dtype, where)
 
 
-def _load_mover(source: str, target: str) -> Any:
-    for kind in (source, target):
-        if kind in BACKENDS:
+def mover_between(source: str, target: str) -> Any:
+    """Of MOVERS, whose backend is loaded where that is to be; None if there is none."""
+    found = MOVERS.get((source, target))
+    if found is None:
+        for kind in {source, target} & BACKENDS.keys():
             BACKENDS[kind]()
-    return MOVERS.get((source, target))
+    return found or MOVERS.get((source, target))
 
 
 # backends: (from device type, to device type) -> function(array, device, non_blocking) -> array. "pinned" is host memory that a
@@ -122,11 +124,7 @@ def _move_shape(x: Tensor, where: device, non_blocking: bool) -> Spec:
     return Spec(x._layout.shape, x.dtype, x._layout.strides)
 
 
-def _back_to(g: Tensor, x_device: device) -> Tensor:
-    return move_prim(g, x_device, False)
-
-
-move_prim = primitive("to_device", derivative=Linear(x=_back_to), tags=("linear",),
+move_prim = primitive("to_device", derivative=Linear(x=lambda g, x_device: move_prim(g, x_device, False)), tags=("linear",),
                       why_absent={"loop": "a copy between memories", "samples": "it takes a second device"})(_move_shape)
 move_prim.run = lambda args: _device_move(*args)
 

@@ -21,6 +21,7 @@ from ..core.storage import shared
 from ..core.tensor import Tensor, example_of, from_array, is_example
 from ..core.warned import warn, warn_once
 from . import prims
+from .conversions import mover_between
 from .ints import Ints, Sized, as_int
 from .primitives import InAten
 from .prims.views import _inverse
@@ -328,6 +329,8 @@ def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor
         raise RuntimeError("Could not infer dtype of NoneType")
     if isinstance(data, str):
         raise TypeError("new(): invalid data type 'str'")
+    if hasattr(data, "__cuda_array_interface__"):
+        return from_data(as_tensor(data), kind, where)
     if isinstance(data, (np.ndarray, np.generic)):
         array = np.array(data, copy=True, order="C")
         if isinstance(data, np.generic) and kind is not None:
@@ -374,6 +377,8 @@ def as_tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tens
         return data.to(device=device, dtype=dtype)
     if isinstance(data, np.ndarray):
         return from_numpy(data).to(device=device, dtype=dtype)
+    if hasattr(data, "__cuda_array_interface__"):
+        return _from_gpu(data, getattr(getattr(data, "device", None), "id", 0)).to(device=device, dtype=dtype)
     return from_data(data, dtype, device)
 
 
@@ -709,15 +714,27 @@ class _Writable:
         self.__array_interface__ = {**array.__array_interface__, "data": (array.__array_interface__["data"][0], False)}
 
 
+def _from_gpu(array: Any, index: int) -> Tensor:
+    """A tensor over the memory of an array of another library on a GPU."""
+    where = device("cuda", index)
+    made = from_array(mover_between("others", "cuda")(array, where), None, where)
+    shared.add(made._storage)
+    return made
+
+
 @operator(tags=("from_data",))
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of a DLPack exporter (or capsule), without copying; on another `device`, or with `copy`, of its own."""
     source = ext_tensor if hasattr(ext_tensor, "__dlpack__") else _Capsule(ext_tensor)
-    if source.__dlpack_device__()[0] != 1:
-        raise NotImplementedError(f"from_dlpack: device {source.__dlpack_device__()} has no importer here; copy to the CPU first")
-    array = np.from_dlpack(source)
-    read_only = isinstance(ext_tensor, np.ndarray) and not ext_tensor.flags.writeable
-    made = from_numpy(array if array.flags.writeable or read_only or not array.size else np.asarray(_Writable(array)))
+    kind, index = source.__dlpack_device__()
+    if kind == 1:
+        array = np.from_dlpack(source)
+        read_only = isinstance(ext_tensor, np.ndarray) and not ext_tensor.flags.writeable
+        made = from_numpy(array if array.flags.writeable or read_only or not array.size else np.asarray(_Writable(array)))
+    elif kind == 2:
+        made = _from_gpu(source, index)
+    else:
+        raise NotImplementedError(f"from_dlpack: device {(kind, index)} has no importer here; copy to the CPU first")
     if device is not None and as_device(device) != made.device:
         if copy is False:
             raise ValueError(f"from_dlpack(copy=False) cannot move a tensor from {made.device} to {device}")

@@ -54,7 +54,7 @@ def _above(operator: CustomOperator, fn: Callable, *args: Any, **kwargs: Any) ->
 class CustomOperator:
     """One operator `namespace::name`, callable with its function's own arguments."""
 
-    tags = frozenset({"extern", "custom"})
+    tags = frozenset({"custom"})
 
     _overloadname = "default"
 

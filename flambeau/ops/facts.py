@@ -35,15 +35,11 @@ def _never(self: Tensor) -> bool:
     return False
 
 
-def _nameless(self: Tensor) -> None:
-    return None
-
-
 for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_nested", "is_mps", "is_xpu", "is_xla", "is_ipu",
               "is_maia", "is_mtia", "is_vulkan"):
     setattr(Tensor, _name, property(_never, doc="False: no dense tensor here is of that kind."))
 Tensor.layout = property(_answer(strided, "Torch.strided: sizes and steps."))  # type: ignore[assignment, method-assign]
-Tensor.name = property(_nameless, doc="None: no tensor here has a name.")  # type: ignore[assignment, method-assign]
+Tensor.name = property(lambda self: None, doc="None: no tensor here has a name.")  # type: ignore[assignment, method-assign]
 method("is_distributed")(_answer(False, "False: no tensor here is of that kind."))
 
 

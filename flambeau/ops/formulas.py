@@ -185,11 +185,7 @@ def _sine_over_slope(t: Tensor) -> Tensor:
     return where(is_near, series * near, (far.cos() - far.sin() / far) / far)
 
 
-def _sine_over_grad(g: Tensor, input: Tensor) -> Tensor:
-    return (g * conj(_sine_over_slope(input))).masked_fill(input == 0, 0)
-
-
-@operator(name="_sinc", vjp=Pointwise(input=_sine_over_grad))
+@operator(name="_sinc", vjp=Pointwise(input=lambda g, input: (g * conj(_sine_over_slope(input))).masked_fill(input == 0, 0)))
 def _sine_over(input: Tensor) -> Tensor:
     """sin(t) / t, 1 at 0."""
     safe = input.masked_fill(input == 0, 1)

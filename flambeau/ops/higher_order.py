@@ -40,7 +40,7 @@ class HigherOrder(Primitive):
     """A function of batches, those of its arguments that have one, made of a function of examples (autograd.batched sets it)."""
 
     def __init__(self, name: str, shape: Callable, *functions: Function, derivative: Derivative | None = None) -> None:
-        super().__init__(name, shape, tags={"extern", "custom", "decides", "refuses_values"},    # as its functions may
+        super().__init__(name, shape, tags={"custom", "decides", "refuses_values"},    # as its functions may
                          tensors=len(signature(shape).parameters), derivative=derivative, batch=type(self).for_batch)
         self.functions = self.compiled = functions
         self.recording = dispatch.state.recording
@@ -140,6 +140,7 @@ class Scan(HigherOrder):
     has traced it; `places` says which of the graph's results each of the step's results is.
     """
 
+    library = "scan"
     body: Any = None
     places: tuple[int, ...] = ()
 

@@ -14,7 +14,7 @@ from ..core.memory_format import channels_last, channels_last_3d, contiguous_for
 from ..core.scalar import REDUCE, SCATTERED_BY
 from ..core.settings import alert_not_deterministic
 from ..core.shared import is_shared
-from ..core.size import Size, canonical_dim, contiguous_strides
+from ..core.size import Size, canonical_dim, contiguous_strides, extent
 from ..core.storage import view_of
 from ..core.tensor import Layout, Tensor, bump_version, refuse_inference_write
 from ..core.warned import warn_once
@@ -502,7 +502,7 @@ def _put_diagonal(x: Tensor, value: Tensor, offset: int, dim1: int, dim2: int) -
 
 def _put_strided(x: Tensor, value: Tensor, size: Sequence, stride: Sequence, offset: Any) -> Tensor:
     lay = x._layout
-    within = _known_within(size, stride, offset - lay.offset, prims.views.extent(lay) - lay.offset)
+    within = _known_within(size, stride, offset - lay.offset, extent(lay.shape, lay.strides))
     if x._data is None and not within:
         raise NotImplementedError(f"writing through as_strided({tuple(size)}, {tuple(stride)}, {offset}) around a traced tensor of shape "
                                   f"{list(x.shape)}: nobody knows how much memory there is; call it outside of the compiled function")
@@ -521,7 +521,7 @@ def _put_strided(x: Tensor, value: Tensor, size: Sequence, stride: Sequence, off
 def _put_in_memory(x: Tensor, value: Tensor, size: Sequence, stride: Sequence, offset: Any) -> Tensor:
     """The same for an `x` that does not lie in rows: by what memory holds afterwards."""
     lay = x._layout
-    memory, mine = prims.views.in_memory(x, lay, prims.views.extent((size, stride, offset)))
+    memory, mine = prims.views.in_memory(x, lay, prims.views.reach(size, stride, offset))
     places = prims.views.positions(x, size, stride, offset).reshape(-1)
     memory = prims.index_put(memory, [places], value.reshape(-1), False)
     return memory.index_select(0, mine.reshape(-1)).reshape(tuple(lay.shape))
@@ -535,8 +535,8 @@ def _lay_out(input: Tensor, layout: tuple) -> Tensor:
 
 def _known_within(size: Sequence, stride: Sequence, start: Any, count: Any) -> bool:
     """Whether such a layout stays within so many elements, as far as is known of its numbers."""
-    last = start + sum((n - 1) * s for n, s in zip(size, stride))
-    return type(last) is not int or type(count) is not int or (start >= 0 and last < count)
+    end = start + extent(size, stride)
+    return type(end) is not int or type(count) is not int or (start >= 0 and end <= count)
 
 
 def _put_by_position(x: Tensor, chain: Sequence, value: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from ..core.dtypes import COMPLEX, FLOAT, dtype
 from ..core.locks import cached_property
 from ..core.scalar import FOLDS, TABLE, Fold, compares, evaluate
 from ..core.size import channels_last_strides, elementwise_strides, is_contiguous, looks_channels_last, plain_numbers, telling
-from ..core.tensor import Layout, Tensor, View, element_strides, fake, from_array, is_example, laid_out, view_tensor
+from ..core.tensor import Layout, Tensor, ViewPath, element_strides, fake, from_array, is_example, laid_out, view_tensor
 from ..core.unresolved import resolved, seen, waits
 from . import batching
 from .derivatives import Derivative, Pointwise
@@ -108,6 +108,7 @@ class Primitive:
     sharding: str | Callable | None = None  # which dimensions may be split over processes, where that doesn't follow from `loop`
     flops: Flops | None = None
     aten = InAten()
+    library = ""        # the family of calls (inductor/library) that compute it in graphs
     promises = True     # of a class itself: its calls are the shape rule's answer and the kernel, which native code may call
 
     def __init__(self, name: str, shape: Callable, *, kernel: Callable | None = None, loop: Any = None,
@@ -312,9 +313,9 @@ class ViewPrimitive(Primitive):
             out._data = seen(out._data, conj, neg)
         source = args[0]
         step = (self, args[1:])
-        root, chain, _, origin = source._view or View(source, ())
+        root, chain, _, origin = source._view or ViewPath(source, ())
         origin = origin or (None if dispatch.state.grad_enabled else "no_grad")
-        out._view = View(root, (*chain, step), 0 if root._grad is None else root._grad.generation, origin)
+        out._view = ViewPath(root, (*chain, step), 0 if root._grad is None else root._grad.generation, origin)
         return out
 
 
@@ -417,7 +418,7 @@ def _wrap(out: Any, spec: Spec, where: Any) -> Tensor:
         out = np.asarray(out, order="C")  # NumPy keeps its inputs' memory order where it can; the shape rule decides here
     if where.type == "cpu" and spec.strides is not None:
         out = _in_order(out, spec.strides)
-    return laid_out(out, spec.dtype, where, spec.strides)
+    return laid_out(out, spec.dtype, spec.strides, where)
 
 
 _UNKNOWN = (-1,)    # the size of what hangs on the values; such a kernel decides the memory order too
@@ -555,10 +556,10 @@ def view(name: str, *, derivative: Derivative, loop: Callable | str | None = Non
 
 def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, derivative: Derivative | None = None,
               tags: Iterable[str] = (), tensors: int = 1, batch: batching.Rule = batching.by_names, samples: Callable | None = None,
-              why_absent: dict[str, str] | None = None, doc: str = "", flops: Flops | None = None,
+              why_absent: dict[str, str] | None = None, doc: str = "", flops: Flops | None = None, library: str = "",
               sharding: str | Callable | None = None, aten: InAten = InAten(), small: str | None = None) -> Callable[[Callable], Any]:
     """Decorate a shape rule: registers a primitive whose first `tensors` parameters are tensors (or lists of them). `small`: the name of
-    a library's call in native code, for small tensors on the CPU (csrc/products.cpp).
+    a library's call in native code, for small tensors on the CPU (csrc/products.cpp). `library`: see Primitive.
 
     `sharding`: a letter for each dimension, "nk,km->nm", * for those that are needed whole; or a function of the arguments that
     gives `distributed.tensor.rules.Axis`es as (dimensions of the tensors, dimension of the result, reduction, which tensors add up).
@@ -566,6 +567,6 @@ def primitive(name: str, *, kernel: Callable | None = None, loop: Any = None, de
     def add(shape: Callable) -> Primitive:
         record = Primitive(name, shape, kernel=kernel, loop=loop, derivative=derivative, tags=tags, tensors=tensors,
                            batch=batch, samples=samples, doc=doc or shape.__doc__ or "", why_absent=why_absent, small=small)
-        record.flops, record.sharding, record.aten = flops, sharding, aten
+        record.flops, record.sharding, record.aten, record.library = flops, sharding, aten, library
         return register(PRIMITIVES, name, record)
     return add

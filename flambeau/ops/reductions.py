@@ -348,12 +348,6 @@ def _var_vjp(g: Tensor, input: Tensor, dim: Dims, correction: float, keepdim: bo
     return (_spread(g * (2.0 / left), dim, keepdim, input.ndim) * centred,)
 
 
-def _wide(x: Tensor) -> dtype:
-    if x.device.type == "cuda":
-        return float32 if x.dtype.itemsize < 4 else x.dtype
-    return complex128 if x.dtype.is_complex else float64
-
-
 @operator(name="_var", vjp=_var_vjp, fused=True)
 def _var(input: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
     return cast(_variance(input, dim, correction, keepdim), input.dtype.to_real())
@@ -361,9 +355,9 @@ def _var(input: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
 
 def _variance(input: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
     """Variance by two passes: the mean, then the mean square deviation. In float64, where squares don't overflow nor the mean lose
-    digits of numbers that lie near to each other; on GPUs, on which that takes long, in float32."""
+    digits of numbers that lie near to each other."""
     dims = canonical_dims(dim, input.ndim)
-    x = cast(input, _wide(input))
+    x = cast(input, complex128 if input.dtype.is_complex else float64)
     n = _count(x, dims)
     centred = x - _reduce(prims.sum, x, dims, True) / (1 if _is_zero(n) else n)
     square = prims.real(centred) ** 2 + prims.imag(centred) ** 2 if x.dtype.is_complex else centred * centred

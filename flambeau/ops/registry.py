@@ -63,7 +63,7 @@ class OperatorInfo(NamedTuple):
     name: str
     body: Callable
     vjp: Derivative | None
-    lowering: str | None
+    library: str
     fused: bool
     methods: tuple[str, ...]
     tags: frozenset
@@ -202,7 +202,7 @@ def operator(fn: F, **facets: Any) -> F: ...
 @overload
 def operator(fn: None = None, **facets: Any) -> Callable[[F], F]: ...
 def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Sequence[str] = False,    # type: ignore[misc]
-             vjp: Callable | Derivative | None = None, lowering: str | None = None, fused: bool = False,
+             vjp: Callable | Derivative | None = None, library: str = "", fused: bool = False,
              tags: Iterable[str] = (), batch: batching.Rule | None = None, flops: Flops | None = None,
              autocast: Autocast = None, shortcut: Any = None, aten: str | Callable[..., str] | InAten = "",
              node: bool | str | Callable[..., str] = "") -> Any:
@@ -216,21 +216,21 @@ def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Se
     a kernel of its own raises for what is in a tensor (what primitives of its body raise, they say).
     `method`: also a method of Tensor (True: under its own name; or the names). `vjp(g, ...)`: a cheaper gradient than the
     body's, with `Rule` parameter names, giving a tuple with an entry per tensor parameter, or a `Derivative` with a rule for each
-    input, of which only those that are wanted save something. `lowering`: the name under which
-    inductor keeps the operator whole. `fused`: ask for a generated kernel in eager. `batch`: how one with such a facet computes a
-    batch as a whole (`batching.py`), where its body would be slower. `flops`: what it costs, where that is not the sum of its steps.
+    input, of which only those that are wanted save something. `library`: the family of calls
+    (inductor/library) by which graphs compute it whole. `fused`: ask for a generated kernel in eager. `batch`: how one with such a facet
+    computes a batch as a whole (`batching.py`), where its body would be slower. `flops`: what it costs, where that is not the sum of its steps.
     `autocast`: what its arguments are cast to within autocast. `shortcut`: the primitive of a scalar operation that is all there is to
     operands of one dtype and numbers: it is asked before the body, where the parameters that are called Tensor are none but tensors.
     `aten`: what ATen calls it (or a function of the arguments that says), where it has a facet and another name. `node`: where
     steps of its body are what is recorded, what the last of them is called on the tape (`sum.1` is SumBackward1; True: by its own name).
     """
     if fn is None:
-        return functools.partial(operator, name=name, method=method, vjp=vjp, lowering=lowering, fused=fused, tags=tags,
+        return functools.partial(operator, name=name, method=method, vjp=vjp, library=library, fused=fused, tags=tags,
                                  batch=batch, flops=flops, autocast=autocast, shortcut=shortcut, aten=aten, node=node)
     body = fn
     op_name = name or fn.__name__
-    if vjp is not None or lowering is not None or fused:
-        body = _with_facets(op_name, fn, _derivative(vjp), lowering, fused)
+    if vjp is not None or library or fused:
+        body = _with_facets(op_name, fn, _derivative(vjp), library, fused)
         record = COMPOSITES[op_name]
         record.answers_views, record.batch, record.flops, record.aten = "views" in tags, batch, flops, \
             aten if isinstance(aten, InAten) else InAten(aten)
@@ -247,7 +247,7 @@ def operator(fn: Any = None, *, name: str | None = None, method: bool | str | Se
     wrapper = _entered(op_name, fn, body, never_none, None if "inplace" in tags else vars(fn).get("into_out"))  # with_out's mark
     methods = (op_name,) if method is True else (method,) if isinstance(method, str) else tuple(method or ())
     wrapper._operator = OperatorInfo(  # type: ignore[attr-defined]
-        op_name, fn, _derivative(vjp), lowering, fused, methods, frozenset(tags),
+        op_name, fn, _derivative(vjp), library, fused, methods, frozenset(tags),
         dict.fromkeys(("cpu", "cuda"), autocast) if isinstance(autocast, str) else autocast or {})
     if len(methods) == 1 and methods[0].startswith("__"):
         wrapper.__name__ = methods[0]       # it is nothing else
@@ -409,8 +409,8 @@ class CompositeRecord:
     flops: Flops | None = None
     aten = InAten()
 
-    def __init__(self, name: str, fn: Callable, derivative: Derivative | None, lowering: str | None, fused: bool):
-        self.name, self.fn, self.lowering, self.fused = name, fn, lowering, fused
+    def __init__(self, name: str, fn: Callable, derivative: Derivative | None, library: str, fused: bool):
+        self.name, self.fn, self.library, self.fused = name, fn, library, fused
         self.params = tuple(inspect.signature(fn).parameters)
         self.signature = inspect.signature(fn)
         self.defaults = tuple(p.default for p in self.signature.parameters.values())
@@ -424,9 +424,9 @@ class CompositeRecord:
         self.__name__ = name
 
     def stays_whole(self, args: tuple) -> bool:
-        """Whether a graph of primitives keeps a call as one node: for inductor's own lowering, or for the device's kernel."""
-        if self.lowering is not None or not self.whole:
-            return self.lowering is not None
+        """Whether a graph of primitives keeps a call as one node: for a library's call in it, or for the device's kernel."""
+        if self.library or not self.whole:
+            return bool(self.library)
         rule = self.whole.get(first_tensor(args).device.type)
         return rule is not None and rule(args)
 
@@ -491,8 +491,8 @@ def _derivative(vjp: Callable | Derivative | None) -> Derivative | None:
     return vjp if vjp is None or isinstance(vjp, Derivative) else General(vjp)
 
 
-def _with_facets(name: str, fn: Callable, derivative: Derivative | None, lowering: str | None, fused: bool) -> Callable:
-    record = COMPOSITES[name] = CompositeRecord(name, fn, derivative, lowering, fused)
+def _with_facets(name: str, fn: Callable, derivative: Derivative | None, library: str, fused: bool) -> Callable:
+    record = COMPOSITES[name] = CompositeRecord(name, fn, derivative, library, fused)
     defaults, positions, count = record.defaults, record.tensor_positions, len(record.params)
 
     def body(*args: Any, **kwargs: Any) -> Any:

@@ -131,7 +131,7 @@ class _OnTensors:
         raise Unfit(self.name, args, kwargs)
 
 
-class _Slot(NamedTuple):
+class _ArgumentPlace(NamedTuple):
     """The place of an argument."""
 
     at: int
@@ -153,7 +153,7 @@ def _converter(argument: Argument, value: Any) -> Callable[[Any], Any] | None:
 
 def _direct(schema: FunctionSchema, converting: tuple[bool, bool], args: Sequence[Any]) -> Callable[..., Any] | None:
     """The operator here that an overload is, with its arguments in the order of a call; None where more is to be done."""
-    slots = [_Slot(at) for at in range(len(args))]
+    slots = [_ArgumentPlace(at) for at in range(len(args))]
     if any(a.name == "reduction" for a in schema.arguments):
         return None
     fn: Callable[..., Any]

@@ -84,7 +84,7 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: 
     offset = input.storage_offset() if storage_offset is None else storage_offset
     sizes, strides = as_ints((size,)), as_ints((stride,))
     prims.views.check_pairs(sizes, strides)
-    end = offset + 1 + sum((n - 1) * s for n, s in zip(sizes, strides))
+    end = prims.views.reach(sizes, strides, offset)
     room = end if input._data is None else input._storage.nbytes // input.dtype.itemsize
     if end > room and src.numel():
         raise RuntimeError(f"as_strided_scatter: sizes {list(sizes)}, strides {list(strides)}, storage offset {offset} are out of bounds for "

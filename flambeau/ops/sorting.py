@@ -344,9 +344,9 @@ def _histc_kernel(x: np.ndarray, bins: int, low: float, high: float) -> np.ndarr
     return np.bincount(np.minimum(place, bins - 1).astype(np.int64), minlength=bins).astype(x.dtype)
 
 
-@primitive("histc", batch=batching.each, kernel=_histc_kernel, tags=("ordered", "refuses_values"),
+@primitive("histc", library="counts", batch=batching.each, kernel=_histc_kernel, tags=("ordered", "refuses_values"),
            samples=lambda r: [(r.standard_normal(20), 5, -1.0, 1.0), (r.standard_normal(20), 5, 0.0, 0.0)], why_absent={
-    "derivative": "a count is not differentiable", "loop": "counting scatters; inductor calls the kernel"})
+    "derivative": "a count is not differentiable"})
 def _histc(x: Tensor, bins: int, low: float, high: float) -> Spec:
     """Counts of the elements in `bins` equal intervals of [low, high]."""
     return Spec((bins,), x.dtype)

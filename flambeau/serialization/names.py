@@ -22,7 +22,7 @@ from ..core.dtypes import DTYPES, dtype, dtype_of_name, uint8
 from ..core.homes import is_own as _is_own
 from ..core.homes import own_name
 from ..core.memory_format import layout, layout_named, sparse_coo
-from ..core.size import Size
+from ..core.size import Size, extent
 from ..core.sparse import SparseTensor
 from ..core.tensor import Layout, Tensor, fake, view_tensor
 from ..core.unresolved import seen
@@ -88,8 +88,7 @@ def _check_layout(kind: dtype, offset: Any, size: tuple, stride: tuple, nbytes: 
     if impossible:
         raise LoadError(f"the checkpoint describes an impossible tensor: {reprlib.repr(kind)}, size {reprlib.repr(size)}, stride "
                         f"{reprlib.repr(stride)}, offset {reprlib.repr(offset)}")
-    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    if (offset if 0 in size else last + 1) * kind.itemsize > nbytes:
+    if (offset + extent(size, stride)) * kind.itemsize > nbytes:
         raise LoadError(f"the checkpoint describes a {kind} tensor of size {list(size)}, stride {list(stride)} and "
                         f"offset {offset}, which does not fit its storage of {nbytes} bytes")
 

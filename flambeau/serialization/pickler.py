@@ -10,7 +10,7 @@ from typing import IO, Any
 from ..core.device import device
 from ..core.dtypes import dtype
 from ..core.memory_format import jagged, layout, sparse_coo
-from ..core.size import Size
+from ..core.size import Size, extent
 from ..core.sparse import SparseTensor
 from ..core.storage import Storage
 from ..core.tensor import Tensor
@@ -88,8 +88,7 @@ class Pickler(_PythonPickler):
             if not tensor.is_meta and not skipping.materialize:
                 raise RuntimeError("cannot save a tensor that has a shape but no elements (a fake tensor)")
             if tensor._storage.nbytes is None:      # nobody has asked yet
-                reach = 1 + sum((n - 1) * step for n, step in zip(size, stride)) if tensor.numel() else 0
-                tensor._storage.nbytes = (int(tensor.storage_offset()) + reach) * tensor.dtype.itemsize
+                tensor._storage.nbytes = (int(tensor.storage_offset()) + extent(size, stride)) * tensor.dtype.itemsize
             if tensor.is_meta:
                 return Global("torch._utils", "_rebuild_meta_tensor_no_storage"), (tensor.dtype, size, stride, tensor.requires_grad)
         reference = StorageReference(tensor._storage.memory, tensor.dtype)

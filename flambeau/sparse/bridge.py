@@ -38,7 +38,7 @@ class Step(CompositeRecord):
 def step(name: str, vjp: Callable) -> Callable[[Callable], Step]:
     """Make a function a step with this gradient."""
     def make(fn: Callable) -> Step:
-        record = COMPOSITES[name] = Step(name, fn, General(vjp), None, False)
+        record = COMPOSITES[name] = Step(name, fn, General(vjp), "", False)
         return record
     return make
 

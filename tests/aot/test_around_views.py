@@ -115,3 +115,23 @@ def test_around_what_a_program_is_given(given, writes):
         dynamo.reset()
         compiled = dynamo.compile(program, backend="aot_eager")
         assert refused_or_given(compiled, GIVEN[given](), layout) == refused_or_given(program, GIVEN[given](), layout)
+
+
+def test_a_view_is_written_with_a_gradient_after_the_graph():
+    """No input of the graph has one: what the view is of may get one later, unless it was made without gradients on purpose."""
+    def first(x):
+        return x.transpose(0, 1)
+
+    def apart(x):
+        with torch.no_grad():
+            return x.transpose(0, 1)
+
+    x, w = torch.ones(2, 3), torch.ones(3, 2, requires_grad=True)
+    torch.compile(first)(x).mul_(w)
+    x.sum().backward()
+    assert w.grad.tolist() == [[1, 1]] * 3
+    with torch.no_grad():
+        before = torch.compile(first)(torch.ones(2, 3))
+    for view in (before, torch.compile(apart)(torch.ones(2, 3))):
+        with pytest.raises(RuntimeError, match="created in no_grad mode"):
+            view.mul_(w)

@@ -12,7 +12,7 @@ import pytest
 from flambeau import _C
 from flambeau.core.device import device
 from flambeau.core.dtypes import float32
-from flambeau.core.tensor import AutogradMeta, Layout, Tensor, View, fake, from_array, view_tensor
+from flambeau.core.tensor import AutogradMeta, Layout, Tensor, ViewPath, fake, from_array, view_tensor
 
 CPU = device("cpu")
 
@@ -116,7 +116,7 @@ def test_a_view_is_asked_whether_it_requires_grad(monkeypatch):
     asked = []
     monkeypatch.setattr(Tensor, "_refresh_view", asked.append, raising=False)
     t = tensor(requires_grad=True)
-    t._view = View(t, (), 0)
+    t._view = ViewPath(t, (), 0)
     assert spec_of(t, requires_grad=True)(t)
     assert asked and asked[-1] is t
 
@@ -128,7 +128,7 @@ def test_an_error_while_asking_propagates(monkeypatch):
     t = tensor()
     spec = spec_of(t)
     monkeypatch.setattr(Tensor, "_refresh_view", broken, raising=False)
-    t._view = View(t, (), 0)
+    t._view = ViewPath(t, (), 0)
     for ask in (spec, spec.difference, lambda t: _C.check_tensors((t,), (spec,))):
         with pytest.raises(KeyError, match="broken"):
             ask(t)

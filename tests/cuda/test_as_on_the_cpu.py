@@ -42,6 +42,22 @@ PROGRAMS = {
     "what grows keeps its elements": lambda d: fl.arange(3, device=d).resize_(2, 2).view(4)[:3],
     "subnormal complex numbers": lambda d: fl.logical_not(fl.tensor([1e-40, 1e-40j, 0j], device=d)),
     "where subnormal numbers are": lambda d: fl.tensor([1e-40, 0.0, -1e-40], device=d).argwhere(),
+    "the sign of zero turns": lambda d: 1 / -fl.tensor([0.0, -0.0], device=d),
+    "deviations of large numbers": lambda d: fl.tensor([1e30, -1e30, 2e30], device=d).std(),
+    "a constant does not vary": lambda d: fl.full((7,), -1.0859, device=d).std(),
+    "far scores": lambda d: F.scaled_dot_product_attention(fl.tensor([[1e5, 1.1e5]], device=d), fl.tensor([[1.0, 0.3]] * 2, device=d),
+                                                           fl.ones(2, 1, device=d)),
+    "a bias that is scaled": lambda d: fl.baddbmm(fl.tensor([[[0.5]]], device=d).half(), fl.tensor([[[60000.0, 1]]], device=d).half(),
+                                                  fl.tensor([[[-2.0], [1]]], device=d).half(), beta=1e12),
+    "digamma at its poles": lambda d: fl.digamma(fl.tensor([0.0, -0.0, INF, -INF, -1.0], device=d)),
+    "Bessel functions at infinity": lambda d: fl.stack([f(fl.tensor([INF, -INF, -0.0], device=d)) for f in (
+        fl.special.i0, fl.special.i1, fl.special.bessel_j0, fl.special.bessel_j1, fl.special.bessel_y0, fl.special.bessel_y1)]).round().abs(),
+    "incomplete gamma functions of NaN": lambda d: fl.special.gammainc(fl.tensor([NAN, 1.0, NAN], device=d),
+                                                                         fl.tensor([0.0, NAN, INF], device=d)),
+    "signs of constants": lambda d: fl.compile(lambda x: x // -0.0)(fl.tensor([3, -3], device=d)),
+    "scaled Bessel functions of the second kind far out": lambda d: (1e4 * fl.stack([
+        f(fl.tensor([50.0, 104.0, 499.0, 501.0, 65504.0, 1e30, INF, NAN, -1.0], device=d))
+        for f in (fl.special.scaled_modified_bessel_k0, fl.special.scaled_modified_bessel_k1)])).round(),
     "a mean of negative zeros": lambda d: fl.signbit(F.avg_pool1d(fl.full((1, 1, 4), -0.0, device=d), 1)),
 }
 
@@ -116,3 +132,74 @@ def test_remainders_of_infinite_numbers():
     x, y = fl.tensor([1.16, -1.0, 1.0, fl.inf, 5.5]), fl.tensor([-fl.inf, fl.inf, fl.inf, 2.0, -2.0])
     assert fl.remainder(x.cuda(), y.cuda()).cpu().tolist()[:3] == fl.remainder(x, y).tolist()[:3]
     assert fl.cholesky_solve(fl.zeros(1, 0, device="cuda")[:0], fl.zeros(0, 0, device="cuda")).shape == (0, 0)
+
+
+VIEWS = {
+    "expanded": lambda x: x[:1].expand(3, 4, 2), "a part": lambda x: x[:, 1:3], "every other": lambda x: x[::2], "turned": lambda x: x.mT,
+    "of one byte further": lambda x: x.reshape(-1)[1:13].reshape(3, 4),
+}
+BY_LIBRARIES = {
+    "copied parts": fl.view_as_real_copy, "compared": lambda x: x.real.to(fl.uint16) != x.imag.to(fl.uint16), "turned": lambda x: x.mT * 1j,
+    "written": lambda x: x.mul_(2j), "a diagonal": lambda x: x.diagonal(0, 0, 1) + 1, "rolled": lambda x: fl.roll(x, 1, 0),
+}
+
+
+@pytest.mark.parametrize("work", BY_LIBRARIES)
+@pytest.mark.parametrize("view", VIEWS)
+def test_compiled_views_that_no_kernel_reads(view, work):
+    """Complex numbers go through primitives one by one, of inputs with gaps, that overlap, or that begin at odd addresses."""
+    if (view, work) == ("expanded", "written"):
+        pytest.skip("elements that lie on one another are not written")
+    x = fl.arange(24).to(fl.complex64).reshape(3, 4, 2) * (1 + 0.5j)
+    there = x.cuda()
+    want = BY_LIBRARIES[work](VIEWS[view](x))
+    got = fl.compile(BY_LIBRARIES[work])(VIEWS[view](there))
+    assert fl.equal(got.cpu(), want) and fl.equal(there.cpu(), x)
+
+
+def test_writes_to_odd_addresses():
+    x, to = fl.arange(8, dtype=fl.uint8), fl.tensor([1])
+    there = x.cuda()
+    f = fl.compile(lambda x, at: x.scatter_(0, at, 9))
+    f(there[1:5], to.cuda())
+    assert there.tolist() == x[1:5].scatter_(0, to, 9).new_tensor([0, 1, 9, 3, 4, 5, 6, 7]).tolist()
+
+
+def test_gradients_that_were_saved():
+    """The backward graph gives back what the forward graph saved, and computes nothing."""
+    def loss(x, w):
+        return F.multilabel_soft_margin_loss(x, w, weight=0)
+    there = [fl.tensor([[0.5]], device="cuda", requires_grad=True), fl.tensor([[0.9]], device="cuda", requires_grad=True)]
+    fl.compile(loss)(*there).backward()
+    assert there[0].grad.item() == 0
+
+
+@pytest.mark.parametrize("way", ["from_dlpack", "as_tensor", "asarray"])
+def test_memory_that_others_made_is_shared_with_its_gaps(way):
+    cupy = pytest.importorskip("cupy")
+    array = cupy.arange(12.0).reshape(3, 4)[:, ::2]
+    x = getattr(fl, way)(array)
+    assert x.device.type == "cuda" and x.stride() == (4, 2)
+    x.mul_(2)
+    assert array.tolist() == [[0, 4], [8, 12], [16, 20]] and fl.tensor(array).data_ptr() != x.data_ptr()
+    assert cupy.from_dlpack(x[1:]).tolist() == [[8, 12], [16, 20]]
+
+
+def test_a_real_part_is_a_copy():
+    z = fl.tensor([1j], device="cuda")
+    with pytest.warns(UserWarning, match="imaginary"):
+        real = z.to(fl.float32)
+    z.fill_(3)
+    assert real.item() == 0
+
+
+@pytest.mark.parametrize("kind", ["int8", "int64", "uint8"])
+def test_whole_powers(kind):
+    dtype = getattr(fl, kind)
+    base, power = fl.tensor([2, 1, 3, 0, 7, 5, 10], dtype=dtype), fl.tensor([3, 0, 4, 2, 63, 1, 0], dtype=dtype)
+    pairs = [(base, power)] if kind == "uint8" else [(base, power), (-base, power), (base, -power.clamp(max=5)), (-base, -power)]
+    for a, b in pairs:
+        keep = (a != 0) | (b >= 0)
+        a, b = a[keep], b[keep]
+        assert fl.equal(fl.compile(fl.pow)(a.cuda(), b.cuda()).cpu(), a ** b) and fl.equal((a.cuda() ** b.cuda()).cpu(), a ** b)
+    assert fl.equal(fl.compile(fl.signbit)((-base if kind != "uint8" else base).cuda()).cpu(), (-base if kind != "uint8" else base).signbit())

@@ -29,7 +29,7 @@ def main() -> int:
         mode = "eager" if options.mode == "all" else options.mode
         print(MODES[mode].script(Hunt(mode, torch).generator.program(options.show)))
         return 0
-    wanted = [mode for mode in MODES if mode != "cuda"] if options.mode == "all" else [options.mode]
+    wanted = [mode for mode in MODES if not mode.startswith("cuda")] if options.mode == "all" else [options.mode]
     results = [(mode, *workers.hunt(mode, options, options.seconds / len(wanted))) for mode in wanted]
     print(f"seed {options.seed}")
     for mode, programs, finds in results:

@@ -611,7 +611,21 @@ KNOWN = (
 
 def written_in_order(step: Step) -> bool:
     """Whether a step may write to a place several times; where it does, a GPU's threads do in no order."""
-    return step.form == "setitem" or _of(*(n + e for n in ("scatter", "index_copy", "index_put", "put") for e in ("", "_")))(step)
+    names = ("scatter", "index_copy", "index_put", "put", "as_strided_scatter")
+    return step.form == "setitem" or _of(*(n + e for n in names for e in ("", "_")))(step)
+
+
+def tells_the_device(step: Step) -> bool:
+    """Whether a step is another one on a GPU: it says where tensors lie, copies them elsewhere, or concerns the CPU alone; or it reads
+    the bits of NaN."""
+    telling = _of("cpu", "get_device", "is_cuda", "device", "repr", "str", "pin_memory", "is_pinned", "type", "hash_tensor")
+    return telling(step) or '"cpu"' in step.op
+
+
+def by_a_library(step: Step) -> bool:
+    """Whether libraries compute a step, which on a GPU are others: they meet what is not finite in other orders."""
+    name = _function(step)
+    return name in _LAPACK or name.startswith(("conv", "eig", "svd", "qr", "cholesky", "lu", "group_norm")) or "stft" in name or "fft" in name
 
 
 def ordered_by_size(step: Step) -> bool:

@@ -48,6 +48,10 @@ def _cuda(programs: list[Program], theirs: Any) -> list[Difference | None]:
     return [whole.on_a_gpu(p) for p in programs]
 
 
+def _cuda_compiled(programs: list[Program], theirs: Any) -> list[Difference | None]:
+    return [whole.compiled_on_a_gpu(p) for p in programs]
+
+
 def _vmap(programs: list[Program], theirs: Any) -> list[Difference | None]:
     return [whole.batched(p, theirs) for p in programs]
 
@@ -118,4 +122,5 @@ MODES = {
     "vmap": Mode("plain", _vmap, _vmap_script),
     "captured": Mode("mixed", _captured, _compiled_script(", backend='aot_eager'")),
     "cuda": Mode("mixed", _cuda, _cuda_script),
+    "cuda_compiled": Mode("mixed", _cuda_compiled, lambda program: _cuda_script(program) + _compiled_script()(program)),
 }

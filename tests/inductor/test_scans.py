@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -16,11 +16,13 @@ pytestmark = pytest.mark.skipif(not have_compiler(), reason="loops are generated
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list:
-    """The graphs that are compiled."""
+def compiled() -> Iterator[list]:
+    """The graphs that are compiled: with a listener all are, none comes from the disk."""
     seen: list = []
-    monkeypatch.setattr(graph, "listening", [seen.append])
-    return seen
+    listener = seen.append
+    graph.listening.append(listener)
+    yield seen
+    graph.listening.remove(listener)
 
 
 def loops_of(compiled: list) -> list:

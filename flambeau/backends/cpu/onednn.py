@@ -56,7 +56,7 @@ class PostOp:
 
     def words(self) -> tuple[int, ...]:
         tensor = () if self.operand is None else self.operand.words()
-        return (_C.onednn_post_ops[self.kind], _float_bits(self.alpha), _float_bits(self.beta), self.operand is not None, *tensor)
+        return (_C.onednn_post_ops[self.kind], float_bits(self.alpha), float_bits(self.beta), self.operand is not None, *tensor)
 
 
 def operand(array: np.ndarray, layout: str = "given") -> Operand:
@@ -161,7 +161,8 @@ def run(op: int, *arrays: np.ndarray) -> None:
     _C.onednn_run(op, *arrays)
 
 
-def _float_bits(value: float) -> int:
+def float_bits(value: float) -> int:
+    """The bits of a number in float32."""
     return struct.unpack("<I", struct.pack("<f", value))[0]
 
 

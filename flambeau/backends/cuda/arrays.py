@@ -18,11 +18,11 @@ from .cubins import stream_pointer
 
 
 def _flat_bytes(array: Any) -> Any:
-    """The memory of a dense CuPy array as 1-D uint8; no copy."""
-    if array._c_contiguous:
-        return cupy.ndarray((array.nbytes,), np.uint8, array.data)
-    order = memory_order(array.strides, array.shape)
-    return cupy.ndarray((array.nbytes,), np.uint8, array.transpose(order).reshape(-1).data)
+    """The memory that a CuPy array spans as 1-D uint8; no copy."""
+    if array.size and min(array.strides, default=0) < 0:
+        raise ValueError(f"an array with negative strides is not supported: strides {array.strides}; make a copy with array.copy()")
+    span = sum((n - 1) * s for n, s in zip(array.shape, array.strides)) + array.itemsize if array.size else 0
+    return cupy.ndarray((span,), np.uint8, array.data)
 
 
 def _view_of(buffer: Any, numpy_dtype: np.dtype, shape: tuple, strides: tuple, offset: int) -> Any:
@@ -55,6 +55,12 @@ def to_gpu(array: np.ndarray, where: device, non_blocking: bool = False) -> Any:
         out.data.copy_from_host_async(dense.ctypes.data, dense.nbytes, stream)
         _keep_until(stream, dense)
         return out.transpose(back)
+
+
+def of_others(array: Any, where: device, non_blocking: bool = False) -> Any:
+    """The memory of another library's array on a GPU, through DLPack or the CUDA array interface."""
+    with cupy.cuda.Device(where.index or 0):
+        return cupy.from_dlpack(array) if hasattr(array, "__dlpack__") else cupy.asarray(array)
 
 
 def to_host(array: Any, where: device, non_blocking: bool = False) -> np.ndarray:

@@ -56,7 +56,7 @@ def _tiles(x: Array, name: str) -> tuple[dict[str, Any], dict[str, int]]:
     e = x.shape[-1]
     m, n, warps, stages = TILES[x.dtype == np.float32, e <= 64][name]
     constants = {"E": e, "D": 1 << (e - 1).bit_length(), "M": m, "N": n}
-    return constants, {"num_warps": warps, "num_stages": stages}
+    return constants, {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
 
 
 def _factor(scale: float) -> np.float32:

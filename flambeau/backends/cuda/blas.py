@@ -95,7 +95,7 @@ def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
     """(*batch, n, k) x (*batch, k, m) -> (*batch, n, m), into `out` if it is given."""
     if out is None:
         out = cupy.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
-    key = (a.shape, b.shape, a.strides, b.strides, out.strides, a.dtype)
+    key = (a.shape, b.shape, a.strides, b.strides, out.strides, a.dtype, out.dtype)
     call = _calls.get(key)
     if call is None:
         call = _calls[key] = _prepare(a, b, out)
@@ -126,20 +126,22 @@ def _prepare(a: Array, b: Array, out: Array) -> Callable[[Array, Array, Array], 
             out[...] = cupy.matmul(a, b)
         return by_cupy
     layouts = [_layout_of(x) for x in (a, b, out)]
-    found = by_address(a.dtype, out.shape, a.shape[-1], *layouts)
+    found = by_address(a.dtype, out.shape, a.shape[-1], *layouts, result=out.dtype.name)
     if found is not None:
         call = found
         return lambda a, b, out: call(a.data.ptr, b.data.ptr, out.data.ptr)
     first, second = (x is None for x in layouts[:2])
 
     def by_copies(a: Array, b: Array, out: Array) -> None:
-        out[...] = matmul(cupy.ascontiguousarray(a) if first else a, cupy.ascontiguousarray(b) if second else b)
+        made = cupy.empty(out.shape, out.dtype)
+        out[...] = matmul(cupy.ascontiguousarray(a) if first else a, cupy.ascontiguousarray(b) if second else b, made)
     return by_copies
 
 
 def by_address(kind: Any, shape: Sequence[int], k: int, of_a: MatrixLayout | None, of_b: MatrixLayout | None,
-               of_out: MatrixLayout | None) -> Callable[[int, int, int], None] | None:
-    """The product into (*batch, n, m) `shape` over `k`, of matrices laid out so, as a function of their addresses.
+               of_out: MatrixLayout | None, *, result: str = "") -> Callable[[int, int, int], None] | None:
+    """The product into (*batch, n, m) `shape` over `k`, of matrices laid out so, as a function of their addresses; `result`: its dtype,
+    where it is another.
 
     None where cuBLAS cannot do it. cuBLAS thinks in columns: out^T = b^T a^T. Its fast kernels want rows, `k` and `m` in whole
     words of 16 bytes, so that other rows are copied, and the rest of long odd sizes is left to a second call.
@@ -149,7 +151,7 @@ def by_address(kind: Any, shape: Sequence[int], k: int, of_a: MatrixLayout | Non
         return None
     m = shape[-1]
     if kind.itemsize != 2 or len(shape) > 2:
-        return _gemm(name, shape, k, of_a, of_b, of_out, False)
+        return _gemm(name, shape, k, of_a, of_b, of_out, False, result)
     if _is_worth_padding(shape[0], m, k, (of_a, of_b, of_out)):
         return _padded(kind, shape, k, of_a, of_b, of_out)
     if m % _WORD and m >= _LONG and of_out.leading % _WORD == 0:
@@ -237,7 +239,7 @@ def _copy(rows: int, columns: int, source_step: int, target_step: int) -> Callab
 
 
 def _gemm(name: str, shape: Sequence[int], k: int, of_a: MatrixLayout, of_b: MatrixLayout, of_out: MatrixLayout,
-          add: bool) -> Callable[[int, int, int], None]:
+          add: bool, result: str = "") -> Callable[[int, int, int], None]:
     data, _, scalar = KINDS[name]
     library = _cublas()
     one, zero = ctypes.addressof(library.one[scalar]), ctypes.addressof(library.zero[scalar])
@@ -246,11 +248,11 @@ def _gemm(name: str, shape: Sequence[int], k: int, of_a: MatrixLayout, of_b: Mat
     batch = int(np.prod(shape[:-2], dtype=np.int64))
     device = cupy.cuda.runtime.getDevice()
     head = (library.handle(device), int(not of_b.rows), int(not of_a.rows), m, n, k, one, None, data, of_b.leading)
-    second, result = (None, data, of_a.leading), (None, data, of_out.leading)
+    second, target = (None, data, of_a.leading), (None, KINDS[result or name][0], of_out.leading)
     if batch == 1:
-        run = library.prepared("cublasGemmEx", (*head, *second, beta, *result, None, _DEFAULT_ALGORITHM))
+        run = library.prepared("cublasGemmEx", (*head, *second, beta, *target, None, _DEFAULT_ALGORITHM))
     else:
-        run = library.prepared("cublasGemmStridedBatchedEx", (*head, of_b.batch, *second, of_a.batch, beta, *result, of_out.batch, batch,
+        run = library.prepared("cublasGemmStridedBatchedEx", (*head, of_b.batch, *second, of_a.batch, beta, *target, of_out.batch, batch,
                                                               None, _DEFAULT_ALGORITHM))
     current, streams = stream_pointer(), library.streams
 
@@ -262,6 +264,11 @@ def _gemm(name: str, shape: Sequence[int], k: int, of_a: MatrixLayout, of_b: Mat
         if status:
             library.check(status, f"a product into {tuple(shape)} over {k} ({name})")
     return call
+
+
+def wide_bmm(a: Array, b: Array) -> Array:
+    """(batch, n, k) times (batch, k, m) of bf16 or f16, with the result in f32, as it was accumulated."""
+    return matmul(a, b, cupy.empty((*a.shape[:-1], b.shape[-1]), np.float32))
 
 
 def mm(a: Array, b: Array) -> Array:

@@ -34,7 +34,8 @@ TYPES = {
 _KINDS = {"i32": "i", "i64": "l", "fp32": "f", "fp64": "d"}
 _STATIC_SHARED = 48 * 1024          # more shared memory than this has to be asked for
 _PACKED = re.compile(r"(add|min|max)\.([su])16x2\s+(%r\d+), (%r\d+), (%r\d+);")
-_KEEPS_SUBNORMALS = {"enable_reflect_ftz": False}     # libdevice takes subnormal numbers for 0 otherwise
+# libdevice takes subnormal numbers for 0 otherwise; a product that is fused with a sum is not the one that was rounded for another use
+_EXACT = {"enable_reflect_ftz": False, "enable_fp_fusion": False}
 _MAX_DYNAMIC_SHARED = 8             # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
@@ -100,7 +101,7 @@ def compile_function(function: Callable[[], Any], source: str, signature: Mappin
     """
     kinds = "".join("p" if t[0] == "*" else _KINDS[t] for t in signature.values() if t != "constexpr")
     description = json.dumps([source, list(signature.items()), dict(constants), capability, sorted(aligned), dict(options),
-                              triton().__version__, _PACKED.pattern, _KEEPS_SUBNORMALS])
+                              triton().__version__, _PACKED.pattern, _EXACT])
     key = hashlib.sha256(description.encode()).hexdigest()[:32]
     path = cache_directory() / "cubin" / key[:2] / key
     content = read_sealed(path)
@@ -114,7 +115,7 @@ def compile_function(function: Callable[[], Any], source: str, signature: Mappin
     attrs = {(names.index(p),): [["tt.divisibility", 16]] for p in aligned}
     values = {(names.index(c),): v for c, v in constants.items()}
     made = triton().compile(compiler.ASTSource(fn=function(), signature=dict(signature), constexprs=values, attrs=attrs),
-                            target=target, options={**options, **_KEEPS_SUBNORMALS})
+                            target=target, options={**_EXACT, **options})
     ptx = unpacked(made.asm["ptx"])
     code = made.asm["cubin"] if ptx == made.asm["ptx"] else _assembled(ptx)
     cubin = Cubin(made.metadata.name, code, made.metadata.shared, made.metadata.num_warps, kinds)

@@ -20,18 +20,14 @@ from ... import _C
 from ...core.dtypes import DTYPES, INT, bool_, dtype, int32, uint64
 from ...core.scalar import SCATTERED_BY, Fold, ScalarOp
 from ...core.scalar import TABLE as SCALARS
+from ...core.size import extent
 from ..cpu.blas import grouped_mm
 from ..cpu.conv import FROM_LAST, TO_LAST, is_channels_last
-from . import blas, cubins, library, strays
+from . import blas, cubins, library, sorting, strays
 from .programs import REMEMBERED, Launch, Place, program
 
 Array = Any
 _NARROW = frozenset(d.numpy for d in DTYPES.values() if d.is_floating_point and d.itemsize < 4)
-
-
-def _in_rows(x: Array) -> Array:
-    """A contiguous array of x's shape; `cupy.ascontiguousarray` gives an array of no dimensions one."""
-    return x if x.flags.c_contiguous else cupy.array(x, order="C")
 
 
 def _to_integer(x: Array, kind: dtype) -> Array:
@@ -62,7 +58,7 @@ class CupyScalars:
     @staticmethod
     def to_dtype(x: Any, kind: dtype) -> Any:
         if x.dtype.kind == "c" and not kind.is_complex and kind is not bool_:
-            x = x.real
+            x = x.real.copy()
         if kind.category == INT and (x.dtype.kind == "f" or x.dtype in _NARROW):
             return _to_integer(_wide(x), kind)
         return x.astype(kind.numpy, copy=False)
@@ -73,11 +69,11 @@ class CupyScalars:
 
     @staticmethod
     def real(x: Any) -> Any:
-        return _in_rows(x.real)
+        return x.real.copy()
 
     @staticmethod
     def imag(x: Any) -> Any:
-        return _in_rows(x.imag)
+        return x.imag.copy()
 
     @staticmethod
     def logical_not(x: Any) -> Any:
@@ -160,6 +156,8 @@ def _folds(fold: Fold) -> Callable:
 
 
 def _argsort(x: Array, dim: int, descending: bool) -> Array:
+    if (short := sorting.rows(x, dim, descending, x.shape[dim])) is not None:
+        return short[1]
     keys = _wide(x)
     if not descending:
         return cupy.argsort(keys, axis=dim)
@@ -169,11 +167,15 @@ def _argsort(x: Array, dim: int, descending: bool) -> Array:
 def _sort(x: Array, dim: int, descending: bool, stable: bool) -> tuple:
     if not x.ndim:
         return x.copy(), cupy.zeros((), np.int64)
+    if (short := sorting.rows(x, dim, descending, x.shape[dim])) is not None:
+        return short
     order = _argsort(x, dim, descending)
     return cupy.take_along_axis(x, order, dim), order.astype(np.int64)
 
 
 def _topk(x: Array, k: int, dim: int, largest: bool, sorted_: bool) -> tuple:
+    if (short := sorting.rows(x, dim, largest, k)) is not None:
+        return short
     values, order = _sort(x, dim, largest, True)
     if not x.ndim:
         return values, order
@@ -504,9 +506,8 @@ def _empty(shape: Sequence[int], kind: dtype, where: Any) -> Array:
 
 def _empty_strided(shape: Sequence[int], strides: Sequence[int], kind: dtype, where: Any) -> Array:
     size = kind.itemsize
-    last = sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else -1
     with _on(where):
-        memory = cupy.empty((last + 1) * size, np.uint8)
+        memory = cupy.empty(extent(shape, strides) * size, np.uint8)
     return cupy.ndarray(tuple(shape), kind.numpy, memory.data, strides=tuple(s * size for s in strides))
 
 
@@ -557,13 +558,15 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
             prim.kernels["cuda"] = getattr(host, "failing_alike", _as_it_is)(library.TABLE[name])
         elif prim.kind == "pointwise":
             prim.kernels["cuda"] = pointwise_kernel(prim.loop)
-        elif prim.kind == "general" and not prim.tags & {"custom", "extern"} and host is not None:
+        elif prim.kind == "general" and "custom" not in prim.tags and host is not None:
             prim.kernels["cuda"] = library.on_host(host)
     for name in ("mm", "bmm"):
         primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(blas.product_program, primitives[name]), REMEMBERED)
+    for name, write in (("sort", sorting.sort_program), ("topk", sorting.topk_program)):
+        primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(write, primitives[name]), REMEMBERED)
     for name, table in (("philox_uniform", _UNIFORM), ("philox_normal", _NORMAL)):
         primitives[name].eager.gpu = _C.GpuPrograms(functools.partial(_draw_program, table), REMEMBERED, 1 << 1)
-    movers["cpu", "cuda"] = arrays.to_gpu
+    movers["cpu", "cuda"], movers["others", "cuda"] = arrays.to_gpu, arrays.of_others
     movers["cuda", "cpu"] = arrays.to_host
     movers["cuda", "cuda"] = arrays.between_gpus
     movers["cpu", "pinned"], movers["pinned", "cpu"] = arrays.pin, arrays.is_pinned
@@ -571,7 +574,7 @@ def install(primitives: dict[str, Any], movers: dict[tuple[str, str], Callable],
 
 def prefer_generated(primitives: dict[str, Any], composites: dict[str, Any], generated: Callable) -> None:
     """Ask for generated kernels first: of primitives that are loops, and of operators that are several of them."""
-    whole = [p for p in primitives.values() if p.kind in ("pointwise", "general") and p.loop not in (None, "extern") and "random" not in p.tags]
+    whole = [p for p in primitives.values() if p.kind in ("pointwise", "general") and p.loop is not None and "random" not in p.tags]
     for record in (*whole, *[c for c in composites.values() if c.fused and "cuda" not in c.kernels]):
         record.eager.gpu = _C.GpuPrograms(functools.partial(generated, record), REMEMBERED)
     primitives["clone"].eager.gpu = _C.GpuPrograms(functools.partial(_clone_program, generated, primitives["clone"]), REMEMBERED)

@@ -5,6 +5,7 @@ What no library computes on a GPU is computed on the host, on a copy (`on_host`)
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -137,23 +138,34 @@ def _in_float(fn: Callable) -> Callable:
     def kernel(*args: Any) -> Array:
         kind = args[0].dtype
         wide = [a.astype(np.float32) if isinstance(a, cupy.ndarray) and a.dtype.itemsize < 4 else a for a in args]
-        return cupy.asarray(fn(*wide)).astype(kind, copy=False)
+        arrays = [a for a in wide if isinstance(a, cupy.ndarray)]
+        value = cupy.asarray(fn(*wide))
+        if len(arrays) > 1:     # of two, CuPy's look at one first
+            value = cupy.where(functools.reduce(cupy.logical_or, map(cupy.isnan, arrays)), cupy.nan, value)
+        return value.astype(kind, copy=False)
     return kernel
 
 
-def _scaled(bessel: Callable, order: int) -> Callable:
-    """exp(-|x|) times a modified Bessel function of the first kind, which alone overflows: from 500 on by the asymptotic series
-    (Abramowitz and Stegun, 9.7.1), whose next term is below the last place of a double."""
+def _of_finite(fn: Callable) -> Callable:
+    """A function that is NaN at infinity, where torch's quotient of infinities is."""
+    return lambda x: cupy.where(cupy.isinf(x), cupy.nan, fn(x))
+
+
+def _scaled(bessel: Callable, order: int, sign: int) -> Callable:
+    """A modified Bessel function of the first kind times exp(-|x|), or (`sign` -1) of the second kind times exp(x): from 500 on, where
+    the two factors overflow, by the asymptotic series (Abramowitz and Stegun, 9.7.1 and 9.7.2), whose next term is below the last
+    place of a double."""
     def fn(x: Array) -> Array:
         size = cupy.abs(x.astype(np.float64))
         near, far = cupy.minimum(size, 500.0), cupy.maximum(size, 500.0)
         term, series = 1.0, 1.0
         for k in range(1, 6):
-            term = term * ((2 * k - 1) ** 2 - 4 * order ** 2) / (8 * k * far)
+            term = term * sign * ((2 * k - 1) ** 2 - 4 * order ** 2) / (8 * k * far)
             series = series + term
-        value = cupy.where(size < 500.0, bessel(near) * cupy.exp(-near), series / cupy.sqrt(2 * np.pi * far))
-        value = cupy.where(cupy.isnan(size), size, value)
-        return (value if order == 0 else cupy.copysign(value, x)).astype(x.dtype)
+        far_out = series / cupy.sqrt(2 * np.pi * far) * (1 if sign > 0 else np.pi)
+        value = cupy.where(size < 500.0, bessel(near) * cupy.exp(-sign * near), far_out)
+        value = cupy.where(cupy.isnan(size) | ((x < 0) & (sign < 0)), cupy.nan, value)
+        return (value if order == 0 or sign < 0 else cupy.copysign(value, x)).astype(x.dtype)
     return fn
 
 
@@ -166,7 +178,10 @@ TABLE: dict[str, Callable] = {
     "repeat_positions": _repeat_positions, "gcd": cupy.gcd, "lcm": cupy.lcm, "frexp": _frexp,
     "polygamma": _in_float(lambda x, n: special.polygamma(cupy.asarray(n), x)), "zeta": _in_float(special.zeta),
     "igamma": _in_float(special.gammainc), "igammac": _in_float(special.gammaincc),
-    **{name: _in_float(getattr(special, name)) for name in ("i0", "i1", "ndtri", "erfcx", "log_ndtr")},
-    "i0e": _in_float(_scaled(special.i0, 0)), "i1e": _in_float(_scaled(special.i1, 1)),
-    **{f"bessel_{name}": _in_float(getattr(special, name)) for name in ("j0", "j1", "y0", "y1", "k0", "k1", "k0e", "k1e")},
+    **{name: _in_float(getattr(special, name)) for name in ("ndtri", "erfcx", "log_ndtr")},
+    "i0": _in_float(_of_finite(special.i0)), "i1": _in_float(_of_finite(special.i1)),
+    "i0e": _in_float(_scaled(special.i0, 0, 1)), "i1e": _in_float(_scaled(special.i1, 1, 1)),
+    "bessel_k0e": _in_float(_scaled(special.k0, 0, -1)), "bessel_k1e": _in_float(_scaled(special.k1, 1, -1)),
+    **{f"bessel_{name}": _in_float(_of_finite(getattr(special, name))) for name in ("j0", "j1", "y0", "y1")},
+    "bessel_k0": _in_float(special.k0), "bessel_k1": _in_float(special.k1),
 }

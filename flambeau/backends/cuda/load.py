@@ -9,7 +9,7 @@ from typing import Any
 from ...core.device import enter_gpu
 from ...core.lazy import LazyModule
 
-_arrays, _attention, _blaslt = [LazyModule(f"flambeau.backends.cuda.{name}") for name in ("arrays", "attention", "blaslt")]
+_arrays, _attention, _blas, _blaslt = [LazyModule(f"flambeau.backends.cuda.{name}") for name in ("arrays", "attention", "blas", "blaslt")]
 _dnn, _kernels, _steps, _subnormals = [LazyModule(f"flambeau.backends.cuda.{name}") for name in ("dnn", "kernels", "steps", "subnormals")]
 INSTALL_HINT = "NVIDIA GPUs need CuPy: pip install 'flambeau[cuda]' (or cupy-cuda13x for CUDA 13)"
 
@@ -34,6 +34,7 @@ def loader(primitives: dict[str, Any], composites: dict[str, Any], movers: dict,
         _kernels.install(primitives, movers, _arrays)
         _dnn.install(primitives)
         _blaslt.install(composites)
+        composites["_wide_product"].has_kernel("cuda", _blas.wide_bmm, stays_whole=lambda args: True)
         if importlib.util.find_spec("triton") is not None:
             steps["cuda"] = _steps.STEPS
             _kernels.prefer_generated(primitives, composites, generated)

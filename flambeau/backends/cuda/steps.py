@@ -120,7 +120,7 @@ def write_all(targets: Sequence, values: Sequence) -> bool:
         return groups is not None
     words = np.concatenate([table for _, _, table in groups])
     words[:, 0] *= np.repeat([dtype.itemsize for dtype, _, _ in groups], [len(table) for _, _, table in groups])
-    if (words[:, 0] % 4).any():
+    if (words % 4).any():       # sizes and addresses
         return False
     words[:, 0] //= 4
     blocks = _blocks_of(words[:, 0].copy())

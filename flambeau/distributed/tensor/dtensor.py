@@ -17,7 +17,7 @@ from ...core import dispatch
 from ...core.size import contiguous_strides
 from ...core.storage import Storage
 from ...core.symbolic import hint_of
-from ...core.tensor import Layout, Tensor, View, fake
+from ...core.tensor import Layout, Tensor, ViewPath, fake
 from ...ops.writing import write
 from ..device_mesh import DeviceMesh
 from . import rules
@@ -336,7 +336,7 @@ class _ToLocal(Function):
 
 
 # -- computing -----------------------------------------------------------------------------------------------------------------
-class _Plan(NamedTuple):
+class _Arrangement(NamedTuple):
     """How the operands are to lie for one dimension of the mesh, and how the results do then."""
 
     needs: tuple[Placement, ...]
@@ -390,8 +390,8 @@ def compute(record: Any, args: tuple) -> Any:
         return tuple(dtensor(o, mesh, gives, s.shape, s.strides) for o, s in zip(out, specs, strict=True))
     made = dtensor(out, mesh, gives, specs.shape, specs.strides)
     if record.kind == "view" and now[0] == needs[0]:
-        root, chain, _, origin = first._view or View(first, ())
-        made._view = View(root, (*chain, (record, args[1:])), 0 if root._grad is None else root._grad.generation, origin)
+        root, chain, _, origin = first._view or ViewPath(first, ())
+        made._view = ViewPath(root, (*chain, (record, args[1:])), 0 if root._grad is None else root._grad.generation, origin)
         out._view = None
     return made
 
@@ -423,12 +423,12 @@ def _local(t: Tensor, mesh: DeviceMesh, where: tuple[Placement, ...]) -> Tensor:
     return redistributed(local, mesh, _placements(t, mesh), where, t.shape)
 
 
-def _plan(record: Any, args: tuple, tensors: Sequence[Tensor], now: Sequence[Placement], mesh: DeviceMesh, m: int) -> _Plan:
+def _plan(record: Any, args: tuple, tensors: Sequence[Tensor], now: Sequence[Placement], mesh: DeviceMesh, m: int) -> _Arrangement:
     """The cheapest way to compute along one dimension of the mesh: split along an axis along which some operand is, as sums, or whole."""
-    whole = _Plan((Replicate(),) * len(now), Replicate())
+    whole = _Arrangement((Replicate(),) * len(now), Replicate())
     if all(isinstance(p, Replicate) for p in now):
         return whole
-    options: list[_Plan] = []
+    options: list[_Arrangement] = []
     specs = record.specs(args)
     sizes = (specs[0] if type(specs) is tuple else specs).shape
     if any(isinstance(p, Shard) for p in now):
@@ -436,7 +436,7 @@ def _plan(record: Any, args: tuple, tensors: Sequence[Tensor], now: Sequence[Pla
             split = any(isinstance(p, Shard) and p.dim == d for p, d in zip(now, axis.ins))
             if split and _even(axis, tensors, sizes, mesh, m):
                 needs = tuple(Shard(d) if d is not None else Partial() if i in axis.adds else Replicate() for i, d in enumerate(axis.ins))
-                options.append(_Plan(needs, Shard(axis.out) if axis.out is not None else Partial(axis.reduce or "sum")))
+                options.append(_Arrangement(needs, Shard(axis.out) if axis.out is not None else Partial(axis.reduce or "sum")))
     sums = frozenset(i for i, p in enumerate(now) if isinstance(p, Partial) and (p.reduce_op in ("sum", "avg") or record.kind == "view"))
     counts = [hint_of(t.numel()) for t in tensors]      # of sizes that vary: whatever is chosen is right
     if sums and hint_of(math.prod(sizes)) <= max(counts):    # what is to be repeated is added up before
@@ -444,7 +444,7 @@ def _plan(record: Any, args: tuple, tensors: Sequence[Tensor], now: Sequence[Pla
         for which in {sums, *[frozenset({i}) for i in sums]} if len(kinds) == 1 else ():
             if record.kind == "view" or rules.adds_up(record, args, which):
                 kind = Partial(next(iter(kinds)))
-                options.append(_Plan(tuple(kind if i in which else Replicate() for i in range(len(now))), kind))
+                options.append(_Arrangement(tuple(kind if i in which else Replicate() for i in range(len(now))), kind))
     costs = [(sum(bytes_moved(a, b, n * t.dtype.itemsize, mesh.size(m)) for a, b, n, t in zip(now, plan.needs, counts, tensors)), k)
              for k, plan in enumerate([*options, whole])]
     return [*options, whole][min(costs)[1]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..bytecode import PY312, Instruction, Program, loop_exit, only_raises
+from ..bytecode import PY312, DecodedCode, Instruction, loop_exit, only_raises
 from ..typed import Frame
 from ..variables.base import NONE, ConstantVariable, Variable, is_none
 from ..variables.generators import GeneratorVariable
@@ -51,7 +51,7 @@ def _truth(f: Frame, value: Variable, index: int) -> bool:
     return f.tx.truth(value)
 
 
-def _fine_way(program: Program, a: int, b: int) -> int | None:
+def _fine_way(program: DecodedCode, a: int, b: int) -> int | None:
     """Of two ways that a branch may take, the one that doesn't merely raise."""
     return b if only_raises(program, a, b) else a if only_raises(program, b, a) else None
 

@@ -13,7 +13,7 @@ from .exceptions import ExceptionVariable
 from .sequences import IteratorVariable
 
 if TYPE_CHECKING:
-    from ..bytecode import Program
+    from ..bytecode import DecodedCode
     from ..frame import Frame
     from ..trace import Trace
 
@@ -101,7 +101,7 @@ def stop_of(iterator: Variable) -> ExceptionVariable:
     return ExceptionVariable(StopIteration, [] if is_none(result) else [result])
 
 
-def _handles_exit(program: Program, index: int, scope: dict[str, Any]) -> bool:
+def _handles_exit(program: DecodedCode, index: int, scope: dict[str, Any]) -> bool:
     """Does GeneratorExit at instruction `index` run anything but `except` clauses that don't take it?"""
     entry = program.handler_of(index)
     code = program.instructions

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from flambeau.core.dtypes import bool_
 from flambeau.core.expr import Index, coefficient
 from flambeau.core.scalar import FOLDS, TABLE
-from flambeau.inductor.cpu.cpp import CPP_TYPES, MEMORY_TYPES, CppPrinter, Printed, constant_text
+from flambeau.inductor.cpu.cpp import CppPrinter, Printed
+from flambeau.inductor.library.cpp import CPP_TYPES, MEMORY_TYPES, constant_text
 from flambeau.inductor.loop.ir import SCATTERS, Compute, Program, Value, walk
 from flambeau.inductor.loop.printer import TILE
 from flambeau.inductor.loop.scheduler import Kernel, kernel_var

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from flambeau.core import dispatch
-from flambeau.core.device import CPU
 from flambeau.core.dtypes import DTYPES, uint8
 from flambeau.core.expr import Index, evaluate
+from flambeau.core.size import extent
 from flambeau.core.tensor import Tensor, from_array, laid_out
 from flambeau.core.watching import unwatched
 from flambeau.inductor import call as calls
@@ -129,7 +129,7 @@ class NativeCode:
         scope: dict[str, Any] = {
             "__name__": __name__, **DTYPES,
             "empty": np.empty, "empty_strided": empty_strided, "fit": fit, "strided": strided_view, "tensor": from_array,
-            "laid_out": laid_out, "CPU": CPU,
+            "laid_out": laid_out,
             "extern": self._extern, "begin": functools.partial(_begin, under_way := calls.UnderWay()), "end": under_way.end,
             "constants": self.constants, "steps": [(s.step, k) for s, k in zip(self.call.of(calls.Primitive), self.in_python, strict=True)],
         }
@@ -213,7 +213,7 @@ def fit(array: np.ndarray, strides: tuple[int, ...]) -> np.ndarray:
 
 def empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype) -> np.ndarray:
     """New memory with these strides, in bytes."""
-    room = np.empty(sum((n - 1) * s // kind.itemsize for n, s in zip(shape, strides, strict=True)) + 1 if 0 not in shape else 0, kind)
+    room = np.empty(extent(shape, [s // kind.itemsize for s in strides]), kind)
     return np.lib.stride_tricks.as_strided(room, shape, strides)
 
 
@@ -222,9 +222,9 @@ def strided_view(array: np.ndarray, shape: tuple[int, ...], strides: tuple[int, 
     if 0 in shape:
         return np.empty(shape, array.dtype)
     size = array.itemsize
-    last = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // size + 1
-    flat = np.ndarray((last,), array.dtype, array, 0, (size,)) if array.flags.c_contiguous else \
-        np.lib.stride_tricks.as_strided(array, (last,), (size,))
+    count = extent(array.shape, [s // size for s in array.strides])
+    flat = np.ndarray((count,), array.dtype, array, 0, (size,)) if array.flags.c_contiguous else \
+        np.lib.stride_tricks.as_strided(array, (count,), (size,))
     return np.lib.stride_tricks.as_strided(flat[offset // size :], shape, strides)
 
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 from flambeau.core.expr import Index, to_cpp
 from flambeau.core.scalar import FOLDS
-from flambeau.inductor.cpu.cpp import MEMORY_TYPES, Printed
-from flambeau.inductor.cpu.externs import CALLS, runs_in_python
+from flambeau.inductor.cpu.cpp import Printed
 from flambeau.inductor.cpu.loops import print_kernel
 from flambeau.inductor.cpu.memory import Lives, coming_and_going, plan_memory, plan_stages, written_over
-from flambeau.inductor.cpu.scans import StepFunction, print_scan
+from flambeau.inductor.library import family_of
+from flambeau.inductor.library.cpp import MEMORY_TYPES
+from flambeau.inductor.library.scans import StepFunction, print_scan
 from flambeau.inductor.loop.ir import Extern, Program, Scanned, View
 from flambeau.inductor.loop.scheduler import Kernel, Node, schedule
 
@@ -89,7 +90,7 @@ class _UnitPrinter:
 
     def run(self, stages: bool) -> Unit:
         printed, touched = self._printed()
-        in_python = list(map(runs_in_python, self.nodes))
+        in_python = [isinstance(node, Extern) and node.in_python for node in self.nodes]
         arguments = self._arguments(in_python)
         within = self._written_over(printed, touched, arguments)
         held = [[within.get(name, name) for name in names] for names in touched]
@@ -159,7 +160,8 @@ class _UnitPrinter:
             given.append(self._pointer(buffer, offset))
             return f"p{len(given) - 1}"
 
-        lines = CALLS[node.op](node, self.program, parameter) if step is None else print_scan(node, step, parameter)
+        family = family_of(node)
+        lines = print_scan(node, step, parameter) if step is not None else family.cpp(node, self.program, parameter)    # type: ignore
         text = "\n    ".join(lines)
         name = self.calls.get((len(given), text))
         if name is None:

@@ -23,21 +23,21 @@ import numpy as np
 
 from flambeau.backends.cuda import cubins, recording
 from flambeau.backends.cuda.cubins import HINT, Cubin, NoTriton
-from flambeau.backends.cuda.layouts import layout
 from flambeau.backends.cuda.strays import Places
 from flambeau.core.cache import YOUNG, cache_directory, read, temporary_folder, warn_unusable, write_file
 from flambeau.core.device import CPU, at, device
 from flambeau.core.dtypes import DTYPES, dtype
 from flambeau.core.expr import Index
 from flambeau.core.lazy import LazyModule
-from flambeau.core.tensor import Tensor, from_array
-from flambeau.core.windows import ROLES, by_role
+from flambeau.core.size import extent
+from flambeau.core.tensor import Tensor, from_array, laid_out
 from flambeau.inductor import call as calls
 from flambeau.inductor.gpu.products import Product, print_product
 from flambeau.inductor.gpu.settled import Settled, kept_buffers, settled_steps
 from flambeau.inductor.gpu.triton import PROLOGUE, TritonKernel
 from flambeau.inductor.gpu.triton_rows import print_triton
 from flambeau.inductor.gpu.written import Written
+from flambeau.inductor.library import family_of
 from flambeau.inductor.loop.ir import ALL_OUTPUTS, Extern, Program, View
 from flambeau.inductor.loop.scheduler import Kernel, Node
 
@@ -94,9 +94,6 @@ def compile_all(kernels: Sequence[TritonKernel], capability: int, aligned: Seque
 
 
 # -- the program ---------------------------------------------------------------------------------------------
-PRODUCT_DTYPES = ("float32", "float64", "float16", "bfloat16")
-PRODUCTS = ("mm", "bmm")
-WRITERS = (*PRODUCTS, *ROLES)    # library calls that write into a given buffer
 ALIGNMENT = 16      # bytes, of every buffer's address
 
 
@@ -152,6 +149,12 @@ def _stored(program: Program, nodes: Sequence[Node | Product], kernel: Kernel | 
     return kernel.writes & others
 
 
+def _written_by(step: Extern) -> Callable[[Any, int, Extern], calls.Step] | None:
+    """What makes the step of a library's call, which writes into given buffers; None for one that makes its results."""
+    family = family_of(step)
+    return None if family is None else family.cuda
+
+
 class _Calling:
     """Finds the calls: each buffer is made before its first use, and let go of after its last.
 
@@ -197,7 +200,7 @@ class _Calling:
         for k in sorted(steps):
             step = self.steps[k][0]
             used = self._buffers(step)
-            answered = [v.buffer for v in step.outputs] if isinstance(step, Extern) and step.op not in WRITERS else []
+            answered = [v.buffer for v in step.outputs] if isinstance(step, Extern) and _written_by(step) is None else []
             self.made += [self._empty(name) for name in used if name not in alive and name not in answered]
             alive |= set(used)
             self.made.append(self._step(k, step))
@@ -221,45 +224,16 @@ class _Calling:
     def _step(self, k: int, step: TritonKernel | Extern) -> calls.Step:
         if isinstance(step, TritonKernel):
             return self._launch(step)
-        if step.activation is not None:
-            return self._ended(k, step)
-        if step.op in PRODUCTS:
-            return self._product(k, (*step.inputs, *step.outputs))
-        if step.op in ROLES:
-            return self._convolution(k, step)
+        if (cuda := _written_by(step)) is not None:
+            return cuda(self, k, step)
         results = tuple([(v.buffer, calls.in_bytes(v.strides, v.dtype)) for v in step.outputs])
-        return calls.Primitive(k, replace(step, origins=()), tuple(map(self._look, step.inputs)), results)
+        return calls.Primitive(k, replace(step, origins=()), tuple(map(self.look, step.inputs)), results)
 
     def _launch(self, kernel: TritonKernel) -> calls.Launch:
         pointers = [(name, offset * self.program.buffers[name].dtype.itemsize) for name, offset in kernel.pointers]
         rows = kernel.rows
         grid = rows if kernel.tile == 1 else -(-rows // kernel.tile) if isinstance(rows, int) else (rows + (kernel.tile - 1)) // kernel.tile
         return calls.Launch(kernel.name, grid, tuple(pointers), tuple(kernel.symbols), kernel.indexing or "")
-
-    def _product(self, k: int, views: Sequence[View]) -> calls.Step:
-        """By addresses where cuBLAS takes the layouts and all sizes are known, else through arrays."""
-        sizes = [n for v in views for n in (*v.shape, *v.strides, v.offset)]
-        layouts = [layout(v.shape, v.strides) for v in views] if all(isinstance(n, int) for n in sizes) else [None]  # type: ignore
-        known = views[0].dtype.name in PRODUCT_DTYPES and 0 not in (*views[2].shape, views[0].shape[-1])
-        if not known or None in layouts or not layouts[2].rows:      # type: ignore[union-attr]
-            return calls.ByArrays("product", tuple(map(self._look, views)))
-        facts = (views[0].dtype.numpy, views[2].shape, views[0].shape[-1], *layouts)
-        return calls.ByAddress(f"g{k}", "blas", facts, _places(views))
-
-    def _ended(self, k: int, step: Extern) -> calls.ByAddress:
-        """A product that ends in a bias (product_ends.py), by addresses."""
-        a, b, bias = step.inputs
-        out, = step.outputs
-        layouts = [layout(v.shape, v.strides) for v in (a, b, out)]     # type: ignore[arg-type]
-        facts = (out.dtype.name, *out.shape, a.shape[1], *layouts, step.activation)
-        return calls.ByAddress(f"e{k}", "blaslt", facts, _places((a, b, out, bias)))
-
-    def _convolution(self, k: int, step: Extern) -> calls.Step:
-        """By addresses where all sizes are known, else through arrays."""
-        conv, views = step.convolution, by_role(step.op, step.inputs, *step.outputs)
-        if conv is None:
-            return calls.ByArrays("convolve", (step.op, *map(self._look, views), len(views[0].shape) > 3, *step.window))
-        return calls.ByAddress(f"c{k}", "dnn", (conv,), _places(views))
 
     def _empty(self, name: str) -> calls.Make:
         buffer = self.program.buffers[name]
@@ -268,16 +242,11 @@ class _Calling:
         self.flat.add(name)     # kernels take its address; who wants an array looks at it with strides
         return calls.Make(name, buffer.dtype, (buffer.numel,))
 
-    def _look(self, view: View) -> calls.Look:
+    def look(self, view: View) -> calls.Look:
         return calls.look(view, calls.is_whole(view, self.program.buffers[view.buffer]) and view.buffer not in self.flat)
 
     def _result(self, out: View | Index | None) -> calls.Look | Index | None:
-        return self._look(out) if isinstance(out, View) else out
-
-
-def _places(views: Sequence[View]) -> tuple[tuple[str, int], ...]:
-    """The addresses of views whose offsets are known."""
-    return tuple([(v.buffer, v.offset * v.dtype.itemsize) for v in views])
+        return self.look(out) if isinstance(out, View) else out
 
 
 # -- running -------------------------------------------------------------------------------------------------
@@ -344,7 +313,7 @@ class CudaCode:
         scope: dict[str, Any] = {
             "__name__": __name__, **DTYPES,
             "empty": cupy.ndarray, "current_stream": cubins.stream_pointer(), "strided": _strided(cupy), "fit": _fit(cupy),
-            "tensor": _tensor, "constants": self.constants, "extern": _extern(call_primitive, _fit(cupy)),
+            "tensor": _tensor, "laid_out": _laid_out, "constants": self.constants, "extern": _extern(call_primitive, _fit(cupy)),
             "begin": _begin(under_way := calls.UnderWay(), _fit(cupy)), "end": under_way.end, "strays": Places(),
             "steps": {s.number: s.step for call in self.calls() for s in call.of(calls.Primitive)},
             "product": lambda *arrays: _LIBRARIES["blas"].matmul(*arrays), "convolve": lambda *args: _LIBRARIES["dnn"].run(*args),
@@ -371,8 +340,16 @@ def _gpu(index: int) -> device:
     return device("cuda", index)
 
 
+def _place(array: Any) -> device:
+    return CPU if type(array) is np.ndarray else _gpu(array.data.device_id)
+
+
 def _tensor(array: Any, kind: dtype | None = None) -> Tensor:
-    return from_array(array, kind, CPU if type(array) is np.ndarray else _gpu(array.data.device_id))
+    return from_array(array, kind, _place(array))
+
+
+def _laid_out(array: Any, kind: dtype, strides: tuple) -> Tensor:
+    return laid_out(array, kind, strides, _place(array))
 
 
 def _strided(cupy: Any) -> Callable:
@@ -395,7 +372,7 @@ def _fit(cupy: Any) -> Callable:
         if same and array.data.ptr % 16 == 0:
             return array
         size = array.dtype.itemsize
-        room = cupy.empty(sum((n - 1) * s // size for n, s in zip(array.shape, strides)) + 1 if array.size else 0, array.dtype)
+        room = cupy.empty(extent(array.shape, [s // size for s in strides]), array.dtype)
         out = cupy.ndarray(array.shape, array.dtype, room.data, strides=strides)
         out[...] = array
         return out

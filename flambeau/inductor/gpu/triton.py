@@ -314,7 +314,8 @@ class TritonPrinter(KernelPrinter):
         if v.op == "constant":
             if isinstance(v.attr, SymFloat):
                 return f"tl.full([1, 1], {self._float(v.attr)}, {kind})"
-            return f"tl.full([1, 1], {number(v.attr)}, {kind})"
+            text = number(v.attr)
+            return f"negative(tl.full([1, 1], 0.0, {kind}))" if text == "-0.0" else f"tl.full([1, 1], {text}, {kind})"    # one zero there
         if v.op == "index":
             text = self.expr(v.attr, dict(zip(computed_names(v.attr), v.args, strict=True)))
             return f"({text}).to({kind})" if isinstance(v.attr, Expr) and self._uses_loops(v.attr) else f"tl.full([1, 1], {text}, {kind})"
@@ -453,6 +454,11 @@ def to_integer(x, kind: tl.constexpr):     # defined for every float, as in incl
 
 
 @triton.jit
+def negative(x):    # the operator subtracts from 0, which has one sign
+    return x * -1 if x.dtype.is_floating() else -x
+
+
+@triton.jit
 def product(a, b):
     return a * b
 
@@ -465,10 +471,35 @@ def largest(a, b):
 
 
 @triton.jit
+def relu(x):
+    return tl.maximum(x, 0, tl.PropagateNan.ALL) if x.dtype.is_floating() else tl.where(x > 0, x, 0).to(x.dtype)
+
+
+@triton.jit
 def smallest(a, b):
     if a.dtype == tl.float32:
         return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
     return tl.where((a < b) | (a != a), a, b)
+
+
+@triton.jit
+def power(a, b):    # of integers by squaring; a negative power is 0 but for 1 and -1
+    if a.dtype.is_floating():
+        made = libdevice.pow(a, b)
+    else:
+        base, left = a + b * 0, b + a * 0
+        made = base * 0 + 1
+        for _ in range(a.dtype.primitive_bitwidth):
+            made = tl.where((left & 1) != 0, made * base, made)
+            base = base * base
+            left = left >> 1
+        made = tl.where(b < 0, tl.where(a == 1, 1, tl.where(a == -1, 1 - 2 * (b & 1), 0)).to(a.dtype), made)
+    return made
+
+
+@triton.jit
+def signbit(x):
+    return x < 0 if x.dtype.is_int() else libdevice.signbit(x) != 0
 
 
 @triton.jit
@@ -502,6 +533,11 @@ def shr(x, n):
 @triton.jit
 def exact_quotient(a, b):    # the operator rounds float32 to a neighbour now and then
     return tl.div_rn(a, b) if a.dtype == tl.float32 else a / b
+
+
+@triton.jit
+def inverse(x):
+    return exact_quotient(tl.full([1, 1], 1, x.dtype), x)
 
 
 @triton.jit
@@ -540,8 +576,8 @@ def digamma(x):
     wide = x.to(tl.float64)
     low, part = wide < 0, wide - libdevice.rint(wide)
     y = tl.where(low, 1 - wide, wide)
-    total = y * 0
-    for k in tl.static_range(10):
+    total = -1 / y
+    for k in tl.static_range(1, 10):
         total -= 1 / (y + k)
     y += 10
     z = 1 / (y * y)

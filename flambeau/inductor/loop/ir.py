@@ -22,6 +22,7 @@ from flambeau.core.dtypes import bool_, dtype, int64
 from flambeau.core.expr import Expr, Index, bounds, evaluate, free_variables, to_python, var
 from flambeau.core.locks import cached_property
 from flambeau.core.scalar import NUMPY, SCATTERED_BY, TABLE, Fold, compute_dtype, result_dtype
+from flambeau.core.size import extent
 from flambeau.core.symbolic import SymFloat, SymInt
 
 if TYPE_CHECKING:
@@ -322,12 +323,7 @@ class Buffer:
     @property
     def numel(self) -> Index:
         """The number of elements from the first to the last one, gaps included."""
-        if any(isinstance(n, int) and n == 0 for n in self.shape):
-            return 0
-        last: Index = 1
-        for n, s in zip(self.shape, self.strides, strict=True):
-            last = last + (n - 1) * s
-        return last
+        return extent(self.shape, self.strides)
 
 
 class View(NamedTuple):
@@ -348,6 +344,7 @@ class View(NamedTuple):
 
 
 Loop = tuple[str, Index]  # variable, size
+THROUGH_PYTHON = ("eager", "kernel")    # what calls are that no library of generated code has: a primitive, an operator's kernel
 
 
 class Origin(NamedTuple):
@@ -443,6 +440,11 @@ class Extern:
     def writes(self) -> tuple[str, ...]:
         """The buffers that are written."""
         return tuple(view.buffer for view in self.outputs)
+
+    @property
+    def in_python(self) -> bool:
+        """Whether the primitive's or operator's own kernel is called, through Python."""
+        return self.op in THROUGH_PYTHON
 
     @property
     def begins(self) -> bool:

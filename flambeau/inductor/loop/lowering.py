@@ -272,12 +272,14 @@ class Lowering:
             return self.virtual(node, lambda idx: self.tracer.constant(0, val.dtype))   # no element is computed from anything
         if isinstance(val, Tensor) and val.device.type == "cpu" != self.target.device and boxes_in(args):
             return self.fallback(node, args)        # what a GPU's kernels cannot reach
-        called = self.target.call(self, node, prim, args)
-        if called is not None:
-            return called
-        if getattr(prim, "whole", None) and getattr(prim, "lowering", None) is None:
+        if (library := getattr(prim, "library", "")):
+            lower = self.target.calls.get(library)
+            called = None if lower is None else lower(self, node, prim, args)
+            if called is not None:
+                return called
+        elif getattr(prim, "whole", None):
             return self.call(node, "kernel", args)
-        if not isinstance(prim, Primitive) or not self._loops(val, args):
+        if not isinstance(prim, Primitive) or not self.loops(val, args):
             return self.fallback(node, args)
         loop = prim.loop
         if "pointwise" in prim.tags:
@@ -290,10 +292,9 @@ class Lowering:
             return self._scatter(node, prim.name, args)
         if callable(loop):
             return self._index_map(node, prim, args)
-        made = self.target.library(self, node, prim, args) if loop == "extern" else None
-        return self.fallback(node, args) if made is None else made
+        return self.fallback(node, args)
 
-    def _loops(self, val: Any, args: Sequence) -> bool:
+    def loops(self, val: Any, args: Sequence) -> bool:
         """Whether loop bodies can compute with all dtypes involved."""
         vals = val if isinstance(val, (tuple, list)) else (val,)
         return all(v.dtype.name in LOOP_DTYPES for v in vals if isinstance(v, Tensor)) and \

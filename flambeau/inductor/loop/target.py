@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flambeau.core.dtypes import dtype
 from flambeau.inductor.loop.boxes import Box
 from flambeau.inductor.loop.ir import Value
-from flambeau.ops.registry import Primitive
 
 if TYPE_CHECKING:
     from flambeau.inductor.loop.lowering import Lowering
 
 
-class Target(Protocol):
-    """A type of device: which calls its libraries take, and what is worth storing there."""
+class Target(NamedTuple):
+    """A type of device: what its generated code can do, and what is worth storing there."""
 
     device: str
-    rounds: bool
+    calls: Mapping[str, Callable[[Any, Any, Any, list], Any]]
+    """How families of library calls are lowered to: `(lowering, node, primitive, arguments)` -> boxes, or None where there is no such call."""
+    scatters: Callable[[str, dtype], bool]
+    """Whether generated code can combine numbers of a dtype at computed positions, in a mode."""
+    worth_storing: Callable[[Lowering, Any, Box, int, Sequence[Value]], bool]
+    """Whether a tensor with several consumers, which costs so much and reads these operands whole, is stored, not computed again."""
+    prepare: Callable[[Lowering, Any, Box], None] = lambda lowering, node, box: None
+    """Chooses how a tensor that may be stored would lie."""
+    rounds: bool = True
     """Whether each operation of narrow floats is rounded, as the device's eager ones are."""
-    stores_narrow: bool
+    stores_narrow: bool = False
     """Whether what is widened is stored before it is."""
-
-    def call(self, lowering: Lowering, node: Any, prim: Any, args: list) -> Any:
-        """The results of a primitive that is one call as it stands; None if it is not."""
-
-    def library(self, lowering: Lowering, node: Any, prim: Primitive, args: list) -> Box | None:
-        """The result of a product or convolution by a library; None where the eager kernel is to be called."""
-
-    def scatters(self, mode: str, kind: dtype) -> bool:
-        """Whether generated code can combine numbers at computed positions so."""
-
-    def prepare(self, lowering: Lowering, node: Any, box: Box) -> None:
-        """Choose how a tensor that may be stored would lie."""
-
-    def worth_storing(self, lowering: Lowering, node: Any, box: Box, cost: int, loads: Sequence[Value]) -> bool:
-        """Whether a tensor with several consumers, which costs so much and reads these operands whole, is stored, not computed again."""

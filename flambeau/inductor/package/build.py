@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flambeau.aot.compile import compile_parts
-from flambeau.aot.joint import Constant, FromArgument, FromAttribute, FromGenerator, FromSize, Interface, Program, Result, Slot
+from flambeau.aot.joint import Constant, FromArgument, FromAttribute, FromGenerator, FromSize, Interface, OutputPlace, Result, TracedProgram
 from flambeau.core.dtypes import int64
+from flambeau.core.size import extent
 from flambeau.core.tensor import Tensor
 from flambeau.core.unresolved import resolved
 from flambeau.fx import Graph, GraphModule, Node
@@ -23,7 +24,7 @@ from flambeau.inductor.loop.boxes import index_of
 from flambeau.inductor.loop.ir import Extern
 from flambeau.inductor.package.freeze import freeze
 from flambeau.inductor.package.gpu import GpuWriter, print_gpu_graph, source_of, without_kernel
-from flambeau.inductor.package.written import Input, Plan, Port, Requirement, Size, State, Weights, Writer, Written, elements
+from flambeau.inductor.package.written import Input, PackagePlan, Port, Requirement, Size, State, Weights, Writer, Written
 from flambeau.ops.custom import MEANINGS
 from flambeau.ops.registry import OPERATORS
 
@@ -68,7 +69,7 @@ class _Frozen:
 
     attributes: Sequence[Tensor] = ()
 
-    def __call__(self, program: Program, attributes: Sequence[Tensor]) -> None:
+    def __call__(self, program: TracedProgram, attributes: Sequence[Tensor]) -> None:
         self.attributes = attributes
         freeze(program, attributes)
 
@@ -131,7 +132,7 @@ class _Planner:
         written = [self._written(k, sources[place]) for k, place in enumerate(self.interface.written)]
         inputs = [_port(name, self.examples[i]) for name, i in zip(names, self.numbers, strict=True)]
         results, ports, given = list[int](), list[Port](), list[tuple[str, Any]]()
-        leaves: list[Slot] = list(self.interface.structure)
+        leaves: list[OutputPlace] = list(self.interface.structure)
         for name, leaf in zip(outputs, leaves, strict=True):
             out = self.interface.outputs[leaf.index]
             number, value = (-1, out.value) if isinstance(out, Constant) else self._result(out.index)  # type: ignore[union-attr]
@@ -141,7 +142,7 @@ class _Planner:
             given.append(("tensor" if isinstance(self.call.results[number], Look) else "int", len(results)))
             results.append(number)
             ports.append(self._output(name, number))
-        plan = Plan(self.call, inputs, ports, sources, results, written, list(requirements), states)
+        plan = PackagePlan(self.call, inputs, ports, sources, results, written, list(requirements), states)
         if self.graph.unit is None:
             text = source_of(GpuWriter(plan, weights, self.graph, capability))
         else:
@@ -196,7 +197,7 @@ def _bytes(tensor: Tensor) -> tuple[bytes, Any]:
     """The memory of a tensor from its first element to its last, and what tells whether two are the same."""
     host = np.asarray(resolved(tensor.detach()._data))
     strides = tuple(s // host.itemsize for s in host.strides)
-    count = elements(host.shape, strides)
+    count = extent(host.shape, strides)
     flat = np.lib.stride_tricks.as_strided(host, (count,), (host.itemsize,))
     return flat.tobytes(), (host.__array_interface__["data"][0], count, host.dtype.str) if count else object()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flambeau.aot.joint import FromAttribute, Program
+from flambeau.aot.joint import FromAttribute, TracedProgram
 from flambeau.core import dispatch
 from flambeau.core.tensor import Tensor
 from flambeau.fx import Node, map_arg
@@ -14,7 +14,7 @@ from flambeau.inductor.package.scales import fold_scales
 GROWTH, SMALL = 2, 1 << 12      # what is computed beforehand has at most so many times the elements of what it is of, or so many
 
 
-def freeze(program: Program, attributes: Sequence[Tensor]) -> None:
+def freeze(program: TracedProgram, attributes: Sequence[Tensor]) -> None:
     """Let parameters and buffers that are not written to be constants of a traced program, and fold what follows from them."""
     interface, inputs = program.interface, program.inputs
     kept = [i for i, source in enumerate(interface.sources) if i in interface.written or not isinstance(source, FromAttribute)]
@@ -28,14 +28,14 @@ def freeze(program: Program, attributes: Sequence[Tensor]) -> None:
     fold(program)
 
 
-def fold(program: Program) -> None:
+def fold(program: TracedProgram) -> None:
     """Compute what follows from constants, and let convolutions do what scales and shifts their channels. Views stay views."""
     with dispatch.grad_enabled(False):
         fold_scales(program, _known(program))
         _fold_known(program, _known(program))
 
 
-def _known(program: Program) -> dict[Node, Tensor]:
+def _known(program: TracedProgram) -> dict[Node, Tensor]:
     """What follows from constants alone."""
     values: dict[Node, Tensor] = {}
     for node in program.graph.nodes:
@@ -46,7 +46,7 @@ def _known(program: Program) -> dict[Node, Tensor]:
     return values
 
 
-def _fold_known(program: Program, values: dict[Node, Tensor]) -> None:
+def _fold_known(program: TracedProgram, values: dict[Node, Tensor]) -> None:
     views: set[Node] = set()
     for node in reversed(list(values)):
         if node.op != "call_function" or not any(user not in values or user in views for user in node.users):
@@ -74,7 +74,7 @@ def _value(node: Node, known: dict[Node, Tensor]) -> Tensor | None:
     return made if isinstance(made, Tensor) else None
 
 
-def _replace(program: Program, node: Node, value: Tensor, name: str) -> None:
+def _replace(program: TracedProgram, node: Node, value: Tensor, name: str) -> None:
     """Let a constant take the place of a node."""
     program.constants[name] = value.detach()
     with program.graph.inserting_before(node):

@@ -17,9 +17,10 @@ from flambeau.inductor.call import ByArrays, Clear, Drop, Launch, Look, Make, St
 from flambeau.inductor.gpu import cuda
 from flambeau.inductor.gpu.triton import TritonKernel
 from flambeau.inductor.graph import GPU_PASSES, CompiledGraph, _run_passes
+from flambeau.inductor.library import LIBRARY, family_of
 from flambeau.inductor.loop.ir import Assumed, Extern
 from flambeau.inductor.loop.scheduler import GPU, schedule
-from flambeau.inductor.package.written import Input, Plan, State, Weights, Writer, Written, elements_text, numbers
+from flambeau.inductor.package.written import Input, PackagePlan, State, Weights, Writer, Written, elements_text, numbers
 from flambeau.inductor.targets import lower
 
 PRODUCT_KINDS = {"float32": (0, 68), "float64": (1, 70), "float16": (2, 68), "bfloat16": (14, 68)}     # CUDA's numbers for them, and to add in
@@ -44,22 +45,26 @@ class _Calling(cuda._Calling):
     """Products through arrays, whose layouts are looked at when the package runs."""
 
     def _step(self, k: int, step: TritonKernel | Extern) -> Step:
-        if isinstance(step, Extern) and step.op in cuda.PRODUCTS:
-            return ByArrays("product", tuple(map(self._look, (*step.inputs, *step.outputs))))
+        if isinstance(step, Extern) and _is_product(step):
+            return ByArrays("product", tuple(map(self.look, (*step.inputs, *step.outputs))))
         return super()._step(k, step)
+
+
+def _is_product(step: Extern) -> bool:
+    return family_of(step) is LIBRARY["product"]
 
 
 def without_kernel(graph: CompiledGraph) -> list[Extern]:
     """The steps that neither a kernel nor cuBLAS does."""
     return [node for _, node in graph.cuda.steps if isinstance(node, Extern)
-            and (node.op not in cuda.PRODUCTS or node.outputs[0].dtype.name not in PRODUCT_KINDS)]
+            and (not _is_product(node) or node.outputs[0].dtype.name not in PRODUCT_KINDS)]
 
 
 class GpuWriter(Writer):
     """Writes a plan down whose steps run on a GPU of this compute capability. Inputs lie in the host's memory or on the GPU; results, and
     what the program writes to, in the host's."""
 
-    def __init__(self, plan: Plan, weights: Weights, graph: CompiledGraph, capability: int):
+    def __init__(self, plan: PackagePlan, weights: Weights, graph: CompiledGraph, capability: int):
         super().__init__(plan, weights)
         kernels = graph.cuda.kernels
         cubins = cuda.compile_all(kernels, capability, [cuda.aligned_parameters(graph.program, k) for k in kernels])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flambeau.aot.joint import Program
+from flambeau.aot.joint import TracedProgram
 from flambeau.aot.passes import eliminate_dead_code
 from flambeau.core.dtypes import float64
 from flambeau.core.tensor import Tensor, fake
@@ -22,7 +22,7 @@ STEPS: dict[str, tuple[Step | None, Step | None]] = {
 """What `s x + t` is after a step with a constant `c`, on its right or on its left."""
 
 
-def fold_scales(program: Program, values: Mapping[Node, Tensor]) -> None:
+def fold_scales(program: TracedProgram, values: Mapping[Node, Tensor]) -> None:
     """`conv(x, w) * scale + shift`, a number of each for a channel, becomes `conv(x, w * scale) + shift`. `values` are what is known."""
     for node in list(program.graph.nodes):
         if node.target is PRIMITIVES["convolution"] and node.args[1] in values and node.meta["val"].dtype.is_floating_point:
@@ -30,7 +30,7 @@ def fold_scales(program: Program, values: Mapping[Node, Tensor]) -> None:
     eliminate_dead_code(program.graph)
 
 
-def _fold(program: Program, node: Node, values: Mapping[Node, Tensor]) -> None:
+def _fold(program: TracedProgram, node: Node, values: Mapping[Node, Tensor]) -> None:
     weight: Tensor = values[node.args[1]]
     ones = (1,) * (weight.ndim - 2)
     scale = OPERATORS["ones"]((weight.shape[0],), dtype=float64)
@@ -73,7 +73,7 @@ def _step(node: Node, values: Mapping[Node, Tensor]) -> tuple[Node, Step, Any, N
     return user, rule, row.reshape(-1).to(float64), other
 
 
-def _constant(program: Program, value: Tensor, near: Node) -> Node:
+def _constant(program: TracedProgram, value: Tensor, near: Node) -> Node:
     """A constant of the program, before the node that it is for."""
     name = f"scaled_{len(program.constants)}"
     program.constants[name] = value

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from flambeau import _C
 from flambeau.core.dtypes import dtype
 from flambeau.core.expr import Expr, Index, free_variables, is_var, to_cpp, to_python
-from flambeau.core.size import contiguous_strides
+from flambeau.core.size import contiguous_strides, extent
 from flambeau.inductor.call import Call, Clear, Drop, Look, Make, Run, Step, Take
 
 ALIGNMENT = 64      # of a constant among the weights
@@ -63,7 +63,7 @@ class Written(NamedTuple):
 
 
 @dataclass
-class Plan:
+class PackagePlan:
     """What of a call a package runs, and how its ends are called.
 
     `sources` are the graph's inputs in order; `results[k]` is output k as one of the call's results.
@@ -105,7 +105,7 @@ class Weights:
 class Writer:
     """Writes one plan down."""
 
-    def __init__(self, plan: Plan, weights: Weights):
+    def __init__(self, plan: PackagePlan, weights: Weights):
         self.plan, self.call, self.weights = plan, plan.call, weights
         self.lines: list[str] = []
         self.blocks: set[str] = set()
@@ -260,14 +260,6 @@ def _string(text: str) -> str:
 
 def elements_text(shape: Sequence[Index], strides: Sequence[Index], itemsize: int) -> str:
     """The bytes from the first element of a layout to the last, as C++: one at least."""
-    last: Index = 1
-    for n, s in zip(shape, strides, strict=True):
-        last = last + (n - 1) * s
-    some = " && ".join(f"{to_cpp(n)} > 0" for n in shape if isinstance(n, Expr) or n == 0)
-    size = to_cpp(last * itemsize)
+    some = " && ".join(f"{to_cpp(n)} > 0" for n in shape if isinstance(n, Expr))
+    size = to_cpp(extent(shape, strides) * itemsize or 1)
     return f"{some} ? {size} : 1" if some else size
-
-
-def elements(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """How many elements lie from the first to the last of a layout."""
-    return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))

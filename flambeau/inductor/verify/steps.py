@@ -9,7 +9,7 @@ from typing import Any
 from flambeau.core.dtypes import bool_, dtype, int64
 from flambeau.core.expr import Expr, bounds, evaluate, free_variables, known_nonnegative, to_python
 from flambeau.core.scalar import FOLDS, TABLE, compute_dtype, result_dtype
-from flambeau.core.size import is_dense
+from flambeau.core.size import extent, is_dense
 from flambeau.core.symbolic import SymFloat, SymInt
 from flambeau.core.tensor import Tensor
 from flambeau.inductor.loop.ir import SCATTERS, Access, Compute, Extern, Program, Value, View, computed_names
@@ -185,7 +185,7 @@ def view_is_inside(view: View, facts: Facts) -> str | None:
             shape, strides, offset, end = evaluate_all((view.shape, view.strides, view.offset, buffer.numel), sizes)
         except KeyError as unknown:
             return f"the view of {view.buffer} has the unknown size {unknown.args[0]}"
-        last = offset + sum((n - 1) * s for n, s in zip(shape, strides))
+        last = offset + extent(shape, strides) - 1
         if 0 not in shape and (offset < 0 or last >= end or min(strides, default=0) < 0):
             return f"the view {shape}:{strides}+{offset} of {view.buffer} is of elements {offset} to {last} of {end}" + (
                 f" at {', '.join(f'{k}={n}' for k, n in sizes.items())}" if sizes else "")

@@ -22,7 +22,7 @@ class UnsupportedNodeError(NotSupportedError):
     """A statement or expression of Python that TorchScript doesn't have."""
 
 
-class Source(NamedTuple):
+class SourceText(NamedTuple):
     """The text of a function or class: its lines without their common indentation, and where they stand."""
 
     lines: list[str]
@@ -45,7 +45,7 @@ class Source(NamedTuple):
         return f'  File "{self.file}", line {self.first + line - 1}\n' + "\n".join(body) + "\n"
 
 
-def source_of(obj: Any) -> Source:
+def source_of(obj: Any) -> SourceText:
     """The text of a function or class; OSError's and TypeError's of what has none become a RuntimeError."""
     written = getattr(obj, "source_text", None)     # of what was made at run time
     try:
@@ -61,11 +61,11 @@ def source_of(obj: Any) -> Source:
         tree = ast.parse(plain, type_comments=True)
     except SyntaxError:     # a comment of a type that is none
         tree = ast.parse(plain)
-    return Source(plain.splitlines(), file, max(first, 1), indent, tree.body[0])
+    return SourceText(plain.splitlines(), file, max(first, 1), indent, tree.body[0])
 
 
 @contextmanager
-def called_from(name: str, source: Source, node: ast.AST, inside: str) -> Iterator[None]:
+def called_from(name: str, source: SourceText, node: ast.AST, inside: str) -> Iterator[None]:
     """Errors in the block tell from where `name` was compiled."""
     try:
         yield
@@ -75,7 +75,7 @@ def called_from(name: str, source: Source, node: ast.AST, inside: str) -> Iterat
         raise
 
 
-def failure(message: str, source: Source, node: ast.AST, kind: Callable[[str], Exception] = RuntimeError) -> Exception:
+def failure(message: str, source: SourceText, node: ast.AST, kind: Callable[[str], Exception] = RuntimeError) -> Exception:
     """The error for a place of a program."""
     error = kind(f"\n{message}:\n{source.shown(node)}" if kind is RuntimeError else f"{message}:\n{source.shown(node)}")
     error.__dict__["_script_error"] = True

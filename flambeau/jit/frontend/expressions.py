@@ -20,7 +20,7 @@ from ...ops.script_types import known
 from ..printer import RESERVED, member
 from ..values import Class, Function
 from .annotations import Unknown, evaluated, type_from
-from .errors import NotSupportedError, Source, UnsupportedNodeError, failure
+from .errors import NotSupportedError, SourceText, UnsupportedNodeError, failure
 from .matching import Converter, Misfit, arithmetic, as_numbers, literal_value
 from .scopes import Missing, Scope, Variable
 from .static import (
@@ -86,7 +86,7 @@ class ModuleValue(Value):
 class Expressions:
     """Translates the expressions of one function."""
 
-    def __init__(self, unit: Any, source: Source, names: Mapping[str, Any], where: str) -> None:
+    def __init__(self, unit: Any, source: SourceText, names: Mapping[str, Any], where: str) -> None:
         self.unit, self.source, self.names, self.where = unit, source, dict(names), where
         self.classes: dict[str, Class] = unit.classes
         self.converter = Converter(self.classes)

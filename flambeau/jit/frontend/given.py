@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from .errors import Source, failure
+from .errors import SourceText, failure
 
 _OF_TYPES = (ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.List, ast.Constant, ast.BinOp, ast.BitOr, ast.expr_context)
 _PLACE = "<string>"
@@ -29,7 +29,7 @@ def functions_of(text: str, names: dict[str, Any]) -> dict[str, Callable]:
     library = sys.modules[__name__.partition(".")[0]]
     around = {**vars(typing), **names, "torch": library, "Tensor": library.Tensor}
     for node in tree.body:
-        source = Source(lines, _PLACE, 1, 0, node)
+        source = SourceText(lines, _PLACE, 1, 0, node)
         if not isinstance(node, ast.FunctionDef) or node.decorator_list:
             raise failure(f"expected def but found {type(node).__name__}", source, node)
         if node.name in names or node.name in found:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..values import Function
 from .calls import Calls
-from .errors import NotSupportedError, Source, UnsupportedNodeError
+from .errors import NotSupportedError, SourceText, UnsupportedNodeError
 from .expressions import BINARY, ModuleValue
 from .matching import Misfit
 from .scopes import Missing, Scope, Variable, join
@@ -24,7 +24,7 @@ _IN_PLACE = {"add": "add_", "sub": "sub_", "mul": "mul_", "div": "div_", "__and_
 class Statements(Calls):
     """Translates the statements of one function."""
 
-    def __init__(self, unit: Any, source: Source, names: Mapping[str, Any], where: str) -> None:
+    def __init__(self, unit: Any, source: SourceText, names: Mapping[str, Any], where: str) -> None:
         super().__init__(unit, source, names, where)
         self.declared: Type | None = None      # of what the function returns
         self.returned: Type | None = None

@@ -16,10 +16,10 @@ from ...nn.modules.module import Module
 from .. import language
 from ..module import ScriptFunction
 from ..printer import RESERVED, literal
-from ..program import Program
+from ..program import ScriptProgram
 from ..values import Class, Function, Parameter
 from .annotations import Unknown, evaluated, type_from
-from .errors import FrontendError, NotSupportedError, Source, failure, source_of
+from .errors import FrontendError, NotSupportedError, SourceText, failure, source_of
 from .matching import Misfit, literal_value
 from .modules import ModuleInfo
 from .naming import is_library, unique_name
@@ -277,7 +277,7 @@ class Unit:
         return kind
 
     # -- functions ---------------------------------------------------------------------------------------------------------------
-    def signature(self, fn: Callable, source: Source, name: str) -> Function:
+    def signature(self, fn: Callable, source: SourceText, name: str) -> Function:
         """A function's parameters and what it declares to return, `?` where it says nothing."""
         if not isinstance(source.tree, ast.FunctionDef):
             raise failure(f"{type(source.tree).__name__} is no function that can be compiled; lambdas aren't", source, source.tree,
@@ -316,13 +316,13 @@ class Unit:
         short = name.partition(".")[0]
         return {made_of.short: cls for cls, made_of in self.of_class.items() if made_of.short == short and made_of.kind == "class"}
 
-    def _typed(self, annotation: Any, names: Mapping[str, Any], source: Source, node: ast.AST) -> Type:
+    def _typed(self, annotation: Any, names: Mapping[str, Any], source: SourceText, node: ast.AST) -> Type:
         try:
             return type_from(evaluated(annotation, dict(names) if isinstance(annotation, str) else {}), self.type_of_class)
         except Unknown as unknown:
             raise failure(str(unknown), source, node) from None
 
-    def _comment(self, node: ast.FunctionDef, names: Mapping[str, Any], source: Source) -> tuple[list[Type], Type] | None:
+    def _comment(self, node: ast.FunctionDef, names: Mapping[str, Any], source: SourceText) -> tuple[list[Type], Type] | None:
         """The types of `# type: (int, Tensor) -> Tensor`."""
         text = node.type_comment
         if text is None:
@@ -335,7 +335,7 @@ class Unit:
         return ([self._typed(ast.unparse(t), names, source, node) for t in tree.argtypes],
                 self._typed(ast.unparse(tree.returns), names, source, node))
 
-    def _default(self, value: Any, kind: Type, source: Source, node: ast.AST) -> Any:
+    def _default(self, value: Any, kind: Type, source: SourceText, node: ast.AST) -> Any:
         if value is inspect.Parameter.empty:
             return None
         body = Statements(self, source, {}, "")
@@ -533,7 +533,7 @@ class Unit:
                                                     for p in parameters], mine.returns, _not_yet, ""), name
         return self.compiled[key]
 
-    def absorb(self, program: Program) -> Callable[[str], str]:
+    def absorb(self, program: ScriptProgram) -> Callable[[str], str]:
         """Take in another program's classes and functions; the answer changes a text of that program into one of this."""
         names: dict[str, str] = {}
         key = ("program", id(program))
@@ -558,7 +558,7 @@ class Unit:
         return rename
 
     # -- the whole ---------------------------------------------------------------------------------------------------------------
-    def program(self) -> Program:
+    def program(self) -> ScriptProgram:
         """The program of all that was compiled."""
         sources: dict[str, str] = {}
         for name, made_of in self.classes.items():
@@ -567,7 +567,7 @@ class Unit:
         for name, text in self.texts.items():
             home = name.rpartition(".")[0]
             sources[home] = sources.get(home, "") + text
-        return Program(sources, self.constants, python=self.python, python_calls=self.python_calls)
+        return ScriptProgram(sources, self.constants, python=self.python, python_calls=self.python_calls)
 
 
 def _renamed(name: str, names: Mapping[str, str]) -> str:

@@ -307,10 +307,6 @@ cofactor_prim = _routine("cofactor", _cofactors, _cofactor_vjp, _of_input,
                          "The cofactors of (..., n, n): the derivatives of the determinant.", lambda r: (_square(r),))
 
 
-def _det_vjp(g: Tensor, x: Tensor) -> tuple:
-    return (_for_each(g) * cofactor_prim(x).conj(),)
-
-
 def _nan_where_nan(out: np.ndarray, x: np.ndarray) -> np.ndarray:
     """A determinant of NaNs is NaN; LAPACK's search for a pivot steps over them and may call the matrix singular."""
     return np.where(np.isnan(x).any((-2, -1)), out.dtype.type(np.nan), out)
@@ -328,7 +324,7 @@ def _slogdet(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.where(np.isnan(log), 0, sign).astype(x.dtype), log
 
 
-det_prim = _routine("det", _det, _det_vjp, lambda x: Spec(x._layout.shape[:-2], x.dtype),
+det_prim = _routine("det", _det, lambda g, x: (_for_each(g) * cofactor_prim(x).conj(),), lambda x: Spec(x._layout.shape[:-2], x.dtype),
                     "Determinants: (..., n, n) -> (...).", lambda r: (_square(r),))
 
 

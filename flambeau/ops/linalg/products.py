@@ -232,10 +232,10 @@ COMPOSITES["_wide_product"].has_kernel("cpu", blas.wide_bmm, stays_whole=lambda 
 
 
 def _added_wide(input: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> Tensor | None:
-    """beta * input + alpha * a @ b of batches of matrices of narrow floats on a CPU, rounded once; None where it is another case: also
+    """beta * input + alpha * a @ b of batches of matrices of narrow floats, rounded once; None where it is another case: also
     beta and alpha of 1, a sum that libraries make within the product."""
     kind = input.dtype
-    if (beta == 1 and alpha == 1) or kind.category != FLOAT or kind.itemsize >= 4 or a.device.type != "cpu":
+    if (beta == 1 and alpha == 1) or kind.category != FLOAT or kind.itemsize >= 4:
         return None
     if not (a.dtype is b.dtype is kind) or a.ndim != 3 or b.ndim != 3 or _differ(a.shape[0], b.shape[0]) or _differ(a.shape[2], b.shape[1]):
         return None

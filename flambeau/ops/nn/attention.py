@@ -96,7 +96,7 @@ def _ungrouped(x: Tensor, heads: Any) -> Tensor:
         x.reshape(x.shape[0], heads, -1, *x.shape[2:]).sum(2)
 
 
-@operator(lowering="flash_attention_backward", aten="_scaled_dot_product_flash_attention_backward",
+@operator(library="attention", aten="_scaled_dot_product_flash_attention_backward",
           flops=lambda out, g, q, k, v, *attrs: 2 * math.prod(q[:3]) * k[2] * (3 * q[3] + 2 * v[3]))
 def flash_attention_backward(g: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, lse: Tensor, is_causal: bool,
                              scale: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -122,7 +122,7 @@ def _flash_vjp(gs: tuple, query: Tensor, key: Tensor, value: Tensor, out0: Tenso
     return tuple(prims.permute(grad, (0, 2, 1, 3)) for grad in grads)
 
 
-@operator(lowering="flash_attention", batch=all_merged, vjp=_flash_vjp, aten="_scaled_dot_product_flash_attention",
+@operator(library="attention", batch=all_merged, vjp=_flash_vjp, aten="_scaled_dot_product_flash_attention",
           flops=lambda out, q, k, v, *attrs: 2 * math.prod(q[:3]) * k[2] * (q[3] + v[3]))
 def flash_attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float) -> tuple[Tensor, Tensor]:
     """(softmax(scale * query key^T) value as (batch, rows, heads, E), logarithms of the softmax's sums), for 4-dimensional operands.

@@ -38,11 +38,8 @@ def _linear_in_aten(call: Callable, x: Tensor, weight: Tensor, bias: Tensor | No
     return out if x.ndim == 2 else call("view", out, [*x.shape[:-1], weight.shape[0]])
 
 
-def _linear_node(x: Tensor, weight: Tensor, bias: Tensor | None) -> str:
-    return ("mm" if bias is None else "addmm") if x.ndim == 2 else "_unsafe_view" if bias is None else "view"
-
-
-@operator(name="_linear", aten=InAten(lambda x, w, bias: "mm" if bias is None else "addmm", steps=_linear_in_aten, node=_linear_node),
+@operator(name="_linear", aten=InAten(lambda x, w, bias: "mm" if bias is None else "addmm", steps=_linear_in_aten,
+          node=lambda x, weight, bias: ("mm" if bias is None else "addmm") if x.ndim == 2 else "_unsafe_view" if bias is None else "view"),
           batch=first_alone, vjp=Linear(
     input=lambda g, weight, input_shape: prims.mm(_flat(g), _conj(weight)).reshape(input_shape),
     weight=lambda g, input: prims.mm(prims.permute(_flat(g), (1, 0)), _conj(_flat(input))),

@@ -339,11 +339,8 @@ def _bce_with_logits_backward(g: Tensor, x: Tensor, target: Tensor) -> Tensor:
     return prims.mul(g, prims.sub(prims.sigmoid(x), target))
 
 
-def _bce_with_logits_vjp(g: Tensor, input: Tensor, target: Tensor, needs: tuple) -> tuple:
-    return (_bce_with_logits_backward(g, input, target) if needs[0] else None, -g * input if needs[1] else None)
-
-
-@operator(name="_bce_with_logits", fused=True, vjp=_bce_with_logits_vjp)
+@operator(name="_bce_with_logits", fused=True, vjp=lambda g, input, target, needs: (
+    _bce_with_logits_backward(g, input, target) if needs[0] else None, -g * input if needs[1] else None))
 def _bce_with_logits(input: Tensor, target: Tensor) -> Tensor:
     """max(x, 0) (1 - t) + max(-x, 0) t + log(1 + e^-|x|): infinite scores have a loss too."""
     tail = prims.log1p(prims.exp(prims.neg(prims.abs(input))))

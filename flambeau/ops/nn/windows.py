@@ -684,11 +684,8 @@ def _adaptive_max_backward(g: Tensor, indices: Tensor, shape: tuple) -> Tensor:
     return as_laid_out(out, g)
 
 
-def _adaptive_max_vjp(gs: tuple, input_shape: tuple, out1: Tensor) -> tuple:
-    return (None if gs[0] is None else _adaptive_max_backward(gs[0], out1, tuple(input_shape)),)
-
-
-@operator(name="_adaptive_max_cells", batch=merged, vjp=_adaptive_max_vjp)
+@operator(name="_adaptive_max_cells", batch=merged,
+          vjp=lambda gs, input_shape, out1: (None if gs[0] is None else _adaptive_max_backward(gs[0], out1, tuple(input_shape)),))
 def _adaptive_max_cells(input: Tensor, wanted: tuple) -> tuple[Tensor, Tensor]:
     """Cell by cell: the flattened positions of each cell, and the largest among them."""
     x, have = input, tuple(input.shape[2:])

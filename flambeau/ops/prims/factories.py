@@ -11,7 +11,7 @@ import numpy as np
 from ...core import dispatch
 from ...core.device import CPU, device
 from ...core.dtypes import dtype, float32, int64
-from ...core.size import plain_numbers
+from ...core.size import extent, plain_numbers
 from ...core.tensor import Tensor, laid_out
 from ..primitives import InAten, kernel_for, pretended, register
 from ..registry import PRIMITIVES, Primitive, Spec
@@ -37,7 +37,7 @@ class FactoryPrimitive(Primitive):
             return pretended(spec, where)
         kernel = self.kernels.get(where.type) or kernel_for(self, where)
         try:
-            return laid_out(kernel(*args), spec.dtype, where, spec.strides)
+            return laid_out(kernel(*args), spec.dtype, spec.strides, where)
         except ValueError as error:
             if math.prod(spec.shape) * spec.dtype.itemsize < 1 << 63:
                 raise
@@ -79,8 +79,7 @@ def empty(shape: tuple[int, ...], kind: dtype, where: device) -> Spec:
 
 def _empty_strided(shape: Sequence, strides: Sequence, kind: dtype, where: device) -> np.ndarray:
     size = kind.itemsize
-    last = sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else -1
-    return np.ndarray(tuple(shape), kind.numpy, np.empty((last + 1) * size, np.uint8), 0, [s * size for s in strides])
+    return np.ndarray(tuple(shape), kind.numpy, np.empty(extent(shape, strides) * size, np.uint8), 0, [s * size for s in strides])
 
 
 @_factory("empty_strided", _empty_strided, lambda o, idx, shape, strides, kind, where: o.constant(0, kind),

@@ -41,7 +41,7 @@ def _product_flops(out: Sequence[int], a: Sequence[int], b: Sequence[int]) -> in
 
 
 @primitive("mm", sharding="nk,km->nm", batch=_mm_batch,
-           kernel=lambda a, b: blas.mm(a, b), small="mm", loop="extern", tensors=2, tags=("linear", "extern"),
+           kernel=lambda a, b: blas.mm(a, b), small="mm", library="product", tensors=2, tags=("linear",),
            flops=_product_flops, derivative=Linear(a=lambda g, b: mm(g, _h(b)), b=lambda g, a: mm(_h(a), g)),
            samples=lambda r: [(r.standard_normal((2, 3)), r.standard_normal((3, 4)))])
 def mm(a: Tensor, b: Tensor) -> Spec:
@@ -57,8 +57,8 @@ def _by(shape: tuple) -> str:
     return "x".join(map(str, shape))
 
 
-@primitive("bmm", sharding="...nk,...km->...nm", kernel=lambda a, b: blas.bmm(a, b), small="bmm", loop="extern", tensors=2,
-           tags=("linear", "extern"), flops=_product_flops, aten=InAten(call=lambda a, b: ("bmm", (a, b), {}) if a.ndim == 3 else None),
+@primitive("bmm", sharding="...nk,...km->...nm", kernel=lambda a, b: blas.bmm(a, b), small="bmm", library="product", tensors=2,
+           tags=("linear",), flops=_product_flops, aten=InAten(call=lambda a, b: ("bmm", (a, b), {}) if a.ndim == 3 else None),
            derivative=Linear(a=lambda g, b: bmm(g, _h(b)), b=lambda g, a: bmm(_h(a), g)),
            samples=lambda r: [(r.standard_normal((2, 3, 4)), r.standard_normal((2, 4, 2))),
                               (r.standard_normal((2, 1, 3, 4)), r.standard_normal((2, 1, 4, 2)))])
@@ -76,8 +76,8 @@ def _grouped_flops(out: Sequence[int], a: Sequence[int], b: Sequence[int], ends:
     return 2 * (math.prod(b[-2:]) * a[-2] if len(a) == 2 else math.prod(a[-2:]) * b[-1])
 
 
-@primitive("grouped_mm", kernel=lambda a, b, ends: blas.grouped_mm(a, b, ends), loop="extern", tensors=3,
-           tags=("linear", "extern", "refuses_values"), flops=_grouped_flops, batch=each, aten=InAten("_grouped_mm"),
+@primitive("grouped_mm", kernel=lambda a, b, ends: blas.grouped_mm(a, b, ends), library="grouped product", tensors=3,
+           tags=("linear", "refuses_values"), flops=_grouped_flops, batch=each, aten=InAten("_grouped_mm"),
            derivative=Linear(a=lambda g, b, ends: grouped_mm(g, _h(b), ends), b=lambda g, a, ends: grouped_mm(_h(a), g, ends)),
            samples=lambda r: [(r.standard_normal((5, 3)), r.standard_normal((2, 3, 4)), np.array([2, 5], np.int32)),
                               (r.standard_normal((2, 3, 4)), r.standard_normal((4, 5)), np.array([0, 4], np.int32)),

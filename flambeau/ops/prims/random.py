@@ -99,14 +99,14 @@ def _batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
     return prim(state, increment, (size, *shape), *rest)
 
 
-@primitive("philox_uniform", batch=_batch, kernel=_floats("uniform"), loop=_loop(_uniform), tags=("random",), why_absent=_WHY,
+@primitive("philox_uniform", library="draw", batch=_batch, kernel=_floats("uniform"), loop=_loop(_uniform), tags=("random",), why_absent=_WHY,
            samples=lambda r: [(np.array([3, 5]), 1, (2, 3), float32), (np.array([3, 5]), 0, (5,), float64)])
 def philox_uniform(state: Tensor, increment: int, shape: tuple[int, ...], kind: dtype) -> Spec:
     """Uniform numbers in [0, 1): 24 random bits each, 53 for f64."""
     return Spec(tuple(shape), kind)
 
 
-@primitive("philox_normal", batch=_batch, kernel=_floats("normal"), loop=_loop(_normal), tags=("random",), why_absent=_WHY,
+@primitive("philox_normal", library="draw", batch=_batch, kernel=_floats("normal"), loop=_loop(_normal), tags=("random",), why_absent=_WHY,
            samples=lambda r: [(np.array([3, 5]), 1, (2, 3), float64), (np.array([3, 5]), 0, (5,), float32)])
 def philox_normal(state: Tensor, increment: int, shape: tuple[int, ...], kind: dtype) -> Spec:
     """Standard normal numbers."""

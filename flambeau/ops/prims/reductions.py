@@ -167,11 +167,10 @@ def _scan_kernel(ufunc: np.ufunc) -> Any:
     return _quiet(kernel)
 
 
-@primitive("cumsum", kernel=_scan_kernel(np.add), loop=None, tags=("linear",),
+@primitive("cumsum", library="running", kernel=_scan_kernel(np.add), tags=("linear",),
            aten=InAten(call=lambda x, dim, reverse: None if reverse else ("cumsum", (x, dim), _kept(x))),
            derivative=Linear(x=lambda g, dim, reverse: cumsum(g, dim, not reverse)),
-           samples=lambda r: [(r.standard_normal((2, 3)), 1, False), (r.standard_normal((2, 3)), 0, True)],
-           why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})
+           samples=lambda r: [(r.standard_normal((2, 3)), 1, False), (r.standard_normal((2, 3)), 0, True)])
 def cumsum(x: Tensor, dim: int, reverse: bool) -> Spec:
     """Running sum along `dim`; with `reverse` from the end, of each element and those after it."""
     return Spec(x._layout.shape, x.dtype)
@@ -208,9 +207,8 @@ def _cumprod_grad_with_zeros(g: Tensor, x: Tensor, dim: int) -> Tensor:
     return pieces[0].new_cat(pieces, dim)
 
 
-@primitive("cumprod", kernel=_scan_kernel(np.multiply), aten=InAten(call=lambda x, dim: ("cumprod", (x, dim), _kept(x))),
-           derivative=General(_cumprod_vjp), why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"},
-           samples=lambda r: [(r.standard_normal((2, 3)), 1), (np.array([2.0, 0.0, 3.0]), 0)])
+@primitive("cumprod", library="running", kernel=_scan_kernel(np.multiply), aten=InAten(call=lambda x, dim: ("cumprod", (x, dim), _kept(x))),
+           derivative=General(_cumprod_vjp), samples=lambda r: [(r.standard_normal((2, 3)), 1), (np.array([2.0, 0.0, 3.0]), 0)])
 def cumprod(x: Tensor, dim: int) -> Spec:
     """Running product along `dim`."""
     return Spec(x._layout.shape, x.dtype)
@@ -258,7 +256,7 @@ def _logcumsumexp_vjp(g: Tensor, x: Tensor, out: Tensor, dim: int, reverse: bool
 @primitive("logcumsumexp", kernel=_quiet(_running_exponentials), derivative=General(_logcumsumexp_vjp),
            aten=InAten(call=lambda x, dim, reverse: None if reverse else ("logcumsumexp", (x, dim), {})),
            samples=lambda r: [(r.standard_normal((2, 5)), 1, False), (r.standard_normal((4, 2)), 0, True)],
-           why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})
+           why_absent={"loop": "a scan; inductor calls the kernel"})
 def logcumsumexp(x: Tensor, dim: int, reverse: bool) -> Spec:
     """Running log(sum(e^x)) along `dim`; with `reverse` from the end."""
     return Spec(x._layout.shape, x.dtype)
@@ -288,7 +286,7 @@ def _running(name: str, ufunc: Any) -> Any:
         return Spec(x._layout.shape, x.dtype), Spec(x._layout.shape, int64)
     return primitive(name, kernel=_quiet(_running_extremum(ufunc)), tags=("ordered",), derivative=General(_by_index_vjp),
                      samples=lambda r: [(r.standard_normal((2, 4)), 1)],
-                     why_absent={"loop": "a scan; inductor calls the kernel until the loop IR has scans"})(shape)
+                     why_absent={"loop": "a scan; inductor calls the kernel"})(shape)
 
 
 cummax, cummin = _running("cummax", np.maximum), _running("cummin", np.minimum)
@@ -314,8 +312,7 @@ def _sort_kernel(x: np.ndarray, dim: int, descending: bool, stable: bool) -> tup
     return _picked(x, order, dim), order.astype(np.int64, copy=False)
 
 
-@primitive("sort", kernel=_sort_kernel, tags=("ordered",), derivative=General(_by_index_vjp),
-           why_absent={"loop": "sorting is not a loop over independent elements"},
+@primitive("sort", library="order", kernel=_sort_kernel, tags=("ordered",), derivative=General(_by_index_vjp),
            samples=lambda r: [(r.standard_normal((2, 4)), 1, True, True), (r.standard_normal((2, 4)), 0, False, True)])
 def sort(x: Tensor, dim: int, descending: bool, stable: bool) -> tuple[Spec, Spec]:
     """Values in order along `dim` and their indices; NaN counts as the largest. Always stable."""
@@ -345,8 +342,7 @@ def _few_of_many(x: np.ndarray, k: int, dim: int, largest: bool) -> tuple:
     return _picked(x, indices, dim), indices.astype(np.int64, copy=False)
 
 
-@primitive("topk", kernel=_topk_kernel, tags=("ordered",), derivative=General(_by_index_vjp),
-           why_absent={"loop": "selection is not a loop over independent elements"},
+@primitive("topk", library="order", kernel=_topk_kernel, tags=("ordered",), derivative=General(_by_index_vjp),
            samples=lambda r: [(r.standard_normal((2, 4)), 2, 1, True, True)])
 def topk(x: Tensor, k: int, dim: int, largest: bool, sorted_: bool) -> tuple[Spec, Spec]:
     """The `k` largest (or smallest) along `dim`, in order, and their indices."""

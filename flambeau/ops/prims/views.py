@@ -9,7 +9,7 @@ import numpy as np
 
 from ...backends.cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from ...core.dtypes import float32, float64, int64
-from ...core.size import contiguous_strides, elementwise_strides, known_zero, may_overlap
+from ...core.size import contiguous_strides, elementwise_strides, extent, known_zero, may_overlap
 from ...core.symbolic import SymInt, expr_of
 from ...core.tensor import Tensor
 from ..primitives import InAten, channels_last_like
@@ -164,12 +164,9 @@ def reshaped_strides(old: Sequence, strides: Sequence, shape: Sequence) -> tuple
     return tuple(new) if left == 1 else None
 
 
-def _slice_loop(o: Any, idx: Sequence, x: Any, dim: int, start: Any, stop: Any, step: int) -> Any:
-    return x([i * step + start if d == dim else i for d, i in enumerate(idx)])
-
-
 @view("slice", tags=("moving",),
-      derivative=Linear(x=lambda g, x_shape, dim, start, stop, step: _slice_back(g, x_shape, dim, start, stop, step)), loop=_slice_loop,
+      derivative=Linear(x=lambda g, x_shape, dim, start, stop, step: _slice_back(g, x_shape, dim, start, stop, step)),
+      loop=lambda o, idx, x, dim, start, stop, step: x([i * step + start if d == dim else i for d, i in enumerate(idx)]),
            samples=lambda r: [(r.standard_normal((3, 7)), 1, 1, 6, 2), (r.standard_normal((3, 7)), 0, 1, 3, 1)])
 def slice_(x: Tensor, dim: int, start: int, stop: int, step: int) -> Spec:
     """Elements start, start+step, ... before stop along `dim`; 0 <= start <= stop <= size, step >= 1."""
@@ -192,10 +189,6 @@ def _slice_back(g: Tensor, shape: Sequence, dim: int, start: int, stop: int, ste
     return pad_zeros(g, tuple(low), tuple(high), tuple(inner))
 
 
-def _select_loop(o: Any, idx: Sequence, x: Any, dim: int, index: Any) -> Any:
-    return x([*idx[:dim], o.indirect(index([]), x.shape[dim]) if callable(index) else index, *idx[dim:]])
-
-
 def _select_back(g: Tensor, shape: Sequence, dim: int, index: Any) -> Tensor:
     if isinstance(index, Tensor):
         return g.new_zeros(tuple(shape)).index_add(dim, index.unsqueeze(0), g.unsqueeze(dim))
@@ -203,7 +196,8 @@ def _select_back(g: Tensor, shape: Sequence, dim: int, index: Any) -> Tensor:
 
 
 @view("select", tags=("moving",),
-      derivative=Linear(x=lambda g, x_shape, dim, index: _select_back(g, x_shape, dim, index)), loop=_select_loop,
+      derivative=Linear(x=lambda g, x_shape, dim, index: _select_back(g, x_shape, dim, index)),
+      loop=lambda o, idx, x, dim, index: x([*idx[:dim], o.indirect(index([]), x.shape[dim]) if callable(index) else index, *idx[dim:]]),
            samples=lambda r: [(r.standard_normal((3, 4)), 1, 2)])
 def select(x: Tensor, dim: int, index: int | Tensor) -> Spec:
     """The slice at `index` (>= 0) along `dim`, without that dimension. While tracing it may be a 0-dim tensor: where the slice begins
@@ -232,11 +226,8 @@ def squeeze(x: Tensor, dims: tuple[int, ...]) -> Spec:
     return Spec(tuple([shape[d] for d in keep]), x.dtype, tuple([strides[d] for d in keep]), offset)
 
 
-def _unsqueeze_loop(o: Any, idx: Sequence, x: Any, dim: int) -> Any:
-    return x([*idx[:dim], *idx[dim + 1:]])
-
-
-@view("unsqueeze", tags=("moving",), derivative=Linear(x=lambda g, dim: squeeze(g, (dim,))), loop=_unsqueeze_loop,
+@view("unsqueeze", tags=("moving",), derivative=Linear(x=lambda g, dim: squeeze(g, (dim,))),
+      loop=lambda o, idx, x, dim: x([*idx[:dim], *idx[dim + 1:]]),
            samples=lambda r: [(r.standard_normal((3, 2)), 1)])
 def unsqueeze(x: Tensor, dim: int) -> Spec:
     """With a dimension of size 1 before dimension `dim`."""
@@ -353,8 +344,7 @@ def _extent(x: Tensor) -> Any:
     if x._storage.buffer is not None:
         return x._storage.nbytes // x.dtype.itemsize
     base = x if x._base is None else x._base
-    reach = extent(base._layout) if 0 not in base._layout.shape else base._layout.offset
-    return reach * base.dtype.itemsize // x.dtype.itemsize
+    return reach(*base._layout) * base.dtype.itemsize // x.dtype.itemsize
 
 
 def check_pairs(size: Sequence, stride: Sequence) -> None:
@@ -373,10 +363,10 @@ def as_strided(x: Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset
     check_pairs(size, stride)
     have = _extent(x)
     if all(type(v) is int for v in (*size, *stride, offset, have)) and 0 not in size:
-        reach = extent((size, stride, offset))
-        if reach > have or offset < 0 or min(stride, default=0) < 0:
+        need = reach(size, stride, offset)
+        if need > have or offset < 0 or min(stride, default=0) < 0:
             raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} need "
-                               f"{reach} elements, but the storage has {have}")
+                               f"{need} elements, but the storage has {have}")
     return Spec(tuple(size), x.dtype, tuple(stride), offset)
 
 
@@ -384,8 +374,8 @@ def _as_strided_back(g: Tensor, spec: Spec, size: Sequence, stride: Sequence, of
     """Add each element of `g` back to the storage position it was read from, then read the input's own layout. Elements of the input
     that are one place in memory share its gradient, so that it arrives once at what they were expanded from."""
     strides = spec.strides or contiguous_strides(spec.shape)
-    reach = max(extent((spec.shape, strides, spec.offset)), extent((size, stride, offset)))
-    flat = g.new_zeros(reach).index_add(0, positions(g, size, stride, offset).reshape(-1), g.reshape(-1))
+    flat = g.new_zeros(max(reach(spec.shape, strides, spec.offset), reach(size, stride, offset)))
+    flat = flat.index_add(0, positions(g, size, stride, offset).reshape(-1), g.reshape(-1))
     mine = positions(g, spec.shape, strides, spec.offset).reshape(-1)
     if may_overlap(spec.shape, strides):
         shared = g.new_zeros(flat.shape).index_add(0, mine, g.new_ones(mine.shape))
@@ -393,10 +383,9 @@ def _as_strided_back(g: Tensor, spec: Spec, size: Sequence, stride: Sequence, of
     return flat.index_select(0, mine).reshape(spec.shape)
 
 
-def extent(layout: tuple) -> int:
-    """How many elements of memory a layout (shape, strides, offset) reaches."""
-    shape, strides, offset = layout
-    return offset + sum((n - 1) * s for n, s in zip(shape, strides)) + 1
+def reach(shape: Sequence, strides: Sequence, offset: Any) -> Any:
+    """How many elements of memory a layout reaches, from the memory's first."""
+    return offset + extent(shape, strides)
 
 
 def positions(like: Tensor, size: Sequence, stride: Sequence, offset: int) -> Tensor:
@@ -412,12 +401,8 @@ def positions(like: Tensor, size: Sequence, stride: Sequence, offset: int) -> Te
 def in_memory(x: Tensor, layout: tuple, least: int = 0) -> tuple[Tensor, Tensor]:
     """Memory of at least so many elements in which `x` lies in this layout, zeros around it; and where its elements are."""
     mine = positions(x, *layout)
-    memory = x.new_zeros(max(extent(layout), least))
+    memory = x.new_zeros(max(reach(*layout), least))
     return memory.index_put((mine,), x), mine
-
-
-def _unfold_loop(o: Any, idx: Sequence, x: Any, dim: int, size: int, step: int) -> Any:
-    return x([i * step + idx[-1] if d == dim else i for d, i in enumerate(idx[:-1])])
 
 
 def _unfold_back(g: Tensor, shape: Sequence, dim: int, size: int, step: int) -> Tensor:
@@ -429,11 +414,8 @@ def _unfold_back(g: Tensor, shape: Sequence, dim: int, size: int, step: int) -> 
     return g.new_zeros(tuple(shape)).index_add(dim, places.reshape((count * size,)), taps)
 
 
-def _unfold_batch(prim: Any, size: int, args: tuple, has: tuple) -> Tensor:
-    return unfold(args[0], args[1] + 1, *args[2:])
-
-
-@view("unfold", tags=("overlapping",), batch=_unfold_batch, loop=_unfold_loop,
+@view("unfold", tags=("overlapping",), batch=lambda prim, size, args, has: unfold(args[0], args[1] + 1, *args[2:]),
+      loop=lambda o, idx, x, dim, size, step: x([i * step + idx[-1] if d == dim else i for d, i in enumerate(idx[:-1])]),
       derivative=Linear(x=lambda g, x_shape, dim, size, step: _unfold_back(g, x_shape, dim, size, step)),
       samples=lambda r: [(r.standard_normal((2, 7, 3)), 1, 3, 2), (r.standard_normal(6), 0, 2, 3)])
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Spec:

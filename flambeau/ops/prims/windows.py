@@ -74,8 +74,8 @@ def convolution_in_aten(call: Callable, x: Tensor, w: Tensor, *rest: Any) -> Any
 @primitive("convolution", aten=InAten(steps=convolution_in_aten),
            sharding=lambda x, w, *rest: _sharded("nc*,oc*->no*", "n*,**->n*", rest[-1]),
            batch=_convolution_batch, flops=convolution_flops,
-           kernel=lambda x, w, *attrs: conv.convolution(x, w, None, *attrs), loop="extern", tensors=2,
-           tags=("linear", "extern"), derivative=Linear(
+           kernel=lambda x, w, *attrs: conv.convolution(x, w, None, *attrs), library="convolution", tensors=2,
+           tags=("linear",), derivative=Linear(
                x=lambda g, w, x_shape, stride, padding, dilation, groups: convolution_input_grad(
                    g, conjugated(w), tuple(x_shape), stride, padding, dilation, groups),
                w=lambda g, x, w_shape, stride, padding, dilation, groups: convolution_weight_grad(
@@ -115,8 +115,8 @@ def _cropped(x: Tensor, shape: Sequence) -> Tensor:
            sharding=lambda g, w, *rest: _sharded("no*,oc*->nc*", "n*,**->n*", rest[-1]),
            batch=_input_grad_batch, aten=InAten("convolution_backward", node="convolution"),
            flops=lambda out, g, w, *attrs: convolution_flops(g, out, w),
-           kernel=lambda g, w, *attrs: conv.convolution_input_grad(g, w, *attrs), loop="extern",
-           tensors=2, tags=("linear", "extern"), derivative=Linear(
+           kernel=lambda g, w, *attrs: conv.convolution_input_grad(g, w, *attrs), library="convolution",
+           tensors=2, tags=("linear",), derivative=Linear(
                g_=lambda g, w, g__shape, x_shape, stride, padding, dilation, groups: _cropped(convolution(
                    g, conjugated(w), stride, padding, dilation, groups), g__shape),
                w=lambda g, g_, w_shape, stride, padding, dilation, groups: convolution_weight_grad(
@@ -132,8 +132,8 @@ def convolution_input_grad(g_: Tensor, w: Tensor, x_shape: Sequence[int], stride
 @primitive("convolution_weight_grad",
            sharding=lambda g, x, *rest: _sharded("no*,nc*->oc*", "n*,n*->**", rest[-1]),
            batch=_weight_grad_batch, aten=InAten("convolution_backward"), flops=lambda out, g, x, *attrs: convolution_flops(g, x, out),
-           kernel=lambda g, x, *attrs: conv.convolution_weight_grad(g, x, *attrs), loop="extern",
-           tensors=2, tags=("linear", "extern"), derivative=Linear(
+           kernel=lambda g, x, *attrs: conv.convolution_weight_grad(g, x, *attrs), library="convolution",
+           tensors=2, tags=("linear",), derivative=Linear(
                g_=lambda g, x, stride, padding, dilation, groups: convolution(
                    conjugated(x), g, stride, padding, dilation, groups),
                x=lambda g, g_, x_shape, stride, padding, dilation, groups: convolution_input_grad(

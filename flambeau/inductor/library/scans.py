@@ -8,23 +8,24 @@ the last round writes the one that is the loop's result.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flambeau.core.expr import Index, to_cpp
 from flambeau.core.size import contiguous_strides
-from flambeau.inductor.cpu.externs import Pointer, runs_in_python
+from flambeau.inductor.library.record import LibraryCall, Pointer
 from flambeau.inductor.loop.boxes import Box, boxes_in, index_of, origin_of, template
 from flambeau.inductor.loop.ir import Extern, Program, Scanned, View
-from flambeau.ops.higher_order import Scan
 
 if TYPE_CHECKING:
     from flambeau.inductor.loop.lowering import Lowering
 
 
-def lower(lowering: Lowering, node: Any, scan: Scan, args: list) -> Any:
+def _lower(lowering: Lowering, node: Any, scan: Any, args: list) -> Any:
     """A loop whose step is a program of its own, where generated code can run all of it."""
+    if scan.body is None:
+        return None
     body = type(lowering)(lowering.target).run(scan.body)
     places, results = scan.places[:scan.count], scan.places[scan.count:]
     stacked = tuple(dict.fromkeys(results))
@@ -57,7 +58,7 @@ def is_plain(body: Program, symbols: Collection[str]) -> bool:
     outside, and it makes each result whole, in memory of its own."""
     results = [v.buffer for v in body.outputs if isinstance(v, View) and body.buffers[v.buffer].kind == "output" and _is_whole(v, body)]
     return (not body.constants and len(results) == len(body.outputs) == len(set(results)) and set(body.symbols) <= set(symbols)
-            and not any(map(runs_in_python, body.steps)))
+            and not any(isinstance(step, Extern) and step.in_python for step in body.steps))
 
 
 def _is_whole(view: View, body: Program) -> bool:
@@ -148,3 +149,27 @@ class _Loop:
 def _row(view: View) -> str:
     """The bytes from one place to the next."""
     return to_cpp(view.strides[0] * view.dtype.itemsize)
+
+
+def _wrongs(step: Extern) -> Iterator[str]:
+    """A loop's operands are what its step takes, at one place of the sequence or whole, and its results what the step makes."""
+    body = step.body
+    assert body is not None
+    count, program = body.carried, body.program
+    rows = range(count, count + body.inputs)
+    made = [program.outputs[k] for k in (*body.places, *body.stacked)]
+    pairs = [(view, program.buffers[name], k in rows) for k, (view, name) in enumerate(zip(step.inputs, body.taken))]
+    pairs += [(view, program.buffers[out.buffer], k >= count)
+              for k, (view, out) in enumerate(zip(step.outputs, made)) if isinstance(out, View)]
+    if len(pairs) != len(step.inputs) + len(step.outputs) or len(body.taken) != len(step.inputs) or len(made) != len(step.outputs):
+        yield f"it has {len(step.inputs)} operands and {len(step.outputs)} results, its step {len(body.taken)} and {len(made)}"
+    for view, buffer, moves in pairs:
+        shape, strides = view.shape[moves:], view.strides[moves:]
+        if (shape, strides, view.dtype) != (buffer.shape, buffer.strides, buffer.dtype):
+            yield (f"{view.buffer} is {view.dtype.name}{list(shape)} with strides {list(strides)} at each step, which takes "
+                   f"{buffer.dtype.name}{list(buffer.shape)} with strides {list(buffer.strides)} as {buffer.name}")
+    if len({view.shape[0] for view in step.inputs[count:count + body.inputs]} | {v.shape[0] for v in step.outputs[count:]}) != 1:
+        yield "what it goes over differs in length"
+
+
+SCAN = LibraryCall({"cpu": _lower}, wrongs=_wrongs)
