@@ -203,3 +203,26 @@ def test_checkpoints_warn_of_the_default_and_of_inputs_without_gradients():
             checkpoint(lambda x: x.sin(), leaf(lib))
         with pytest.warns(UserWarning, match="None of the inputs have requires_grad=True"):
             checkpoint(lambda x: x.sin(), lib.ones(2), use_reentrant=True)
+
+
+def test_a_saved_output_requires_a_gradient_in_a_plain_backward():
+    for t in (torch, fl):
+        seen = []
+
+        class Exp(t.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                y = x.exp()
+                ctx.save_for_backward(y, x)
+                return y
+
+            @staticmethod
+            def backward(ctx, g):
+                y, x = ctx.saved_tensors
+                seen.append((y.requires_grad, y.is_leaf, x.requires_grad, t.is_grad_enabled()))
+                return g * y
+
+        for create_graph in (False, True):
+            x = t.ones(2, requires_grad=True)
+            t.autograd.grad(Exp.apply(x).sum(), x, create_graph=create_graph)
+        assert seen == [(True, False, True, False), (True, False, True, True)]
