@@ -76,6 +76,9 @@ from flambeau._higher_order_ops.while_loop import while_loop as while_loop
 from flambeau._lobpcg import lobpcg as lobpcg
 from flambeau._lowrank import pca_lowrank as pca_lowrank
 from flambeau._lowrank import svd_lowrank as svd_lowrank
+from flambeau._private import _amp_foreach_non_finite_check_and_unscale_ as _amp_foreach_non_finite_check_and_unscale_
+from flambeau._private import _amp_update_scale_ as _amp_update_scale_
+from flambeau._private import _int_mm as _int_mm
 from flambeau._private import _scaled_mm as _scaled_mm
 from flambeau._private import _shape_as_tensor as _shape_as_tensor
 from flambeau._settings import AcceleratorError as AcceleratorError
@@ -268,6 +271,7 @@ _library: Any
 _tensor: Any
 _tensor_str: Any
 _vendor: Any
+_vmap_internals: Any
 bfloat16: _dtype
 bit: _dtype
 bits16: _dtype

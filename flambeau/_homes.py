@@ -40,6 +40,8 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
     "functional": ("", "atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist chain_matmul "
                        "einsum istft lu meshgrid norm split stft tensordot unique unique_consecutive unravel_index F=nn.functional"),
     "_tensor": ("", "Tensor _rebuild_from_type_v2=serialization.names._rebuild_from_type_v2"),
+    "_C._onnx": ("onnx", "OperatorExportTypes TensorProtoDataType TrainingMode"),
+    "_vmap_internals": ("func", "_vmap=vmap"),
     "_C._functorch": ("func.vmap", "is_batchedtensor _add_batch_dim=add_batch_dim _remove_batch_dim=remove_batch_dim"),
     "_library.infer_schema": ("library", "infer_schema"),
     "_library.custom_ops": ("library", "CustomOpDef custom_op"),
@@ -62,6 +64,7 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                                                     "distribute_module"),
     "distributed._tensor.device_mesh": ("distributed.device_mesh", "DeviceMesh init_device_mesh"),
     "distributed._tensor.experimental": ("distributed.tensor.experimental", "context_parallel local_map implicit_replication"),
+    "distributed._composable_state": ("distributed.fsdp.fully_shard", "_get_module_state"),
     "distributed.fsdp.api": ("distributed.fsdp", "FullOptimStateDictConfig LocalOptimStateDictConfig LocalStateDictConfig "
                                                  "OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig "
                                                  "StateDictConfig StateDictSettings BackwardPrefetch "
@@ -75,7 +78,8 @@ KEPT: Final[dict[str, tuple[str, str]]] = {
                                                              "UNSET_RPC_TIMEOUT"),
     "distributed.rpc.backend_registry": ("distributed.rpc.options", "BackendType"),
     "_C._distributed_rpc": ("distributed.rpc", "PyRRef WorkerInfo"),
-    "_tensor_str": ("ops.printing", "set_printoptions get_printoptions printoptions PRINT_OPTS _str=_repr _tensor_str=tensor_text"),
+    "_tensor_str": ("ops.printing", "set_printoptions get_printoptions printoptions PRINT_OPTS _Formatter _add_suffixes "
+                                      "_str=_repr _str_intern=_repr _tensor_str=elements_text"),
     "_vendor.packaging.version": ("torch_version", "Version=TorchVersion parse=TorchVersion"),
     "_C._autograd": ("profiler", "DeviceType"),
     "_C._profiler": ("", "ProfilerActivity=profiler.ProfilerActivity _ExperimentalConfig=profiler._ExperimentalConfig "
@@ -178,6 +182,7 @@ LEFT_OUT: Final[dict[str, tuple[str, str]]] = {
     # module: (what to use instead, the names)
     "_C._functorch": ("use torch.func", "_vmap_increment_nesting _vmap_decrement_nesting get_unwrapped "
                                         "maybe_get_bdim maybe_get_level current_level TransformType CInterpreter"),
+    "distributed.fsdp._common_utils": ("use distributed.fsdp.FSDPModule", "_FSDPState"),
     "_C._distributed_c10d": (_PROCESSES, "ProcessGroup Store ReduceOp Work"),
     "_export.error": (_EXPORT, "InternalError"),
     "_export.utils": (_EXPORT, "_disable_aten_to_metadata_assertions"),

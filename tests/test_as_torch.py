@@ -119,6 +119,17 @@ def test_run(tmp_path: Path) -> None:
     assert module.returncode == 3 and module.stdout.endswith("'x'] 7 2.0\n"), module.stderr
 
 
+def test_library_functions_are_operators_of_scripts_where_modules_say_torch(tmp_path: Path) -> None:
+    script = tmp_path / "scripted.py"
+    script.write_text("import torch\n"
+                      "@torch.jit.script\n"
+                      "def made(i: torch.Tensor, v: torch.Tensor, n: int):\n"
+                      "    return torch.sparse_coo_tensor(i, v, [n, n]).to_dense()\n"
+                      "print(made(torch.tensor([[0, 1], [1, 0]]), torch.tensor([1, 2]), 2).tolist())\n")
+    done = python("-m", "flambeau", "run", str(script))
+    assert done.stdout == "[[0, 1], [2, 0]]\n", done.stderr
+
+
 def test_run_without_a_script() -> None:
     missing = python("-m", "flambeau", "run", "nowhere.py")
     assert missing.returncode == 2 and "no such script: nowhere.py" in missing.stderr

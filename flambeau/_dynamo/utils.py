@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
+import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .._subclasses.fake_tensor import detect_fake_mode
 from ..core.device import device
 from ..core.tensor import Tensor
 from ..core.warned import warn_once
+from ..dynamo import config
 from ..dynamo.counts import counters, seconds
 
 
 def is_compile_supported(device_type: Any) -> bool:
     """Whether torch.compile serves a device type."""
     return device(device_type).type in ("cpu", "cuda")
+
+
+@contextlib.contextmanager
+def disable_cache_limit() -> Iterator[None]:
+    """A block in which functions are compiled anew however often guards fail."""
+    with config.patch(recompile_limit=sys.maxsize, accumulated_recompile_limit=sys.maxsize):
+        yield
 
 
 def compile_times(repr: str = "str", aggregate: bool = False) -> Any:

@@ -61,7 +61,7 @@ class FunctionCtx:
         node = self._node()
         if node is None or node.saved is None:
             raise RuntimeError(SECOND_TIME)
-        return tuple(s.get(node) if isinstance(s, Saved) else s for s in node.saved)
+        return tuple(s.get(node, always=True) if isinstance(s, Saved) else s for s in node.saved)
 
     def maybe_clear_saved_tensors(self) -> None:
         """Let go of what is kept for backward, as a backward pass does at its end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,34 @@ def _tensors(x: Any, what: str) -> tuple:
         if not isinstance(part, Tensor):
             raise TypeError(f"The {what} must be either a Tensor or a tuple of Tensors but the given {what} has type {type(x)}.")
     return x if isinstance(x, tuple) else (x,)
+
+
+def _as_tuple(inp: Any, arg_name: str, fn_name: str) -> tuple[bool, tuple]:
+    """Whether what is given to `fn_name` is a tuple, and it as one."""
+    return isinstance(inp, tuple), _tensors(inp, f"{arg_name} given to {fn_name}")
+
+
+def _construct_standard_basis_for(tensors: Sequence[Tensor], tensor_numels: Sequence[int]) -> tuple[Tensor, ...]:
+    """The rows of the unit matrix over all elements of the tensors, cut into the tensors' shares: (sum of numels, numel) each."""
+    if not tensors or len(tensors) != len(tensor_numels):
+        raise AssertionError(f"as many sizes as tensors are needed, and at least one; got {len(tensors)} tensors, {len(tensor_numels)} sizes")
+    total = sum(tensor_numels)
+    ends = itertools.accumulate(tensor_numels)
+    return tuple(tensor.new_ones(total).diag()[:, end - n:end] for tensor, n, end in zip(tensors, tensor_numels, ends))
+
+
+def _grad_postprocess(inputs: Any, create_graph: bool) -> Any:
+    """Tensors, or tuples of tuples of them, without their history unless `create_graph`."""
+    if isinstance(inputs, tuple):
+        return tuple(_grad_postprocess(part, create_graph) for part in inputs)
+    return inputs if create_graph else inputs.detach()
+
+
+def _tuple_postprocess(res: Any, to_unpack: bool | tuple[bool, bool]) -> Any:
+    """A result without the tuples, around it and in it, that what it was made of had not."""
+    around, inside = to_unpack if isinstance(to_unpack, tuple) else (to_unpack, True)
+    res = res if inside else tuple(part[0] for part in res)
+    return res if around else res[0]
 
 
 def _called(func: Callable, xs: tuple, name: str) -> tuple[Any, tuple]:

@@ -201,8 +201,9 @@ class Saved:
             raise RuntimeError("A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook cannot be "
                                "modified by in-place operations, as autograd keeps them as they are: clone() them first.")
 
-    def get(self, node: Node) -> Tensor:
-        """The tensor; an output comes back attached to `node` where that is recorded, and what hooks unpack to where the tensor was."""
+    def get(self, node: Node, always: bool = False) -> Tensor:
+        """The tensor; an output comes back attached to `node` where that is recorded (or `always`, as user code may ask it),
+        and what hooks unpack to where the tensor was."""
         tensor = self.tensor
         if self.unpack is not None:
             tensor = self.unpack(tensor)
@@ -214,7 +215,7 @@ class Saved:
             if store is not None and store.version != self.version:
                 raise RuntimeError(_modified(tensor, self.version, node if self.output is not None else None))
         edge = (node, self.output) if self.output is not None else None if self.unpack is None else self.edge
-        if edge is None or not dispatch.state.grad_enabled:
+        if edge is None or not (always or dispatch.state.grad_enabled):
             return tensor
         attached = bare(tensor)
         if isinstance(edge[0], AccumulateGrad):

@@ -64,3 +64,17 @@ def flags_of(namespace: dict[str, Any], *names: str) -> Callable[..., Any]:
     module._flags = names    # type: ignore[attr-defined]
     return flags
 
+
+def setter_of(namespace: dict[str, Any], *names: str) -> Callable[..., tuple]:
+    """A function `set_flags(_name=value, ...)` that sets module variables of `namespace` for good and gives what all of them were."""
+
+    def set_flags(*values: Any, **by_name: Any) -> tuple:
+        before = tuple(namespace[name] for name in names)
+        given = dict(zip(names, values), **{name.removeprefix("_"): value for name, value in by_name.items()})
+        unknown = sorted(set(given) - set(names))
+        if unknown:
+            raise TypeError(f"set_flags() got unexpected arguments {unknown}; it knows {sorted(names)}")
+        namespace.update({name: value for name, value in given.items() if value is not None})
+        return before
+
+    return set_flags

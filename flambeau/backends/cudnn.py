@@ -6,7 +6,7 @@ import importlib.util
 
 from ..core.lazy import LazyModule
 from ..core.settings import add_setting
-from ._flags import flags_of
+from ._flags import flags_of, setter_of
 
 _dnn = LazyModule("flambeau.backends.cuda.dnn_library")     # which reads the settings here
 enabled = True
@@ -36,4 +36,5 @@ def is_acceptable(tensor: object) -> bool:
 
 _NAMES = ("enabled", "benchmark", "benchmark_limit", "deterministic", "allow_tf32", "fp32_precision")
 flags = flags_of(globals(), *_NAMES)
+set_flags = setter_of(globals(), *_NAMES)
 add_setting("cudnn", globals(), *_NAMES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..core.settings import add_setting
-from ._flags import flags_of
+from ._flags import flags_of, setter_of
 from .cpu import onednn
 
 enabled = True
@@ -19,4 +19,5 @@ def is_available() -> bool:
 
 _NAMES = ("enabled", "deterministic", "allow_tf32", "fp32_precision")
 flags = flags_of(globals(), *_NAMES)
+set_flags = setter_of(globals(), *_NAMES)
 add_setting("mkldnn", globals(), *_NAMES)

@@ -49,7 +49,7 @@ class dtype:
 
     def to_real(self) -> dtype:
         """The real dtype of a complex dtype's parts; a real dtype is its own."""
-        return {"complex64": float32, "complex128": float64}.get(self.name, self)
+        return {"complex32": float16, "complex64": float32, "complex128": float64}.get(self.name, self)
 
 
 # Promotion categories, in the order in which they win over each other.
@@ -243,7 +243,7 @@ class finfo(_Limits):
         type = float32 if type is None else as_dtype(type, "finfo").to_real()
         if not type.is_floating_point:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type.name}'")
-        info = (np if ml_dtypes is None else ml_dtypes).finfo(type.numpy)
+        info = (np if ml_dtypes is None else ml_dtypes).finfo((isinstance(type, _NamedOnly) and _narrow(type.name)) or type.numpy)
         self.dtype, self.bits = type.name, info.bits
         self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
         self.tiny = self.smallest_normal = float(info.smallest_normal)
@@ -259,7 +259,8 @@ class iinfo(_Limits):
     def __init__(self, type: dtype):
         type = as_dtype(type, "iinfo")
         if type.category != INT:
-            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type.name}'")
+            raise TypeError("torch.bool is not supported by torch.iinfo" if type is bool_ else
+                            f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type.name}'")
         info = np.iinfo(type.numpy)
         self.dtype, self.bits, self.min, self.max = type.name, info.bits, int(info.min), int(info.max)
 

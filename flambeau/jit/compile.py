@@ -486,6 +486,8 @@ class Compiler:
         root, _, rest = name.partition(".")
         if not rest and root:
             return self.plain_callee(root)
+        if root == "torch" and rest.startswith("autograd."):     # which torch writes so
+            rest = rest.removeprefix("autograd.")
         if root == "torch" and script.allowed(rest):
             return script.function(rest, self.program.version)
         if root == "ops":

@@ -273,8 +273,9 @@ def _merged_mask(attn_mask: Tensor | None, key_padding_mask: Tensor | None, batc
     return attn_mask
 
 
-def _check_ranks(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> None:
-    """AssertionError unless all of them are those of a batch, or none is."""
+def _mha_shape_check(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None,
+                     num_heads: int) -> bool:
+    """Whether they are those of a batch; AssertionError where some are and others not."""
     rank = query.ndim
     if rank not in (2, 3):
         raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {rank}-D query tensor")
@@ -285,9 +286,14 @@ def _check_ranks(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Te
         raise AssertionError(f"{of} `key_padding_mask` to be `None` or {rank - 1}-D but found {key_padding_mask.ndim}-D tensor instead")
     if attn_mask is not None and attn_mask.ndim not in (2, 3):
         raise AssertionError(f"{of} `attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.ndim}-D tensor instead")
+    if rank == 2 and attn_mask is not None and attn_mask.ndim == 3:
+        expected = (num_heads, query.shape[0], key.shape[0])
+        if tuple(attn_mask.shape) != expected:
+            raise AssertionError(f"Expected `attn_mask` shape to be {expected} but got {attn_mask.shape}")
     if tuple(key.shape[:-1]) != tuple(value.shape[:-1]):
         raise AssertionError(f"key's sequence and batch dims {tuple(key.shape[:-1])} do not match value's "
                              f"{tuple(value.shape[:-1])}: key is {list(key.shape)}, value {list(value.shape)}")
+    return rank == 3
 
 
 def _batch_of_one(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -324,8 +330,7 @@ def multi_head_attention_forward(
             use_separate_proj_weight=use_separate_proj_weight, q_proj_weight=q_proj_weight, k_proj_weight=k_proj_weight,
             v_proj_weight=v_proj_weight, static_k=static_k, static_v=static_v, average_attn_weights=average_attn_weights,
             is_causal=is_causal)
-    _check_ranks(query, key, value, key_padding_mask, attn_mask)
-    single = query.ndim == 2
+    single = not _mha_shape_check(query, key, value, key_padding_mask, attn_mask, num_heads)
     if single:
         query, key, value = _batch_of_one(query, key, value)
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)

@@ -214,10 +214,9 @@ def _deprecated(name: str) -> Any:
     return old
 
 
-def _no_grad_uniform_(tensor: Tensor, a: float, b: float, generator: Any = None) -> Tensor:
-    """`uniform_`, by the name that libraries of old import."""
-    return uniform_(tensor, a, b, generator)
-
+# By the names that libraries import.
+_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_, _no_grad_fill_, _no_grad_zero_ = (
+    uniform_, normal_, trunc_normal_, constant_, zeros_)
 
 uniform, normal, constant, eye, dirac = (_deprecated(n) for n in ("uniform", "normal", "constant", "eye", "dirac"))
 xavier_uniform, xavier_normal = _deprecated("xavier_uniform"), _deprecated("xavier_normal")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core import dispatch
-from ..core.dtypes import COMPLEX, bool_, dtype, int64
+from ..core.dtypes import bool_, dtype, int64
 from ..core.storage import Storage, view_of
 from ..core.tensor import AutogradMeta, Layout, Tensor, fake, is_example
 from ..core.unresolved import seen, waits
@@ -178,9 +178,27 @@ def elements_text(x: Tensor, indent: int) -> str:
     options = _options[0]
     array = _values(x)
     summarise = array.size > options.threshold
-    shown = (_edges(array, options) if summarise else array).reshape(-1)
-    style = (_ComplexStyle if x.dtype.category == COMPLEX else _Style)(shown, options)
+    style = _style_of(_edges(array, options) if summarise else array, options)
     return _nested(array, style, indent, summarise, options)
+
+
+def _style_of(array: np.ndarray, options: PrintOptions) -> _Style | _ComplexStyle:
+    return (_ComplexStyle if array.dtype.kind == "c" else _Style)(array.reshape(-1), options)
+
+
+class _Formatter:
+    """How the numbers of a tensor are written, for libraries that print some of them on their own."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._style = _style_of(_values(tensor), _options[0])
+
+    def width(self) -> int:
+        """The length of the longest."""
+        return self._style.width
+
+    def format(self, value: Any) -> str:
+        """A number as text of this width."""
+        return self._style.text(value)
 
 
 # -- the whole -----------------------------------------------------------------------------------------------------------
@@ -219,13 +237,17 @@ def tensor_text(x: Tensor, prefix: str = "tensor(", contents: str | None = None)
         body = "[]"
     else:
         body = elements_text(x, len(prefix))
-    suffixes = _suffixes(x)
-    text = prefix + body
+    return _add_suffixes(prefix + body, _suffixes(x), len(prefix))
+
+
+def _add_suffixes(tensor_str: str, suffixes: Sequence[str], indent: int, force_newline: bool = False) -> str:
+    """What is printed, its suffixes and a parenthesis, in lines of the width that is set."""
+    text = tensor_str
     last = len(text) - text.rfind("\n") + 1     # two more than the line has, as torch counts it
     for suffix in suffixes:
-        if last + len(suffix) + 2 > _options[0].linewidth:
-            text += ",\n" + " " * len(prefix) + suffix
-            last = len(prefix) + len(suffix)
+        if force_newline or last + len(suffix) + 2 > _options[0].linewidth:
+            text += ",\n" + " " * indent + suffix
+            last, force_newline = indent + len(suffix), False
         else:
             text += ", " + suffix
             last += len(suffix) + 2

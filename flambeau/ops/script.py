@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from ..core import dispatch
 from ..core.device import device
 from ..core.dtypes import DTYPES, dtype
+from ..core.lazy import LazyModule
 from ..core.memory_format import layout, layout_named, memory_format
 from ..core.schema import MEMORY_FORMATS, Argument, FunctionSchema
 from ..core.tensor import Tensor
@@ -371,6 +372,8 @@ def _padded(pad: Callable[..., str]) -> Callable[..., str]:
     return made
 
 
+_autograd = LazyModule("flambeau.autograd")
+
 ON_VALUES: dict[str, Callable[..., Any]] = {
     "pad_sequence": lambda xs, batch_first=False, padding=0.0, side="right": padded(xs, batch_first, padding, side),
     **_STR, **{name: _padded(pad) for name, pad in _PADDED.items()}, "join": lambda between, parts: between.join(parts),
@@ -391,6 +394,7 @@ ON_VALUES: dict[str, Callable[..., Any]] = {
     "add_": _in_place(list.extend), "mul_": _in_place(list.__imul__),
     "clear": lambda x: _in_place(type(x).clear)(x), "copy": lambda x: x.copy(), "reverse": _in_place(list.reverse), "sort": _in_place(
         lambda x, reverse=False: x.sort(reverse=reverse)),
+    "grad": lambda *args, **kwargs: list(_autograd.grad(*args, **kwargs)), "Size": list,
     "sorted": lambda items, reverse=False: sorted(items, reverse=reverse),
     "pop": lambda x, *at: x.pop(*at), "remove": _in_place(_remove), "index": _index, "count": _count, "list": lambda x: list(x),
     "slice": lambda x, start=None, end=None, step=1: x[start:end:step],
@@ -411,6 +415,17 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
     """A tensor of numbers, or of a list of them."""
     made = OPERATORS["tensor"](_inner(data), dtype=dtype_of(dtype), device=device)
     return made.requires_grad_() if requires_grad else made
+
+
+_construct = LazyModule("flambeau.sparse.construct")
+
+
+def _sparse(name: str) -> Callable[..., Tensor]:
+    """A constructor of sparse tensors."""
+    def made(*parts: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+        return getattr(_construct, name)(*parts, dtype=dtype_of(dtype), device=device, requires_grad=requires_grad)
+
+    return made
 
 
 def _as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -468,6 +483,9 @@ _SPECIAL = {"special_expit": "sigmoid", "special_gammaln": "lgamma", "special_ps
 GIVES_SEVERAL = frozenset((*(f"adaptive_max_pool{n}d" for n in (1, 2, 3)), *(f"atleast_{n}d" for n in (1, 2, 3)), "unique_consecutive"))
 """Operators that give one tensor in a program of Python's, and are the first of several in ATen."""
 
+_SPARSE = ("values", "_values", "_indices", "_nnz", "crow_indices", "col_indices", "ccol_indices", "row_indices", "to_sparse",
+           "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc", "sparse_mask")
+
 ON_TENSORS: dict[str, Callable[..., Any]] = {
     "_unique2": lambda x, order=True, inverse=False, counts=False: _unique(x, None, order, inverse, counts),
     "unique_dim": lambda x, dim, order=True, inverse=False, counts=False: _unique(x, dim, order, inverse, counts),
@@ -487,8 +505,10 @@ ON_TENSORS: dict[str, Callable[..., Any]] = {
     **{name: _asked(name) for name in ["numel", "is_floating_point", "is_complex", "is_signed", "is_contiguous", "type_as", "get_device",
         "storage_offset", "element_size", "requires_grad_", "retain_grad", "detach_", "squeeze_", "unsqueeze_", "transpose_", "t_",
         "swapaxes_", "swapdims_", "resize_", "resize_as_", "set_", "is_pinned", "pin_memory", "is_set_to", "sum_to_size", "cpu", "cuda",
-        "is_conj", "is_neg", "is_inference", "is_leaf", "to_dense", "coalesce", "indices", "is_coalesced", "sparse_dim", "dense_dim"]},
-    **{f"_cast_{theirs}": lambda x, *non_blocking, kind=DTYPES[ours]: x.to(kind) for theirs, ours in (
+        "is_conj", "is_neg", "is_inference", "is_leaf", "to_dense", "coalesce", "indices", "is_coalesced", "sparse_dim", "dense_dim",
+        *_SPARSE]},
+    **{name: _sparse(name) for name in ("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor")},
+    **{f"_cast_{theirs}": lambda self, non_blocking=False, kind=DTYPES[ours]: self.to(kind, non_blocking=non_blocking) for theirs, ours in (
         ("Byte", "uint8"), ("Char", "int8"), ("Short", "int16"), ("Int", "int32"), ("Long", "int64"), ("Half", "float16"),
         ("Float", "float32"), ("Double", "float64"))},
     "Int": int, "Float": float, "Bool": bool, "Complex": complex, "IntImplicit": int, "FloatImplicit": float,

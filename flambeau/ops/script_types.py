@@ -160,13 +160,27 @@ _TEXT = """
     warn(str message, int stacklevel=2) -> None
     rrelu(Tensor self, float lower=0.125, float upper=0.3333333333333333, bool training=False) -> Tensor
     device(str a) -> Device
+    Size(int[] sizes) -> int[]
     device(str a, int index) -> Device
     wait(Future(t) self) -> t
     numpy_T mT mH matrix_H(Tensor self) -> Tensor
+    values crow_indices col_indices ccol_indices row_indices _values _indices(Tensor self) -> Tensor
+    _nnz(Tensor self) -> int
+    to_sparse to_sparse_csr to_sparse_csc(Tensor self, *, int? dense_dim=None) -> Tensor
+    to_sparse(Tensor self, int sparse_dim) -> Tensor
+    to_sparse_bsr to_sparse_bsc(Tensor self, int[2] blocksize, int? dense_dim=None) -> Tensor
+    sparse_mask(Tensor self, Tensor mask) -> Tensor
+    pin_memory(Tensor self, Device? device=None) -> Tensor
 """
 
 _BAGS = "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, " \
         "Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> (Tensor,Tensor,Tensor,Tensor)"
+_GRADS = "grad(Tensor[] outputs, Tensor[] inputs, Tensor?[]? grad_outputs=None, bool? retain_graph=None, bool create_graph=False, " \
+         "bool allow_unused=False) -> Tensor?[]"
+_SPARSE = [f"sparse_{kind}_tensor({parts}, Tensor values, {size}*, ScalarType? dtype=None, Device? device=None, "
+           "bool? requires_grad=False) -> Tensor"
+           for kind, parts in (("coo", "Tensor indices"), ("csr", "Tensor crow_indices, Tensor col_indices"),
+                               ("csc", "Tensor ccol_indices, Tensor row_indices")) for size in ("", "int[] size, ")]
 _SEVERAL = {"std_mean": 2, "var_mean": 2, "lstm": 3, "gru": 2, "rnn_tanh": 2, "rnn_relu": 2, "lstm_cell": 2, "embedding_bag": 4,
             **{f"{kind}_max_pool{n}d": 2 for kind in ("adaptive", "fractional") for n in (1, 2, 3)}, "max_pool1d_with_indices": 2,
             "max_pool2d_with_indices": 2, "max_pool3d_with_indices": 2, "_native_batch_norm_legit": 3, "histogramdd": 2}
@@ -179,7 +193,7 @@ def values() -> dict[str, list[FunctionSchema]]:
     """The signatures of operators on what is no tensor, and on tensors where ATen's table has none."""
     found: dict[str, list[FunctionSchema]] = {}
     lines = [*_TEXT.strip().splitlines(), *(f"{_TESTS}(str self) -> bool",), f"{_CHANGED}(str self) -> str",
-             _BAGS, f"{_NUMBERS_TO_FLOAT}(int a) -> float", f"{_NUMBERS_TO_FLOAT}(float a) -> float",
+             _BAGS, *_SPARSE, _GRADS, f"{_NUMBERS_TO_FLOAT}(int a) -> float", f"{_NUMBERS_TO_FLOAT}(float a) -> float",
              f"{_NUMBERS_TO_FLOAT}(complex a) -> complex"]
     for line in lines:
         names, arguments, result = _LINE.fullmatch(line.strip()).groups()       # type: ignore[union-attr]

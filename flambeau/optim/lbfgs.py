@@ -10,7 +10,7 @@ from ..core.tensor import Tensor
 from .optimizer import Optimizer, ParamsT, as_real
 
 
-def _cubic_minimum(x1: float, f1: float, g1: float, x2: float, f2: float, g2: float, bounds: tuple[float, float] | None = None) -> float:
+def _cubic_interpolate(x1: float, f1: float, g1: float, x2: float, f2: float, g2: float, bounds: tuple[float, float] | None = None) -> float:
     """The minimum of the cubic through two points and their slopes, within `bounds` (Nocedal and Wright, eq. 3.59)."""
     low, high = bounds if bounds is not None else (min(x1, x2), max(x1, x2))
     d1 = g1 + g2 - 3 * (f1 - f2) / (x1 - x2)
@@ -32,34 +32,38 @@ class _Point:
         self.t, self.loss, self.grad, self.slope = t, loss, grad, slope
 
 
-def _strong_wolfe(evaluate: Callable[[float], tuple[float, Tensor]], t: float, direction: Tensor, loss: float, grad: Tensor,
-                  slope: float, c1: float = 1e-4, c2: float = 0.9, tolerance: float = 1e-9,
-                  most: int = 25) -> tuple[float, Tensor, float, int]:
-    """A step length with sufficient decrease and a flat enough slope (Nocedal and Wright, algorithms 3.5 and 3.6)."""
-    size = direction.abs().max().item()
+def _strong_wolfe(obj_func: Callable[[Any, float, Tensor], tuple[float, Tensor]], x: Any, t: float, d: Tensor, f: float, g: Tensor,
+                  gtd: float | Tensor, c1: float = 1e-4, c2: float = 0.9, tolerance_change: float = 1e-9,
+                  max_ls: int = 25) -> tuple[float, Tensor, float, int]:
+    """A step length with sufficient decrease and a flat enough slope (Nocedal and Wright, algorithms 3.5 and 3.6).
+
+    `obj_func(x, t, d)` gives loss and gradient at x + t * d; `f`, `g`, `gtd` are loss, gradient and slope at `x`, and `t` is tried first.
+    Gives loss, gradient, step length and the number of calls.
+    """
+    size, f, gtd = d.abs().max().item(), float(f), float(gtd)
 
     def at(length: float) -> _Point:
-        new_loss, new_grad = evaluate(length)
-        return _Point(length, new_loss, new_grad, new_grad.dot(direction).item())
+        new_loss, new_grad = obj_func(x, length, d)
+        return _Point(length, new_loss, new_grad, new_grad.dot(d).item())
 
-    start = _Point(0.0, loss, grad, slope)
+    start = _Point(0.0, f, g, gtd)
     before, now, calls, iterations = start, at(t), 1, 0
     bracket: list[_Point] = []
-    while iterations < most:
-        if now.loss > loss + c1 * now.t * slope or (iterations > 1 and now.loss >= before.loss):
+    while iterations < max_ls:
+        if now.loss > f + c1 * now.t * gtd or (iterations > 1 and now.loss >= before.loss):
             bracket = [before, now]
             break
-        if abs(now.slope) <= -c2 * slope:
+        if abs(now.slope) <= -c2 * gtd:
             return now.loss, now.grad, now.t, calls
         if now.slope >= 0:
             bracket = [before, now]
             break
         low, high = now.t + 0.01 * (now.t - before.t), now.t * 10
-        longer = _cubic_minimum(before.t, before.loss, before.slope, now.t, now.loss, now.slope, (low, high))
+        longer = _cubic_interpolate(before.t, before.loss, before.slope, now.t, now.loss, now.slope, (low, high))
         before, now, calls, iterations = now, at(longer), calls + 1, iterations + 1
     if not bracket:
         bracket = [start, now]
-    best, found = _zoom(at, bracket, loss, slope, size, c1, c2, tolerance, most - iterations)
+    best, found = _zoom(at, bracket, f, gtd, size, c1, c2, tolerance_change, max_ls - iterations)
     return best.loss, best.grad, best.t, calls + found
 
 
@@ -73,7 +77,7 @@ def _zoom(at: Callable, bracket: list[_Point], loss: float, slope: float, size: 
         if width * size < tolerance:
             break
         first, last = min(low.t, high.t), max(low.t, high.t)
-        t = _cubic_minimum(low.t, low.loss, low.slope, high.t, high.loss, high.slope)
+        t = _cubic_interpolate(low.t, low.loss, low.slope, high.t, high.loss, high.slope)
         margin = 0.1 * (last - first)
         if min(last - t, t - first) < margin:
             if stuck or t >= last or t <= first:
@@ -216,13 +220,13 @@ class LBFGS(Optimizer):
                 slope: float) -> tuple[float, Tensor, float, int]:
         start = [p.detach().clone() for p in self._params]
 
-        def evaluate(length: float) -> tuple[float, Tensor]:
-            self._move(length, d)
+        def evaluate(saved: list[Tensor], length: float, along: Tensor) -> tuple[float, Tensor]:
+            self._move(length, along)
             value, slope_there = float(closure()), self._flat_grad()
-            for p, saved in zip(self._params, start):
-                p.copy_(saved)
+            for p, before in zip(self._params, saved):
+                p.copy_(before)
             return value, slope_there
 
-        loss, grad, t, evaluations = _strong_wolfe(evaluate, t, d, loss, grad, slope)
+        loss, grad, t, evaluations = _strong_wolfe(evaluate, start, t, d, loss, grad, slope)
         self._move(t, d)
         return loss, grad, t, evaluations

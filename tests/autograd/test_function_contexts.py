@@ -229,3 +229,26 @@ def test_arguments_by_name_are_differentiated(call, compiled):
         return x.grad.tolist()
 
     assert program(fl) == program(torch)
+
+
+def test_a_saved_output_requires_a_gradient_in_a_plain_backward():
+    for t in (torch, fl):
+        seen = []
+
+        class Exp(t.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                y = x.exp()
+                ctx.save_for_backward(y, x)
+                return y
+
+            @staticmethod
+            def backward(ctx, g):
+                y, x = ctx.saved_tensors
+                seen.append((y.requires_grad, y.is_leaf, x.requires_grad, t.is_grad_enabled()))
+                return g * y
+
+        for create_graph in (False, True):
+            x = t.ones(2, requires_grad=True)
+            t.autograd.grad(Exp.apply(x).sum(), x, create_graph=create_graph)
+        assert seen == [(True, False, True, False), (True, False, True, True)]

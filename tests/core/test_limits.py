@@ -7,7 +7,7 @@ import flambeau as fl
 
 torch = pytest.importorskip("torch")
 
-FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2")
+FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e8m0fnu")
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 SIZES = [[1.5], "ab", [2, "a"], [2, None], 5, [2, True], [np.int64(3), 2], [], (1, 2), range(3)]
 
@@ -17,6 +17,13 @@ def test_limits_of_floats_read_as_torch_says(name):
     ours, theirs = fl.finfo(getattr(fl, name)), torch.finfo(getattr(torch, name))
     assert repr(ours) == repr(theirs)
     assert all(getattr(ours, k) == getattr(theirs, k) for k in ("bits", "eps", "max", "min", "resolution", "smallest_normal", "tiny"))
+
+
+def test_limits_of_pairs_and_of_truths():
+    assert repr(fl.finfo(fl.complex32)) == repr(torch.finfo(torch.complex32))
+    for t in (torch, fl):
+        with pytest.raises(TypeError, match=r"torch\.bool is not supported by torch\.iinfo"):
+            t.iinfo(t.bool)
 
 
 @pytest.mark.parametrize("kind, names", [("finfo", FLOATS), ("iinfo", INTEGERS)])

@@ -543,6 +543,208 @@ def _ptflops(torch: Any, made: Any) -> dict[str, Any]:
             for backend in ("pytorch", "aten")}
 
 
+@job("adan_pytorch")
+def _adan(torch: Any, made: Any) -> dict[str, Any]:
+    from adan_pytorch import Adan
+    net, x = mlp(torch), torch.from_numpy(numbers(5, 4))
+    f = made(net)
+    return trained(torch, net, lambda _: f(x).square().mean(), Adan(net.parameters(), lr=1e-2, betas=(0.02, 0.08, 0.01)), 4)
+
+
+@job("pytorch_ranger")
+def _ranger(torch: Any, made: Any) -> dict[str, Any]:
+    from pytorch_ranger import Ranger
+    net, x = mlp(torch), torch.from_numpy(numbers(5, 4))
+    f = made(net)
+    warnings.simplefilter("ignore")     # of the forms of add_ and addcmul_ that it uses
+    return trained(torch, net, lambda _: f(x).square().mean(), Ranger(net.parameters(), lr=1e-2), 8)
+
+
+@job("mup")
+def _mup(torch: Any, made: Any) -> dict[str, Any]:
+    from mup import MuAdam, MuReadout, set_base_shapes
+    from torch import nn
+    net, base, delta = (nn.Sequential(nn.Linear(4, n), nn.ReLU(), nn.Linear(n, n), nn.ReLU(), MuReadout(n, 3)) for n in (32, 8, 16))
+    fill(torch, set_base_shapes(net, base, delta=delta))
+    x = torch.from_numpy(numbers(8, 4))
+    return trained(torch, net, lambda net: net(x).square().mean(), MuAdam(net.parameters(), lr=1e-2))
+
+
+@job("geotorch")
+def _geotorch(torch: Any, made: Any) -> dict[str, Any]:
+    import geotorch
+    losses, x = {}, torch.from_numpy(numbers(3, 6))
+    for name, options in (("orthogonal", {}), ("symmetric", {}), ("skew", {}), ("positive_definite", {}), ("sphere", {}), ("invertible", {})):
+        net = fill(torch, torch.nn.Linear(6, 6))
+        getattr(geotorch, name)(net, "weight", **options)
+        losses[name] = trained(torch, net, lambda net: net(x).square().mean(), torch.optim.SGD(net.parameters(), lr=0.05))["losses"]
+    return losses
+
+
+@job("brevitas")
+def _brevitas(torch: Any, made: Any) -> dict[str, Any]:
+    import brevitas.nn as qnn  # whose scripted quantizers run, too
+    from torch import nn
+    net = nn.Sequential(qnn.QuantConv2d(3, 8, 3, weight_bit_width=4), qnn.QuantReLU(bit_width=4), nn.Flatten(),
+                        qnn.QuantLinear(8 * 36, 3, bias=True, weight_bit_width=4))
+    x = torch.from_numpy(numbers(4, 3, 8, 8))
+    return {"losses": trained(torch, net, lambda net: net(x).square().mean())["losses"]}
+
+
+@job("curated_transformers")
+def _curated(torch: Any, made: Any) -> dict[str, Any]:
+    from curated_transformers.layers import AttentionMask
+    from curated_transformers.models.bert import BERTConfig, BERTEncoder
+    net = fill(torch, BERTEncoder(BERTConfig(embedding_width=32, hidden_width=32, intermediate_width=64, n_attention_heads=4, n_hidden_layers=2,
+                                             n_pieces=50))).eval()
+    ids, mask = torch.from_numpy(np.arange(18).reshape(2, 9)), AttentionMask(torch.ones(2, 9, dtype=torch.bool))
+    return {"out": net(ids, mask).last_hidden_layer_state.sum(-1).tolist()}
+
+
+@job("pytorch_tcn")
+def _tcn(torch: Any, made: Any) -> dict[str, Any]:
+    from pytorch_tcn import TCN
+    net = TCN(4, [8, 6], kernel_size=3, dropout=0.0, use_skip_connections=True, use_norm="weight_norm")
+    fill(torch, net)
+    f, x = made(net), torch.from_numpy(numbers(2, 4, 20))
+    losses = trained(torch, net, lambda _: f(x).square().mean())["losses"]
+    return {"losses": losses, "stream": net.eval().inference(x[:1, :, :5]).tolist()}
+
+
+@job("pytorch_wavelets")
+def _wavelets(torch: Any, made: Any) -> dict[str, Any]:
+    from pytorch_wavelets import DTCWTForward, DWTForward, DWTInverse
+    x = torch.from_numpy(numbers(1, 2, 16, 16)).requires_grad_()
+    low, high = DWTForward(J=2, wave="db2", mode="symmetric")(x)
+    back = DWTInverse(wave="db2", mode="symmetric")((low, high))
+    back.square().sum().backward()
+    complex_low, _ = DTCWTForward(J=2)(x.detach())
+    return {"low": low.tolist(), "back": float((back - x).abs().max()), "gradient": x.grad.sum().item(), "complex": complex_low.tolist()}
+
+
+@job("roma")
+def _roma(torch: Any, made: Any) -> dict[str, Any]:
+    import roma
+    rotations = roma.rotvec_to_rotmat(torch.from_numpy(numbers(3, 3)))
+    square = torch.from_numpy(numbers(2, 3, 3)).requires_grad_()
+    nearest = roma.special_procrustes(square)
+    (nearest * torch.from_numpy(numbers(2, 3, 3, seed=1))).sum().backward()
+    return {"quaternions": roma.rotmat_to_unitquat(rotations).tolist(), "angles": roma.rotmat_to_euler("xyz", rotations).tolist(),
+            "nearest": nearest.tolist(), "gradient": square.grad.tolist()}
+
+
+@job("smplx")
+def _smplx(torch: Any, made: Any) -> dict[str, Any]:
+    from smplx.lbs import lbs
+    shapes, template, directions = (torch.from_numpy(numbers(*shape)) for shape in ((2, 3), (10, 3), (10, 3, 3)))
+    bends, regressor, weights = (torch.from_numpy(0.1 * numbers(*shape)) for shape in ((27, 30), (4, 10), (10, 4)))
+    pose = torch.from_numpy(0.2 * numbers(2, 12)).requires_grad_()
+    vertices, joints = lbs(shapes, pose, template, directions, bends, regressor.softmax(1), torch.tensor([-1, 0, 1, 1]), weights.softmax(1))
+    vertices.square().sum().backward()
+    return {"vertices": vertices.sum(1).tolist(), "joints": joints.tolist(), "gradient": pose.grad.tolist()}
+
+
+@job("torchkbnufft")
+def _nufft(torch: Any, made: Any) -> dict[str, Any]:
+    import torchkbnufft
+    x = torch.complex(*(torch.from_numpy(numbers(1, 1, 8, 8, seed=seed)) for seed in (0, 1))).requires_grad_()
+    trajectory = torch.from_numpy(numbers(2, 30).clip(-3, 3))
+    y = torchkbnufft.KbNufft(im_size=(8, 8))(x, trajectory)
+    back = torchkbnufft.KbNufftAdjoint(im_size=(8, 8))(y, trajectory)
+    back.abs().square().sum().backward()
+    return {name: torch.view_as_real(value).sum((0, 1)).tolist() for name, value in (("y", y), ("back", back), ("gradient", x.grad))}
+
+
+@job("mpc")
+def _mpc(torch: Any, made: Any) -> dict[str, Any]:
+    from mpc import mpc
+    linear = torch.from_numpy(numbers(4, 2, 5)).requires_grad_()
+    step = torch.from_numpy(np.concatenate([np.eye(3, dtype=np.float32) + 0.1 * numbers(3, 3), numbers(3, 2)], 1)).repeat(4, 2, 1, 1)
+    bound = 0.5 * torch.ones(4, 2, 2)
+    states, controls, costs = mpc.MPC(3, 2, 4, u_lower=-bound, u_upper=bound, lqr_iter=10, verbose=-1, exit_unconverged=False)(
+        torch.from_numpy(numbers(2, 3)), mpc.QuadCost(torch.eye(5).repeat(4, 2, 1, 1), linear), mpc.LinDx(step))
+    controls.sum().backward()
+    return {"states": states.tolist(), "controls": controls.tolist(), "costs": costs.tolist(), "gradient": linear.grad.tolist()}
+
+
+@job("pfhedge")
+def _pfhedge(torch: Any, made: Any) -> dict[str, Any]:
+    from pfhedge.instruments import BrownianStock, EuropeanOption, HestonStock
+    from pfhedge.nn import BlackScholes, Hedger, MultiLayerPerceptron
+    option, heston = EuropeanOption(BrownianStock(cost=1e-4)), HestonStock()
+    hedger = Hedger(MultiLayerPerceptron(n_units=8, n_layers=2), inputs=["log_moneyness", "expiry_time", "volatility", "prev_hedge"])
+    losses = hedger.fit(option, n_paths=50, n_epochs=3, verbose=False)
+    heston.simulate(n_paths=3)
+    at = [torch.tensor([v]) for v in (0.1, 0.2, 0.2)]
+    return {"losses": losses, "price": hedger.price(option, n_paths=50).item(), "gamma": BlackScholes(option).gamma(*at).item(),
+            "spot": heston.spot.tolist()}
+
+
+@job("pomegranate")
+def _pomegranate(torch: Any, made: Any) -> dict[str, Any]:
+    from pomegranate.distributions import Normal
+    from pomegranate.gmm import GeneralMixtureModel
+    from pomegranate.hmm import DenseHMM
+    x = torch.from_numpy(np.concatenate([numbers(30, 2), numbers(30, 2, seed=1) + 3]))
+
+    def two(apart: float) -> list[Any]:
+        return [Normal([at, at], [1.0, 1.0], covariance_type="diag") for at in (0.0, apart)]
+
+    mixture = GeneralMixtureModel(two(2.0), max_iter=5).fit(x)
+    chain = DenseHMM(two(3.0), edges=[[0.8, 0.2], [0.3, 0.7]], starts=[0.5, 0.5], max_iter=2)
+    chain.fit(x.reshape(6, 10, 2))
+    return {"mixture": mixture.log_probability(x).tolist(), "chain": chain.log_probability(x.reshape(6, 10, 2)).tolist()}
+
+
+@job("pycox")
+def _pycox(torch: Any, made: Any) -> dict[str, Any]:
+    import torchtuples
+    from pycox.models import CoxPH, LogisticHazard
+    x, ends = numbers(64, 4), (np.abs(numbers(64, seed=1)), (numbers(64, seed=2) > -0.5).astype(np.float32))
+    risks = CoxPH(mlp(torch, 4, 1), torchtuples.optim.Adam(1e-2)).fit(x, ends, batch_size=16, epochs=2, verbose=False)
+    cut = LogisticHazard.label_transform(5)
+    labels = cut.fit_transform(*ends)
+    hazards = LogisticHazard(mlp(torch, 4, cut.out_features), torchtuples.optim.Adam(1e-2), duration_index=cut.cuts)
+    hazards.fit(x, labels, 16, 2, verbose=False)
+    return {"risks": risks.to_pandas().values.tolist(), "survival": hazards.predict_surv(x)[:3].tolist()}
+
+
+@job("evotorch")
+def _evotorch(torch: Any, made: Any) -> dict[str, Any]:
+    from evotorch import Problem
+    from evotorch.algorithms import CEM, CMAES, PGPE, SNES, XNES
+    found = {}
+    for search, options in ((SNES, {"stdev_init": 5.0}), (CMAES, {"stdev_init": 1.0}), (XNES, {"stdev_init": 2.0}),
+                            (PGPE, {"popsize": 20, "center_learning_rate": 0.1, "stdev_learning_rate": 0.1, "stdev_init": 1.0}),
+                            (CEM, {"popsize": 20, "parenthood_ratio": 0.5, "stdev_init": 2.0})):
+        problem = Problem("min", lambda x: x.square().sum(-1), solution_length=5, initial_bounds=(-1, 1), vectorized=True, seed=1)
+        searcher = search(problem, **options)
+        searcher.run(4)
+        found[search.__name__] = float(searcher.status["best_eval"])
+    return found
+
+
+@job("torcheval")
+def _torcheval(torch: Any, made: Any) -> dict[str, Any]:
+    from torcheval import metrics  # with a scripted confusion matrix in a sparse tensor
+    scores, labels = torch.from_numpy(numbers(40, 4)).softmax(-1), torch.from_numpy(np.arange(40) % 4)
+    found = {}
+    for name, options in (("MulticlassAccuracy", {"average": "macro"}), ("MulticlassAUROC", {}), ("MulticlassConfusionMatrix", {})):
+        metric = getattr(metrics, name)(num_classes=4, **options)
+        metric.update(scores, labels)
+        found[name] = metric.compute().tolist()
+    return found
+
+
+@job("torchmin")
+def _torchmin(torch: Any, made: Any) -> dict[str, Any]:
+    from torchmin import minimize
+    from torchmin.benchmarks import rosen
+    start = torch.tensor([1.0, 1.5, 0.8], dtype=torch.float64)
+    return {method: minimize(rosen, start, method=method, max_iter=6).x.tolist()
+            for method in ("bfgs", "l-bfgs", "cg", "newton-cg", "newton-exact", "trust-ncg", "trust-exact")}
+
+
 def imports(name: str) -> str:
     """What importing a module under Flambeau says, in a process of its own."""
     reader, writer = os.pipe()

@@ -749,3 +749,25 @@ def union_takes_exact(n: Union[float, int]):
 def assigned_slice(l: List[int]):
     l[1:2] = [9]
     return l
+@prog(torch.tensor([[1.0, 0, 2], [0, 3, 0]]))
+def sparse_parts(x):
+    rows, columns, s = x.to_sparse_csr(), x.to_sparse_csc(), x.to_sparse()
+    return (rows.crow_indices(), rows.col_indices(), rows.values(), rows._nnz(), columns.ccol_indices(), columns.row_indices(), s.indices(),
+            s._indices(), s._values(), s.values(), s._nnz(), s.sparse_dim(), s.sparse_mask(s).to_dense())
+@prog(torch.tensor([[0, 1], [2, 0]]), torch.tensor([1.0, 2.0]), 4)
+def sparse_made(i, v, n: int):
+    at, one = torch.tensor([0, 1, 2]), torch.tensor([0, 1])
+    return (torch.sparse_coo_tensor(i, v).to_dense(), torch.sparse_coo_tensor(i, v, [n, 3]).to_dense(),
+            torch.sparse_coo_tensor(i, v, torch.Size([n, 3])).to_dense(), torch.sparse_csr_tensor(at, one, v, [2, 2]).to_dense(),
+            torch.sparse_csc_tensor(at, one, v).to_dense())
+@prog(torch.tensor([1.0, 2.0]))
+def gradients_inside(x):
+    x = x.clone().requires_grad_()
+    slope = torch.autograd.grad([(x * x * x).sum()], [x], create_graph=True)[0]
+    assert slope is not None
+    weights: List[Optional[torch.Tensor]] = [torch.ones(2)]
+    return slope.detach(), torch.autograd.grad([slope], [x], weights)[0]
+@prog(3, [2, 2])
+def sizes_of_their_class(n: int, l: List[int]):
+    s, t = torch.Size([n, 2]), torch.Size(l)
+    return torch.zeros(s), len(t), s[0]

@@ -48,6 +48,11 @@ class UnshardHandle:
         self._group.unshard()
 
 
+def _get_module_state(module: Module) -> ParamGroup | None:
+    """What `fully_shard` keeps of a module; None of others."""
+    return module._fsdp_group if isinstance(module, FSDPModule) else None
+
+
 class FSDPModule:
     """What `fully_shard` adds to a module's class."""
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...core.device import device
 from ...core.dtypes import DTYPES
+from ...core.size import Size
 from ...ops.aten import AtenOperator
 from ...ops.custom import CustomOperator
 from ...ops.script_types import known
@@ -50,7 +51,8 @@ _TO_DTYPE = {"float": "float32", "double": "float64", "half": "float16", "int": 
              "char": "int8", "byte": "uint8", "bool": "bool", "bfloat16": "bfloat16"}
 _PLAIN_NAMES: dict[Any, str] = {
     abs: "abs", round: "round", pow: "pow", divmod: "divmod", ord: "ord", chr: "chr", hex: "hex", oct: "oct", bin: "bin", hash: "hash",
-    any: "any", all: "all", sum: "sum", sorted: "sorted", len: "len", warnings.warn: "warn", device: "device"}
+    any: "any", all: "all", sum: "sum", sorted: "sorted", len: "len", warnings.warn: "warn", device: "device",
+    Size: "Size"}
 
 
 def _with_arguments(partial: functools.partial, node: ast.Call) -> ast.Call:

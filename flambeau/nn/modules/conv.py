@@ -132,6 +132,10 @@ class _ConvTransposeNd(_ConvNd):
                                     self._output_padding(input, output_size), self.groups, self.dilation)
 
 
+class _ConvTransposeMixin(_ConvTransposeNd):
+    """An older base class of others' transposed convolutions; none here is one."""
+
+
 ConvTranspose1d, ConvTranspose2d, ConvTranspose3d = spatial_family(
     _ConvTransposeNd, "ConvTranspose", "The transpose of Conv{n}d in its input.", function="conv_transpose")
 

@@ -130,6 +130,10 @@ class Module:
             return self._compiled_call_impl(*args, **kwargs)
         return self._call_impl(*args, **kwargs)
 
+    def _slow_forward(self, *args: Any, **kwargs: Any) -> Any:
+        """`forward`, as those ask for it who write a `_call_impl` of their own."""
+        return self.forward(*args, **kwargs)
+
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         if not (self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
                 or GlobalHooks.any):
