@@ -26,7 +26,7 @@ def is_compile_supported(device_type: Any) -> bool:
 @contextlib.contextmanager
 def disable_cache_limit() -> Iterator[None]:
     """A block in which functions are compiled anew however often guards fail."""
-    with config.patch(recompile_limit=sys.maxsize, accumulated_recompile_limit=sys.maxsize):
+    with config.patch(recompile_limit=sys.maxsize, accumulated_recompile_limit=sys.maxsize):    # type: ignore[attr-defined]
         yield
 
 

@@ -42,6 +42,6 @@ _SHARED = {"batchnorm": "Parameter init", "conv": _TUPLES, "dropout": "Module", 
            "padding": "_pair _quadruple _size_2_t _size_4_t _size_6_t",
            "pooling": f"{_TUPLES} _ratio_2_t _ratio_3_t _size_any_t _size_any_opt_t _size_2_opt_t _size_3_opt_t",
            "pixelshuffle": "Module", "upsampling": "_size_2_t _size_any_t _ratio_2_t _ratio_any_t"}
-for _module, _names in _SHARED.items():     # names of each other's that libraries import from torch's modules
-    vars(sys.modules[f"{__name__}.{_module}"]).update(
+for _place, _names in _SHARED.items():      # names of each other's that libraries import from torch's modules
+    vars(sys.modules[f"{__name__}.{_place}"]).update(
         {name: next(vars(of)[name] for of in (utils, common_types, sys.modules[__name__]) if name in vars(of)) for name in _names.split()})
