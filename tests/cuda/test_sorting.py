@@ -36,13 +36,13 @@ def test_as_on_the_cpu(kind, n):
         for _ in range(2):      # written down, then found again
             same(there.sort(dim=1, descending=descending, stable=True), x.sort(dim=1, descending=descending, stable=True))
         same(there.t().sort(0, descending), x.t().sort(0, descending))
-        k = (n + 1) // 2
-        values, places = there.topk(k, largest=descending)
-        same([values], [x.topk(k, largest=descending).values])
-        same([x.cuda().gather(1, places)], [values.cpu()])
+        if kind != "bool":
+            k = (n + 1) // 2
+            values, places = there.topk(k, largest=descending)
+            same([values], [x.topk(k, largest=descending).values])
+            same([x.cuda().gather(1, places)], [values.cpu()])
+            same(there.kthvalue(k, 1), x.kthvalue(k, 1))
     same([there.argsort(1, stable=True)], [x.argsort(1, stable=True)])
-    if kind != "bool":
-        same(there.kthvalue(k, 1), x.kthvalue(k, 1))
 
 
 def test_what_is_wrong_is_refused():
