@@ -5,7 +5,6 @@ What no library computes on a GPU is computed on the host, on a copy (`on_host`)
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -138,12 +137,13 @@ def _in_float(fn: Callable) -> Callable:
     def kernel(*args: Any) -> Array:
         kind = args[0].dtype
         wide = [a.astype(np.float32) if isinstance(a, cupy.ndarray) and a.dtype.itemsize < 4 else a for a in args]
-        arrays = [a for a in wide if isinstance(a, cupy.ndarray)]
-        value = cupy.asarray(fn(*wide))
-        if len(arrays) > 1:     # of two, CuPy's look at one first
-            value = cupy.where(functools.reduce(cupy.logical_or, map(cupy.isnan, arrays)), cupy.nan, value)
-        return value.astype(kind, copy=False)
+        return cupy.asarray(fn(*wide)).astype(kind, copy=False)
     return kernel
+
+
+def _of_numbers(fn: Callable) -> Callable:
+    """A function of two that is NaN if either is; CuPy's look at one first."""
+    return lambda x, y: cupy.where(cupy.isnan(x) | cupy.isnan(y), cupy.nan, fn(x, y))
 
 
 def _of_finite(fn: Callable) -> Callable:
@@ -177,7 +177,7 @@ TABLE: dict[str, Callable] = {
     "cummax": _running(cupy.maximum), "cummin": _running(cupy.minimum), "searchsorted": _searchsorted,
     "repeat_positions": _repeat_positions, "gcd": cupy.gcd, "lcm": cupy.lcm, "frexp": _frexp,
     "polygamma": _in_float(lambda x, n: special.polygamma(cupy.asarray(n), x)), "zeta": _in_float(special.zeta),
-    "igamma": _in_float(special.gammainc), "igammac": _in_float(special.gammaincc),
+    "igamma": _in_float(_of_numbers(special.gammainc)), "igammac": _in_float(_of_numbers(special.gammaincc)),
     **{name: _in_float(getattr(special, name)) for name in ("ndtri", "erfcx", "log_ndtr")},
     "i0": _in_float(_of_finite(special.i0)), "i1": _in_float(_of_finite(special.i1)),
     "i0e": _in_float(_scaled(special.i0, 0, 1)), "i1e": _in_float(_scaled(special.i1, 1, 1)),
