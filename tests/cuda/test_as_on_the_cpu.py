@@ -157,6 +157,14 @@ def test_compiled_views_that_no_kernel_reads(view, work):
     assert fl.equal(got.cpu(), want) and fl.equal(there.cpu(), x)
 
 
+def test_what_lies_between_is_seen():
+    """An input whose address is odd is copied, with what lies between its elements."""
+    x = fl.arange(9.0)
+    for part in (slice(2, None, 3), slice(1, 8, 2)):
+        want = fl.as_strided_copy(x[part], (3,), (1,))
+        assert fl.equal(fl.compile(lambda x: fl.as_strided_copy(x, (3,), (1,)))(x.cuda()[part]).cpu(), want)
+
+
 def test_writes_to_odd_addresses():
     x, to = fl.arange(8, dtype=fl.uint8), fl.tensor([1])
     there = x.cuda()

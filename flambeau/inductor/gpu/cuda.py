@@ -374,7 +374,10 @@ def _fit(cupy: Any) -> Callable:
         size = array.dtype.itemsize
         room = cupy.empty(extent(array.shape, [s // size for s in strides]), array.dtype)
         out = cupy.ndarray(array.shape, array.dtype, room.data, strides=strides)
-        out[...] = array
+        if same and array.size:     # as_strided may see what lies between its elements
+            room[...] = cupy.ndarray(room.shape, array.dtype, array.data)
+        else:
+            out[...] = array
         return out
     return fit
 
