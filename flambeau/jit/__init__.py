@@ -10,6 +10,7 @@ from typing import Any, Final
 from .._absent import absent_names
 from ..futures import Future
 from ..nn.branches import boolean_dispatch
+from . import from_above
 from .archive import load
 from .compile import Error
 from .defined import CompilationUnit

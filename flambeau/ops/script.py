@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from ..core import dispatch
 from ..core.device import device
 from ..core.dtypes import DTYPES, dtype
-from ..core.lazy import LazyModule
 from ..core.memory_format import layout, layout_named, memory_format
 from ..core.schema import MEMORY_FORMATS, Argument, FunctionSchema
 from ..core.tensor import Tensor
@@ -372,8 +371,6 @@ def _padded(pad: Callable[..., str]) -> Callable[..., str]:
     return made
 
 
-_autograd = LazyModule("flambeau.autograd")
-
 ON_VALUES: dict[str, Callable[..., Any]] = {
     "pad_sequence": lambda xs, batch_first=False, padding=0.0, side="right": padded(xs, batch_first, padding, side),
     **_STR, **{name: _padded(pad) for name, pad in _PADDED.items()}, "join": lambda between, parts: between.join(parts),
@@ -394,7 +391,7 @@ ON_VALUES: dict[str, Callable[..., Any]] = {
     "add_": _in_place(list.extend), "mul_": _in_place(list.__imul__),
     "clear": lambda x: _in_place(type(x).clear)(x), "copy": lambda x: x.copy(), "reverse": _in_place(list.reverse), "sort": _in_place(
         lambda x, reverse=False: x.sort(reverse=reverse)),
-    "grad": lambda *args, **kwargs: list(_autograd.grad(*args, **kwargs)), "Size": list,
+    "Size": list,
     "sorted": lambda items, reverse=False: sorted(items, reverse=reverse),
     "pop": lambda x, *at: x.pop(*at), "remove": _in_place(_remove), "index": _index, "count": _count, "list": lambda x: list(x),
     "slice": lambda x, start=None, end=None, step=1: x[start:end:step],
@@ -415,17 +412,6 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: 
     """A tensor of numbers, or of a list of them."""
     made = OPERATORS["tensor"](_inner(data), dtype=dtype_of(dtype), device=device)
     return made.requires_grad_() if requires_grad else made
-
-
-_construct = LazyModule("flambeau.sparse.construct")
-
-
-def _sparse(name: str) -> Callable[..., Tensor]:
-    """A constructor of sparse tensors."""
-    def made(*parts: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-        return getattr(_construct, name)(*parts, dtype=dtype_of(dtype), device=device, requires_grad=requires_grad)
-
-    return made
 
 
 def _as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -507,7 +493,6 @@ ON_TENSORS: dict[str, Callable[..., Any]] = {
         "swapaxes_", "swapdims_", "resize_", "resize_as_", "set_", "is_pinned", "pin_memory", "is_set_to", "sum_to_size", "cpu", "cuda",
         "is_conj", "is_neg", "is_inference", "is_leaf", "to_dense", "coalesce", "indices", "is_coalesced", "sparse_dim", "dense_dim",
         *_SPARSE]},
-    **{name: _sparse(name) for name in ("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor")},
     **{f"_cast_{theirs}": lambda self, non_blocking=False, kind=DTYPES[ours]: self.to(kind, non_blocking=non_blocking) for theirs, ours in (
         ("Byte", "uint8"), ("Char", "int8"), ("Short", "int16"), ("Int", "int32"), ("Long", "int64"), ("Half", "float16"),
         ("Float", "float32"), ("Double", "float64"))},

@@ -87,7 +87,7 @@ CALLS: dict[str, tuple[Callable, list]] = {
     "layer_norm": (lambda x, w, b: F.layer_norm(x, (80,), w, b, 0.1), [n(500, 80), n(80), n(80)]),
     "rms_norm": (lambda x, w: F.rms_norm(x, (80,), w, 0.1), [n(50, 80), n(80)]),
     "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b, 0.1), [n(5, 8, 3, 3), n(8), n(8)]),
-    "batch_norm": (lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b), [n(5, 8, 13, 13), n(8), u(8), n(8), n(8)]),
+    "batch_norm": (lambda x, m, v, w, b: F.batch_norm(x, m.detach(), v.detach(), w, b), [n(5, 8, 13, 13), n(8), u(8), n(8), n(8)]),
     "instance_norm": (lambda x, w, b: F.instance_norm(x, None, None, w, b, eps=0.1), [n(5, 8, 3, 3), n(8), n(8)]),
     "embedding": (lambda w: F.embedding(torch.arange(300).view(2, 150), w), [n(300, 80)]),
     "embedding_bag": (lambda w, p: F.embedding_bag(tokens, w, per_sample_weights=p, mode="sum"), [n(3, 8), n(2, 2)]),

@@ -46,7 +46,7 @@ def test_sorts_and_selections_are_those_of_eager(kind):
                 for descending in (False, True):
                     out += fl.sort(x, dim=dim, descending=descending, stable=True)
                     n = x.shape[dim] if x.ndim else 1
-                    out += [fl.topk(x, k, dim, descending)[0] for k in {0, min(n, 1), n // 9, n}]
+                    out += [fl.topk(x, k, dim, descending)[0] for k in {0, min(n, 1), n // 9, n} if kind != "bool"]
             if x.ndim == 2:
                 out += fl.sort(x.t(), 0, stable=True)
         return out
