@@ -205,9 +205,13 @@ class Tensor(Methods):
         return strides if dim is None else strides[dim]
 
     def storage_offset(self) -> Any:
-        """Position of the first element in the storage, in elements."""
+        """Position of the first element in the storage, in elements. NotImplementedError of a view whose place a number in a tensor chooses,
+        within a compiled function."""
         if self._data is None:
             self._storage.asked_where = True
+            if self._view is not None and any(isinstance(a, Tensor) for _, attrs in self._view.chain for a in attrs):
+                raise NotImplementedError("where a view lies that a number in a tensor chooses is known only when it runs: ask for its "
+                                          "storage_offset() outside of the compiled function, or choose by an int")
         return self._layout.offset
 
     def is_contiguous(self, memory_format: Any = None) -> bool:

@@ -135,3 +135,14 @@ def test_a_view_is_written_with_a_gradient_after_the_graph():
     for view in (before, torch.compile(apart)(torch.ones(2, 3))):
         with pytest.raises(RuntimeError, match="created in no_grad mode"):
             view.mul_(w)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.complex64], ids=str)
+def test_views_that_a_number_in_a_tensor_chooses(kind):
+    """Where they lie is known when they are run: what hangs on it is not captured."""
+    x = torch.arange(6).to(kind).reshape(3, 2, 1)
+    for program in (lambda x, i: x[i].as_strided((1, 2), (2, 1)) * 1, lambda x, i: (x[i] * 1, x[i].storage_offset()),
+                    lambda x, i: x[i].as_strided((1, 2), (2, 1), 2) * 1, lambda x, i: x[i] + 1):
+        for number in (0, 2, -1):
+            got, want = (run(x, torch.tensor(number)) for run in (torch.compile(program), program))
+            assert repr(got) == repr(want)
