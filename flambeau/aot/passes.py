@@ -51,11 +51,14 @@ def ancestors(roots: Iterable[Node], stop: Collection[Node] = ()) -> set[Node]:
 def merge_common_subexpressions(graph: Graph, mergeable: Callable[[Node], bool] = lambda node: True) -> None:
     """Keep one of several calls of the same function with the same arguments, where the call is `mergeable`.
 
-    Random primitives are functions of their state and position, so they need no exception; collectives are not functions.
+    Random primitives are functions of their state and position, so they need no exception; collectives are not functions, and a copy that
+    is given out is for its own memory, which users may write to.
     """
     seen: dict[Hashable, Node] = {}
     for node in graph.nodes:
         if node.op not in ("call_function", "get_attr") or "communicates" in getattr(node.target, "tags", ()) or not mergeable(node):
+            continue
+        if node.target is PRIMITIVES["clone"] and any(user.op == "output" for user in node.users):
             continue
         try:
             first = seen.setdefault((node.op, node.target, _key(node.args), _key(node.kwargs)), node)

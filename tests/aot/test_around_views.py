@@ -146,3 +146,17 @@ def test_views_that_a_number_in_a_tensor_chooses(kind):
         for number in (0, 2, -1):
             got, want = (run(x, torch.tensor(number)) for run in (torch.compile(program), program))
             assert repr(got) == repr(want)
+
+
+def test_copies_that_are_given_out_may_be_written():
+    """What the backward graph needs is not a copy that a user has, though the two are equal."""
+    def program(x):
+        state = x.detach() * 2
+        return (x * state.clone().rsqrt()).sum(), state.clone()
+
+    for run in (program, torch.compile(program), torch.compile(program, backend="aot_eager")):
+        x = torch.tensor([2.0, 8.0], requires_grad=True)
+        out, copy = run(x)
+        copy.zero_()
+        out.backward()
+        assert x.grad.tolist() == [0.5, 0.25]
