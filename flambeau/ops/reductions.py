@@ -238,7 +238,7 @@ def _amax_like(name: str) -> Callable:
         if input.dtype.is_complex and 0 not in input._layout.shape:
             canonical_dims(dim, input.ndim)
             _check_ordered(input, name)
-        if (dim is None or dim == ()) and _is_zero(input.shape.numel()):
+        if (dim is None or (isinstance(dim, (tuple, list)) and not dim)) and _is_zero(input.shape.numel()):
             raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0, got shape {list(input.shape)}")
         return _reduce(prim, input, dim, keepdim)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...backends.cpu.conv import FROM_LAST, TO_LAST, is_channels_last
 from ...core.dtypes import float32, float64, int64
+from ...core.expr import maximum
 from ...core.size import contiguous_strides, elementwise_strides, extent, known_zero, may_overlap
 from ...core.symbolic import SymInt, expr_of
 from ...core.tensor import Tensor
@@ -240,8 +241,8 @@ def unsqueeze(x: Tensor, dim: int) -> Spec:
 
 def _diagonal_loop(o: Any, idx: Sequence, x: Any, offset: int, dim1: int, dim2: int) -> Any:
     rest = iter(idx[:-1])
-    last = idx[-1]
-    return x([last + max(-offset, 0) if d == dim1 else last + max(offset, 0) if d == dim2 else next(rest) for d in range(len(x.shape))])
+    first = {dim1: maximum(-offset, 0), dim2: maximum(offset, 0)}
+    return x([idx[-1] + first[d] if d in first else next(rest) for d in range(len(x.shape))])
 
 
 @view("diagonal", tags=("moving",),
