@@ -224,3 +224,26 @@ def test_what_is_left_is_told_by_its_operator() -> None:
     """An operator whose body has steps that core ATen lacks is one node still, and nothing of its body is left beside it."""
     program = export(_module(lambda x: x.digamma() + x.median()), (X + 1,)).run_decompositions()
     assert [str(n.target) for n in program.graph.nodes][1:4] == ["aten.digamma.default", "aten.median.default", "aten.add.Tensor"]
+
+
+def test_what_is_taken_apart_twice_writes_once():
+    class Writing(fl.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = fl.nn.BatchNorm1d(3)
+            self.register_buffer("count", fl.zeros(3))
+
+        def forward(self, x):
+            self.count.add_(1)
+            x.mul_(2)
+            return self.norm(x) + self.count
+
+    program = fl.export.export(Writing(), (fl.arange(12.0).reshape(4, 3),))
+    once = program.run_decompositions()
+    twice = once.run_decompositions()
+    assert [s.kind for s in twice.graph_signature.output_specs] == [s.kind for s in once.graph_signature.output_specs]
+    found = []
+    for ep in (program, once, twice):
+        module, x = ep.module(), fl.arange(12.0).reshape(4, 3)
+        found.append((module(x).tolist(), module(x).tolist(), x.tolist()))
+    assert found[0] == found[1] == found[2]
