@@ -382,11 +382,11 @@ class _Rerun:
                 specs.append(OutputSpec(kind, TensorArgument(outs[-1].name), spec.target or node.name))
         leading = len(outs)
         outs += [self._node(out) if isinstance(out, Node) else out for out in nodes[-1].args[0]]
-        for out, spec in zip(outs[leading:], signature.output_specs, strict=True):      # of a program that was taken apart, writes too
+        for out, before in zip(outs[leading:], signature.output_specs, strict=True):      # of a program that was taken apart, writes too
             arg: Any = ConstantArgument("", out)
             if isinstance(out, Node):
                 arg = TensorArgument(out.name) if isinstance(out.meta["val"], Tensor) else SymIntArgument(out.name)
-            specs.append(OutputSpec(spec.kind, arg, spec.target))
+            specs.append(OutputSpec(before.kind, arg, before.target))
         graph = recorder.graph
         graph.output(tuple(outs))
         graph.eliminate_dead_code(lambda node: node.target is must_hold or bool(getattr(node.target, "mutates", ())))
