@@ -100,6 +100,7 @@ def test_views_in_place(name):
 
 
 # -- storages and facts ------------------------------------------------------------------------------------------------
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 def test_storages():
     x = fl.arange(6.0).reshape(2, 3)
     storage = x.untyped_storage()
