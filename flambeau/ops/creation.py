@@ -331,8 +331,6 @@ def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor
         raise RuntimeError("Could not infer dtype of NoneType")
     if isinstance(data, str):
         raise TypeError("new(): invalid data type 'str'")
-    if hasattr(data, "__cuda_array_interface__"):
-        return from_data(as_tensor(data), kind, where)
     if isinstance(data, (np.ndarray, np.generic)):
         array = np.array(data, copy=True, order="C")
         if isinstance(data, np.generic) and kind is not None:
@@ -344,8 +342,11 @@ def from_data(data: Any, kind: dtype | None = None, where: Any = None) -> Tensor
     else:
         if hasattr(data, "read_as"):        # a storage
             return from_data(data.read_as(kind), None, where)
-        if hasattr(data, "__array__") and not isinstance(data, (list, tuple, range)):
-            return from_data(np.asarray(data), kind, where)
+        if not isinstance(data, (list, tuple, range)):
+            if hasattr(data, "__cuda_array_interface__"):
+                return from_data(as_tensor(data), kind, where)
+            if hasattr(data, "__array__"):
+                return from_data(np.asarray(data), kind, where)
         array = _plain_array(data) if kind is not dtypes.uint64 else None  # type: ignore[assignment]
         if array is None:
             made = _from_leaves(data, kind)
