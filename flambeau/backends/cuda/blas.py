@@ -150,7 +150,7 @@ def by_address(kind: Any, shape: Sequence[int], k: int, of_a: MatrixLayout | Non
     if name not in KINDS or of_a is None or of_b is None or of_out is None or not of_out.rows or k == 0 or 0 in shape:
         return None
     m = shape[-1]
-    if kind.itemsize != 2 or len(shape) > 2:
+    if kind.itemsize != 2 or len(shape) > 2 or (result or name) != name:
         return _gemm(name, shape, k, of_a, of_b, of_out, False, result)
     if _is_worth_padding(shape[0], m, k, (of_a, of_b, of_out)):
         return _padded(kind, shape, k, of_a, of_b, of_out)
